@@ -24,7 +24,8 @@ from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
     from jobs.mirror.consistency import Consistency
-    from jobs.mirror.source_consistency import SourceConsistency
+    from jobs.mirror.source_report import SourceConsistency
+
 
 MIRROR_CONSISTENT = "mirror_consistent"
 
@@ -127,8 +128,8 @@ def consistency_result(
         source: With the source, of a mirror whose file names one.
         unasked: Why that could not be made.
     """
-    from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
-    from jobs.mirror.source_text import source_fix, source_sentence
+    from jobs.mirror.consistency import consistency_fix, consistency_sentence
+    from jobs.mirror.source_report import source_fix, source_sentence
 
     if found is None:
         return dg.AssetCheckResult(
@@ -158,7 +159,7 @@ def consistency_result(
 
 def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
     """What a comparison with the source came to, as metadata of the check."""
-    from jobs.mirror.source_text import key_sentence, lsn
+    from jobs.mirror.source_report import key_sentence, lsn
 
     metadata: dict[str, Any] = {
         "source": found.source,
@@ -183,22 +184,14 @@ def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
 def _metadata(found: "Consistency") -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "rows_expected": found.rows,
-        "rows_found": sum(each.found for each in found.buckets),
+        "rows_found": found.found,
         "keys_wrong": found.wrong,
         "buckets_looked_at": found.looked_at,
         "letters_pending": found.letters,
         "snapshot_id": str(found.snapshot_id),
         "changelog_snapshot": str(found.changelog_snapshot),
     }
-    wrong = [each for each in found.buckets if each.wrong]
-    if wrong:
-        lines = [
-            f"| {each.bucket} | {each.expected:,} | {each.found:,} | {each.missing:,} | {each.extra:,} | "
-            f"{each.different:,} |"
-            for each in wrong
-        ]
-        head = "| bucket | rows expected | rows found | missing | extra | different |\n|---:|---:|---:|---:|---:|---:|"
-        metadata["buckets"] = dg.MetadataValue.md("\n".join([head, *lines]))
+    if found.examples:
         keys = [
             f"- {what}: {cell(', '.join(f'{name} = {value}' for name, value in key.items()))}"
             for what, key in found.examples

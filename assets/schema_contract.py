@@ -18,8 +18,7 @@ from jobs.schema.difference import RenameSuggestion
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
-from jobs.schema_contract.sentences import listed, renames_sentence, subject_sentences
-from jobs.schema_contract.subjects import key_subjects_of, subjects_of
+from jobs.schema_contract.subjects import key_subjects_of, listed, renames_sentence, subject_sentences, subjects_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.write.table_remaking import is_as_made

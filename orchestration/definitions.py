@@ -9,13 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from assets.published_check import published_check
-from jobs.system.pandas_import import keep_pandas_out
-from orchestration.jobs.publish import publish_job
-from orchestration.sensors.publications import publication_sensor
-
-keep_pandas_out()
-
 import dagster as dg
 
 from assets import dagster_names
@@ -25,9 +18,9 @@ from assets.contract_checks import contract_checks, expectations_by_key
 from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
 from assets.mirror_check import mirror_checks
-from assets.mirrors import mirror_assets
-from assets.named_mirrors import named_mirrors_assets
+from assets.mirrors import mirror_assets, named_mirrors_assets
 from assets.named_tables import named_tables_asset
+from assets.published_check import published_check
 from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
@@ -35,6 +28,7 @@ from assets.table_health import health_checks
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
+from jobs.system.pandas_import import keep_pandas_out
 from orchestration.jobs.actions import action_jobs, opened_with
 from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
 from orchestration.jobs.contract import contract_job, contract_schedules
@@ -46,6 +40,7 @@ from orchestration.jobs.history import history_job, history_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
 from orchestration.jobs.mirrors import mirror_check_job, mirror_schedules
+from orchestration.jobs.publish import publish_job
 from orchestration.jobs.release import OP as RELEASE_OP
 from orchestration.jobs.release import release_job
 from orchestration.jobs.replay import OP as REPLAY_OP
@@ -57,6 +52,7 @@ from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
 from orchestration.sensors.contracts import contract_sensor
 from orchestration.sensors.mirrors import mirrors_sensor
+from orchestration.sensors.publications import publication_sensor
 from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replay_proposal import evaluate_dead_letters
 from orchestration.sensors.replays import replay_sensor
@@ -64,6 +60,8 @@ from orchestration.sensors.schemas import schema_sensor
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, RegistryResource, SparkResource
+
+keep_pandas_out()
 
 
 def build_definitions(deployment: Deployment) -> dg.Definitions:

@@ -18,11 +18,9 @@ from pyiceberg.table import Table
 from jobs.catalog import existing_table
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
-from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, row_count
+from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, masked_columns, needed_columns, row_count
+from jobs.contract.earlier_rows import Beside, beside, with_main
 from jobs.contract.evaluation import EvaluationContext, evaluate
-from jobs.contract.masked_columns import masked_columns
-from jobs.contract.needed_columns import needed_columns
-from jobs.contract.readers_rows import Beside, beside, with_main
 from jobs.contract.unavailable import spark_told
 from jobs.errors import FrazilError
 from jobs.increment.increment import Increment, increment_since
@@ -65,7 +63,6 @@ class Check:
         bound: What pandas is given at most.
         by: Who checks, as the history tells it: user and host, or a Dagster run.
         on_progress: Told what is done.
-        now: The present instant.
     """
 
     spec: StreamSpec

@@ -18,8 +18,7 @@ import msgspec
 
 from jobs.contract.check_result import Scope, TableCheck
 from jobs.contract.check_rows import EngineName
-from jobs.contract.hiding import Hidden
-from jobs.contract.outcome import ExpectationOutcome
+from jobs.contract.outcome import ExpectationOutcome, Hidden
 from jobs.deadletter.masking import MARK
 from jobs.spec.contract import columns_of
 from jobs.spec.targets import Role, TargetSpec

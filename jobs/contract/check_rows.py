@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import MOST_BYTES, MOST_ROWS, TooManyRowsError, small_table
 from jobs.increment.row_selection import RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
+from jobs.schema.name_matching import aliases_of
+from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.spec.contract import Expectation
+from jobs.spec.mask import NO_MASK
+from jobs.spec.models import StreamSpec
+from jobs.spec.row_condition import condition_columns, row_condition
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,10 +44,8 @@ class RowBound:
 def row_count(rows: pa.Table | DataFrame, selection: RowSelection) -> int:
     """How many rows of a selection there are; Spark reads them only where the files' metadata do not tell it."""
     known = None if isinstance(rows, pa.Table) else selection.known_rows
-    return known if known is not None else _count(rows)
-
-
-def _count(rows: pa.Table | DataFrame) -> int:
+    if known is not None:
+        return known
     return rows.num_rows if isinstance(rows, pa.Table) else rows.count()  # pyright: ignore[reportReturnType]
 
 
@@ -86,3 +91,64 @@ def loaded_rows(
                     fix="check it with --engine spark",
                 ) from None
     return rows_to_read_again(selection, columns, spark(), settings, until)
+
+
+Path = tuple[str, ...]
+
+
+def masked_columns(
+    spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str | None = None
+) -> tuple[Path, ...]:
+    """Paths of columns of a stream's table that hold what `errors.mask` keeps out of dead letters; rather too many.
+
+    Args:
+        properties: Of the table; its name mapping tells which further names columns have in records.
+        table: Its name; None for the stream's own.
+    """
+    return tuple(dict.fromkeys(_masked(spec, schema, properties, table or spec.table.name)))
+
+
+def _masked(spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str) -> Iterator[Path]:
+    mask, columns = spec.errors.mask, spec.record_columns
+    if spec.chain and mask != NO_MASK:
+        # A step may have put what is masked under any name.
+        yield from ((each.name,) for each in schema.fields if each.name not in spec.kafka_columns.coordinates)
+    aliases = aliases_of(schema, properties, table)
+    for path in mask.paths:
+        yield path
+        first = path[0].casefold()
+        # A column of another case, or that the table's name mapping lets take the key.
+        yield from ((each.name, *path[1:]) for each in schema.fields if each.name.casefold() == first)
+        yield from ((of[0],) for of, names in aliases if first in {name.casefold() for name in names})
+    if mask.paths and EXTRA_COLUMN in {each.name for each in schema.fields}:
+        yield (EXTRA_COLUMN,)
+    if mask.key:
+        yield from ((name,) for name in sorted(columns.key_names))
+    hidden = {*mask.headers}
+    yield from ((each.name,) for each in columns.headers if each.header in hidden)
+    if hidden and columns.kafka.headers is not None:
+        yield (columns.kafka.headers,)
+
+
+_CONDITION = "row_condition"
+_OF_THE_TABLE = ("expect_table_column", "expect_column_to_exist")
+
+
+def needed_columns(expectations: Sequence[Expectation], schema: Schema, beside: Iterable[str | None]) -> frozenset[str]:
+    """The columns at the top of a table that rows have to have.
+
+    All of them, where an expectation is about the columns themselves.
+
+    Args:
+        beside: Further columns, if the table has them: coordinates, and the time of rows.
+    """
+    there = [each.name for each in schema.fields]
+    if any(each.type.startswith(_OF_THE_TABLE) for each in expectations):
+        return frozenset(there)
+    named = {name for each in expectations for name in each.columns} | {name for name in beside if name is not None}
+    conditions = (each.arguments[_CONDITION] for each in expectations if _CONDITION in each.arguments)
+    named |= {name for each in conditions for name in condition_columns(row_condition(each))}
+    # Of a column within another one, all of that.
+    found = frozenset(there) & (named | {name.partition(".")[0] for name in named})
+    # Rows without a column could not be counted.
+    return found or frozenset(there[:1])

@@ -8,11 +8,21 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.exact_expectations import exact_expectations, found_metrics
-from jobs.contract.gx import KEY, Batch, error_of
-from jobs.contract.hiding import Hidden
-from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome, OwnResult, Sample
-from jobs.contract.result_values import elements, index_list, observed, one_line, outcome, plain, unexpected_rows
+from jobs.contract.gx import KEY, Batch, error_of, exact_expectations, found_metrics
+from jobs.contract.outcome import (
+    MOST_SAMPLES,
+    ExpectationOutcome,
+    Hidden,
+    OwnResult,
+    Sample,
+    elements,
+    index_list,
+    observed,
+    one_line,
+    outcome,
+    plain,
+    unexpected_rows,
+)
 from jobs.contract.row_filter import row_filter
 from jobs.contract.seen_rows import ANY, ArrowRows, Rows, SparkRows
 from jobs.contract.unavailable import is_unavailable

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from jobs.deadletter.masking import MARK
+from jobs.spec.contract import Expectation
+from jobs.spec.contract_columns import SeenColumn, shown_number
+from jobs.spec.contract_plan import PlannedExpectation
+from jobs.spec.mask import path_parts
 
 MOST_SAMPLES = 5
 
@@ -74,3 +81,142 @@ class OwnResult:
     unexpected: int | None
     observed: str | None
     rows: tuple[Mapping[str, Any], ...] = ()
+
+
+_COUNTS = frozenset({
+    "expect_column_unique_value_count_to_be_between", "expect_column_proportion_of_unique_values_to_be_between",
+    "expect_column_proportion_of_non_null_values_to_be_between", "expect_table_row_count_to_be_between",
+    "expect_table_row_count_to_equal",
+})  # fmt: skip
+"""What they observe is a number of rows, or a share of them, and tells no value."""
+_MOST_SHOWN = 10
+
+
+def outcome(expectation: Expectation, **found: Any) -> ExpectationOutcome:
+    """An outcome; without more than a `problem` that of an expectation that could not be evaluated."""
+    rest: dict[str, Any] = {
+        "passed": False, "problem": None, "elements": None, "unexpected": None, "share": None, "observed": None,
+        "samples": (), "filter": None,
+    }  # fmt: skip
+    return ExpectationOutcome(
+        name=expectation.name,
+        type=expectation.type,
+        arguments=expectation.arguments,
+        severity=expectation.severity,
+        meta=expectation.meta,
+        **{**rest, **found},
+    )
+
+
+def unexpected_rows(metrics: Mapping[str, Any]) -> int:
+    """How many rows an expectation does not accept."""
+    found = next(
+        count
+        for name, count in metrics.items()
+        if name.endswith(".unexpected_count") and (name != _NO_VALUE or _own(metrics) == 1)
+    )
+    return int(found or 0)
+
+
+_NO_VALUE = "column_values.nonnull.unexpected_count"
+
+
+def _own(metrics: Mapping[str, Any]) -> int:
+    return sum(name.endswith(".unexpected_count") for name in metrics)
+
+
+def elements(metrics: Mapping[str, Any]) -> int:
+    """How many rows were judged: those with values, unless it is about those without."""
+    for name, count in metrics.items():
+        if name.endswith(".filtered_row_count"):
+            return int(count)
+    total = int(metrics["table.row_count"])
+    return total - int(metrics[_NO_VALUE] or 0) if _own(metrics) > 1 and _NO_VALUE in metrics else total
+
+
+def index_list(metrics: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The rows that are not accepted: what they have in the columns that were asked for."""
+    return next((rows or () for name, rows in metrics.items() if name.endswith(".unexpected_index_list")), ())
+
+
+def observed(plan: PlannedExpectation, result: Mapping[str, Any], *, hidden: bool) -> str | None:
+    """What was found, of an expectation about all rows together.
+
+    Args:
+        hidden: Whether values of its columns must not be shown.
+    """
+    value = result.get("observed_value")
+    if "missing_count" in result or "unexpected_count" in result:
+        return _of_sets(plan.columns[0], result, hidden=hidden)
+    if value is None:
+        return "no values"
+    if plan.expectation.type in _COUNTS or not plan.columns:
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else shown_number(value)
+    if hidden:
+        return MARK
+    if isinstance(value, Mapping):
+        pairs = zip(value["quantiles"], value["values"], strict=False)
+        return ", ".join(f"{share:g}: {plan.columns[0].shown(each)}" for share, each in pairs)
+    if plan.expectation.type == "expect_column_stdev_to_be_between":
+        return shown_number(value)
+    many = value if isinstance(value, (list, tuple, set)) else [value]
+    return _listed(plan.columns[0], many)
+
+
+def _of_sets(seen: SeenColumn, result: Mapping[str, Any], *, hidden: bool) -> str:
+    said = []
+    for count, values, what in (
+        ("unexpected_count", "partial_unexpected_list", "not in the set"),
+        ("missing_count", "partial_missing_list", "of the set missing"),
+    ):
+        if number := int(result.get(count) or 0):
+            listed = "" if hidden or not result.get(values) else f": {_listed(seen, result[values])}"
+            said.append(f"{number} {'value' if number == 1 else 'values'} {what}{listed}")
+    return "; ".join(said) or "all values in the set"
+
+
+def _listed(seen: SeenColumn, values: Any) -> str:
+    shown = sorted(seen.shown(each) for each in values)
+    return ", ".join(shown[:_MOST_SHOWN]) + (", …" if len(shown) > _MOST_SHOWN else "")
+
+
+def one_line(error: str) -> str:
+    """The sentence of an error, without what Java and Python put around it."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    said = (errors[-1:] or lines or [""])[0]
+    return re.sub(r"\s+", " ", said)[:300] or "Great Expectations gave no reason"
+
+
+def plain(value: Any) -> Any:
+    """A coordinate as Python has it: text, a whole number, or None."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if value is None or value != value else value
+
+
+class Hidden:
+    """The columns whose values are not shown.
+
+    Args:
+        paths: As `Mask.paths` has them. A column is hidden where a path is the column, lies around it or within it.
+    """
+
+    def __init__(self, paths: Iterable[Sequence[str]]) -> None:
+        self._paths: list[tuple[str, ...]] = [tuple(part.casefold() for part in path) for path in paths]
+
+    def hides(self, column: str) -> bool:
+        """Whether values of the column are not shown."""
+        parts = tuple(part.casefold() for part in (column, *path_parts(column))[1:])
+        whole = (column.casefold(),)
+        return any(
+            path[: len(each)] == each[: len(path)] for path in self._paths for each in (parts, whole)
+        )  # fmt: skip
+
+    def any_of(self, columns: Iterable[str]) -> bool:
+        """Whether one of the columns is hidden."""
+        return any(map(self.hides, columns))
+
+    def shown(self, column: str, value: str) -> str:
+        """The value, or a mark in its place."""
+        return MARK if self.hides(column) else value

@@ -103,7 +103,6 @@ def file_batches(
     """The rows of data files as they landed.
 
     Args:
-        schema: The table's.
         outside: Rows of records in these ranges are left out; then `coordinates` say which columns tell.
     """
     wanted = [each.name for each in _wanted(schema, columns)]
@@ -150,7 +149,6 @@ def table_batches(
     """All rows of a data file, deleted ones among them, in its order and the table's types; later columns are null.
 
     Args:
-        schema: The table's.
         columns: At its top, at least one.
         rows: In a batch at most.
         groups: Chooses row groups, by how many rows each has.

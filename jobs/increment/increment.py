@@ -41,7 +41,6 @@ class Increment:
     """The rows of a stream on a branch of a table since a position.
 
     Attributes:
-        branch: The branch.
         found: How the rows are found: by the files that were added, by their offsets in the head, or as all rows.
         why: A sentence, if they are not found by their files.
         head: The snapshot that the increment reaches up to; None of a table without one.
@@ -123,9 +122,7 @@ def increment_since(
     """The rows that a stream has landed on a branch since a position, up to its head.
 
     Args:
-        metadata: The table's.
         io: Reads its manifests.
-        stream: The stream's id.
         position: None: everything is new.
         branch: The branch; one that is not there has no rows.
         locatable: Whether the table has the columns that say which record a row is of.

@@ -49,7 +49,6 @@ def lost_ranges(
         before: Where the stream, its replays and its queues stood, by the id that they stamp with.
         stamps: Those that are left of the time since, oldest first.
         now: Where they stand.
-        stream: The stream's id.
 
     Returns:
         The ranges of the stream; and the other ids that lack something, whose positions are no offsets of rows.

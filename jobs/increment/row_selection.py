@@ -30,7 +30,6 @@ class RowSelection:
     """Rows of a table.
 
     Attributes:
-        table: As loaded.
         coordinates: Its columns of topic, partition and offset; None if it lacks one of them.
         files: Whose rows count as they landed, whatever has become of them since.
         outside: Ranges of which the files' rows do not count, since the scan brings them.
@@ -85,7 +84,6 @@ def increment_rows(
     """The rows of an increment.
 
     Args:
-        table: As loaded.
         coordinates: What its columns of topic, partition and offset are called, if it has them.
         stream: Whose rows count where the table also has others', by their column; None: all.
     """

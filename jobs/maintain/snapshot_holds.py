@@ -17,7 +17,7 @@ from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_properties import READER_PREFIX
-from jobs.publish.ahead import branches_ahead
+from jobs.publish.main_freshness import branches_ahead
 from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

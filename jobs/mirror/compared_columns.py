@@ -1,130 +1,71 @@
-"""Compared columns: which columns of a source and of its mirror hold the same values, and as which text both say them.
+"""Columns that a source and its mirror have in common, and digests of their rows in the SQL of PostgreSQL and of Spark.
 
-Each value has one text on both sides: the source makes it by PostgreSQL's expression, the mirror by Spark's. So rows
-need not come over the network to be compared: their digests do.
+Each value has the same text on both sides, so rows are compared by digests of these texts and stay where they are.
+Keys are spread over leaves by a hash, and leaves over the buckets of a check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 
+import numpy as np
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-Expression = Callable[[str], str]
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.consistency import BUCKETS
 
-_MICROSECOND = "interval '1 microsecond'"
+LEAVES = BUCKETS * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a type are said.
+    """How values of a type become texts; templates with the value's expression.
 
     Attributes:
-        name: For people.
-        postgresql: Of an expression, that of its text.
-        spark: Likewise.
-        value: Of an expression of the text, and of the column's type, that of the value in PostgreSQL; None of what is
-            no key.
-        shown: A text as people read the value.
+        postgresql: The value's text in PostgreSQL.
+        spark: The same text in Spark.
+        unit: Unit of a text that counts from 1970, as numpy calls it.
     """
 
-    name: str
-    postgresql: Expression
-    spark: Expression
-    value: Callable[[str, str], str] | None = None
-    shown: Callable[[str], str] = str
+    postgresql: str
+    spark: str
+    unit: str | None = None
+
+    def shown(self, text: str) -> str:
+        """The value as people read it."""
+        # A time may be `infinity`.
+        return (
+            str(np.array(int(text), f"datetime64[{self.unit}]")) if self.unit and text.lstrip("-").isdigit() else text
+        )
 
 
-def _cast(text: str, declared: str) -> str:
-    return f"{text}::{declared}"
-
-
-def _epoch(expression: str) -> str:
-    whole = f"round(extract(epoch FROM {expression}) * 1000000)::bigint::text"
-    return f"CASE WHEN isfinite({expression}) THEN {whole} ELSE {expression}::text END"
-
-
-def _day(text: str) -> str:
-    return _since(text, lambda days: str(date(1970, 1, 1) + timedelta(days=days)), "days")
-
-
-def _moment(text: str) -> str:
-    def moment(microseconds: int) -> str:
-        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).removesuffix("+00:00")
-
-    return _since(text, moment, "microseconds")
-
-
-def _since(text: str, shown: Callable[[int], str], unit: str) -> str:
-    if not text.lstrip("-").isdigit():
-        return text
-    try:
-        return shown(int(text))
-    except OverflowError:
-        # Before the year 1, and after 9999, PostgreSQL's calendar goes on.
-        return f"{text} {unit} since 1970"
-
-
-def _decimal(scale: int) -> Kind:
-    def postgresql(each: str) -> str:
-        return f"{each}::numeric(38,{scale})::text"
-
-    def spark(each: str) -> str:
-        # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
-        return f"replace(format_number({each}, {scale}), ',', '')"
-
-    return Kind(f"decimal of scale {scale}", postgresql, spark, _cast)
-
-
-def _as_string(expression: str) -> str:
-    return f"CAST({expression} AS STRING)"
-
-
-def _bits(java: str, bits: int, sends: str) -> Kind:
-    sql = "int" if bits == 32 else "bigint"
-
-    def postgresql(each: str) -> str:
-        return f"('x' || encode({sends}({each}), 'hex'))::bit({bits})::{sql}::text"
-
-    return Kind("number", postgresql, lambda each: f"java_method('java.lang.{java}', {each})")
-
-
+_STRING = "CAST({0} AS STRING)"
+_BITS = "('x' || encode({send}({{0}}), 'hex'))::bit({bits})::{integer}::text"
+_MICROS = "CAST(unix_micros(CAST({0} AS TIMESTAMP)) AS STRING)"
+_EPOCH = "CASE WHEN isfinite({0}) THEN round(extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END"
 # `concat` writes values as they are sent: a `char(5)` with its blanks, an address without its mask.
-TEXT = Kind("text", lambda each: f"concat({each})", _as_string, _cast)
-INTEGER = Kind("whole number", lambda each: f"{each}::text", _as_string, _cast)
-BOOLEAN = Kind("truth", lambda each: f"{each}::text", _as_string, _cast)
-FLOAT = _bits("Float', 'floatToIntBits", 32, "float4send")
-DOUBLE = _bits("Double', 'doubleToLongBits", 64, "float8send")
-# A `real` may have come as the number that it is, or as the digits that it is written in.
-WIDENED = Kind("number", FLOAT.postgresql, lambda each: FLOAT.spark(f"CAST({each} AS FLOAT)"))
-BYTES = Kind(
-    "bytes",
-    lambda each: f"encode({each}, 'hex')",
-    lambda each: f"lower(hex({each}))",
-    lambda text, declared: f"decode({text}, 'hex')",
+TEXT = Kind("concat({0})", _STRING)
+INTEGER = Kind("{0}::text", _STRING)
+BOOLEAN = Kind("{0}::text", _STRING)
+FLOAT = Kind(
+    _BITS.format(send="float4send", bits=32, integer="int"), "java_method('java.lang.Float', 'floatToIntBits', {0})"
 )
+DOUBLE = Kind(
+    _BITS.format(send="float8send", bits=64, integer="bigint"),
+    "java_method('java.lang.Double', 'doubleToLongBits', {0})",
+)
+# A `real` may have come as the number that it is, or as the digits that it is written in.
+WIDENED = Kind(FLOAT.postgresql, FLOAT.spark.format("CAST({0} AS FLOAT)"))
+BYTES = Kind("encode({0}, 'hex')", "lower(hex({0}))")
 DATE = Kind(
-    "date",
-    lambda each: f"CASE WHEN isfinite({each}) THEN ({each} - DATE '1970-01-01')::text ELSE {each}::text END",
-    lambda each: f"CAST(unix_date({each}) AS STRING)",
-    lambda text, declared: f"(DATE '1970-01-01' + {text}::int)",
-    _day,
+    "CASE WHEN isfinite({0}) THEN ({0} - DATE '1970-01-01')::text ELSE {0}::text END",
+    "CAST(unix_date({0}) AS STRING)",
+    "D",
 )
 # Spark's session is one of UTC.
-_MICROS: Expression = lambda each: f"CAST(unix_micros(CAST({each} AS TIMESTAMP)) AS STRING)"  # noqa: E731
-TIMESTAMP = Kind(
-    "time", _epoch, _MICROS, lambda text, _: f"(TIMESTAMP 'epoch' + {text}::bigint * {_MICROSECOND})", _moment
-)
-TIMESTAMPTZ = Kind(
-    "time",
-    _epoch,
-    _MICROS,
-    lambda text, _: f"(TIMESTAMPTZ '1970-01-01 00:00:00+00' + {text}::bigint * {_MICROSECOND})",
-    _moment,
-)
+TIMESTAMP = Kind(_EPOCH, _MICROS, "us")
 
 _TEXTS = frozenset(
     {
@@ -143,7 +84,7 @@ _PAIRS: Sequence[tuple[Collection[str], tuple[type[ice.IcebergType], ...], Kind]
     ({"float8"}, (ice.DoubleType,), DOUBLE),
     ({"date"}, (ice.DateType,), DATE),
     ({"timestamp"}, (ice.TimestampType, ice.TimestamptzType), TIMESTAMP),
-    ({"timestamptz"}, (ice.TimestamptzType,), TIMESTAMPTZ),
+    ({"timestamptz"}, (ice.TimestamptzType,), TIMESTAMP),
     ({"bytea"}, (ice.BinaryType, ice.FixedType), BYTES),
 )
 
@@ -171,13 +112,11 @@ class ComparedColumn:
 
     Attributes:
         name: On both sides.
-        kind: How its values are said.
-        declared: Its type at the source.
+        kind: How its values become texts.
     """
 
     name: str
     kind: Kind
-    declared: str
 
 
 def kind_of(source: SourceColumn, mirror: ice.IcebergType) -> Kind | None:
@@ -219,31 +158,105 @@ def compared_columns(
         elif (found := kind_of(there, kind)) is None:
             left.append((name, f"{there.declared} at the source, and {kind} in the mirror"))
         else:
-            compared.append(ComparedColumn(name, found, there.declared))
+            compared.append(ComparedColumn(name, found))
     left += [(name, "the mirror has no such column") for name in source if name not in columns]
     return tuple(compared), tuple(left)
 
 
-def postgresql_item(kind: Kind, expression: str) -> str:
-    """Of an expression, that of its text with its length before it, and `n` of a null."""
-    text = kind.postgresql(expression)
-    return f"CASE WHEN {expression} IS NULL THEN 'n' ELSE concat(char_length({text}), ':', {text}) END"
+@dataclass(frozen=True, slots=True)
+class RowDigests:
+    """Expressions over the columns of one side.
+
+    Attributes:
+        key_texts: The text of each column of the key.
+        leaf: The number of the leaf, a whole number.
+        row: The digest of the row, a whole number below 2 to the power of 60.
+        columns: The digests of the other columns in their order, one text with commas between.
+    """
+
+    key_texts: tuple[str, ...]
+    leaf: str
+    row: str
+    columns: str
 
 
-def spark_item(kind: Kind, expression: str) -> str:
-    """The same by Spark."""
-    text = kind.spark(expression)
-    length = f"CAST(char_length({text}) AS STRING)"
-    return f"CASE WHEN {expression} IS NULL THEN 'n' ELSE concat({length}, ':', {text}) END"
+def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
+    """Digests of a source's rows.
+
+    Args:
+        key: The columns of the key.
+        columns: All others.
+    """
+    return _digests(
+        [(each.kind.postgresql.format(source_name(each.name)), source_name(each.name)) for each in (*key, *columns)],
+        len(key),
+        _POSTGRESQL_ITEM,
+        # A function takes 100 arguments at the most, so `concat` would not do.
+        lambda parts: f"({' || '.join(parts)})",
+        "md5(convert_to({0}, 'UTF8'))",
+        "('x' || substr({0}, 1, 15))::bit(60)::bigint",
+    )
+
+
+def spark_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
+    """The same digests of a mirror's rows."""
+    return _digests(
+        [(each.kind.spark.format(quoted_name(each.name)), quoted_name(each.name)) for each in (*key, *columns)],
+        len(key),
+        _SPARK_ITEM,
+        lambda parts: f"concat({', '.join(parts)})",
+        "md5({0})",
+        "CAST(conv(substr({0}, 1, 15), 16, 10) AS BIGINT)",
+    )
+
+
+# A value's text with its length before it, and `n` of a null: {0} is the text, {1} the value.
+_POSTGRESQL_ITEM = "CASE WHEN {1} IS NULL THEN 'n' ELSE concat(char_length({0}), ':', {0}) END"
+_SPARK_ITEM = "CASE WHEN {1} IS NULL THEN 'n' ELSE concat(CAST(char_length({0}) AS STRING), ':', {0}) END"
+
+
+def _digests(
+    values: Sequence[tuple[str, str]],
+    keys: int,
+    item: str,
+    joined: Callable[[Sequence[str]], str],
+    md5: str,
+    number: str,
+) -> RowDigests:
+    """Digests in one dialect of SQL.
+
+    Args:
+        values: The text and the name of each column, those of the key first.
+        keys: How many columns the key has.
+        item, md5, number: Templates.
+    """
+    items = [item.format(text, name) for text, name in values]
+    parts = [f"substr({md5.format(each)}, 1, 16)" for each in items[keys:]]
+    # Commas between the digests.
+    between = [each for part in parts for each in (part, "','")][:-1]
+    return RowDigests(
+        tuple(text for text, _ in values[:keys]),
+        f"mod({number.format(md5.format(joined(items[:keys])))}, {LEAVES})",
+        number.format(md5.format(joined(items))),
+        joined(between) if between else "''",
+    )
+
+
+def source_name(name: str) -> str:
+    """A name as PostgreSQL reads it, whatever it has in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _decimal(scale: int) -> Kind:
+    # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
+    return Kind(f"{{0}}::numeric(38,{scale})::text", f"replace(format_number({{0}}, {scale}), ',', '')")
 
 
 def _list_of(element: Kind) -> Kind:
-    def postgresql(each: str) -> str:
-        item = postgresql_item(element, "frazil_v")
-        made = f"string_agg({item}, '' ORDER BY frazil_n)"
-        return f"(SELECT coalesce({made}, '') FROM unnest({each}) WITH ORDINALITY AS frazil_u(frazil_v, frazil_n))"
-
-    def spark(each: str) -> str:
-        return f"array_join(transform({each}, frazil_v -> {spark_item(element, 'frazil_v')}), '')"
-
-    return Kind(f"list of {element.name}", postgresql, spark)
+    item = _POSTGRESQL_ITEM.format(element.postgresql.format("frazil_v"), "frazil_v")
+    spark = _SPARK_ITEM.format(element.spark.format("frazil_v"), "frazil_v")
+    return Kind(
+        f"(SELECT coalesce(string_agg({item}, '' ORDER BY frazil_n), '') "
+        "FROM unnest({0}) WITH ORDINALITY AS frazil_u(frazil_v, frazil_n))",
+        f"array_join(transform({{0}}, frazil_v -> {spark}), '')",
+    )

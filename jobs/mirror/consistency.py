@@ -1,15 +1,15 @@
 """Consistency of a mirror: what its changelog says of each key, computed anew, against what the mirror has.
 
-Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
-it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
-disagree are named by their keys. Rows that were there when the table became a mirror, and of whose keys there is no
-change, are counted and otherwise left out: no changelog says what they should be.
+Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Rows are
+compared by a checksum of their columns, and those that disagree are named by their keys. Rows that were there when the
+table became a mirror, and of whose keys there is no change, are only counted: no changelog says what they should be.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -49,50 +49,22 @@ DAYS = 8
 """In so many days a check that looks at a part each day has looked at every key."""
 EXAMPLES = 10
 KINDS = ("missing", "extra", "different")
-_ADOPTED = "adopted"
-_BUCKET, _WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_bucket", "_wanted", "_found", "_unknown", "_unordered"
-
-
-@dataclass(frozen=True, slots=True)
-class BucketCheck:
-    """What a check found in one bucket of keys.
-
-    Attributes:
-        bucket: Its number.
-        expected: Rows that there should be.
-        found: Rows that there are.
-        missing: Keys without their row.
-        extra: Keys with a row that should not be there.
-        different: Keys whose row has other values.
-        unknown: Rows of which no change has a value for sure; only their being there is compared.
-        adopted: Rows that were there before the mirror, without a change since; they are in no other count.
-    """
-
-    bucket: int
-    expected: int
-    found: int
-    missing: int
-    extra: int
-    different: int
-    unknown: int
-    adopted: int
-
-    @property
-    def wrong(self) -> int:
-        """Keys that disagree."""
-        return self.missing + self.extra + self.different
+_WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_wanted", "_found", "_unknown", "_unordered"
 
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """What a check of a mirror came to.
+    """Result of a check of a mirror.
 
     Attributes:
         table: The mirror.
-        snapshot_id: Of the mirror, which was looked at.
-        changelog_snapshot: Of the changelog, which it was compared with.
-        buckets: Those that have rows, by number.
+        snapshot_id: Snapshot of the mirror that was looked at.
+        changelog_snapshot: Snapshot of the changelog that it was compared with.
         looked_at: How many buckets of `BUCKETS` were looked at.
+        rows: Rows that there should be.
+        found: Rows that there are.
+        counts: Keys that disagree, by what they are: see `KINDS`.
+        adopted: Rows that were not compared, as they were there before the mirror; they are in no other count.
         examples: Keys that disagree, each as `(what, {column: value})`.
         letters: Dead letters that had not come back at its newest merge: changes that neither side has.
     """
@@ -100,25 +72,18 @@ class Consistency:
     table: str
     snapshot_id: int
     changelog_snapshot: int
-    buckets: tuple[BucketCheck, ...]
     looked_at: int
+    rows: int
+    found: int
+    counts: Mapping[str, int]
+    adopted: int
     examples: tuple[tuple[str, dict[str, Any]], ...]
     letters: int
 
     @property
     def wrong(self) -> int:
         """Keys that disagree."""
-        return sum(each.wrong for each in self.buckets)
-
-    @property
-    def adopted(self) -> int:
-        """Rows that were not compared, as they were there before the mirror."""
-        return sum(each.adopted for each in self.buckets)
-
-    @property
-    def rows(self) -> int:
-        """Rows that there should be."""
-        return sum(each.expected for each in self.buckets)
+        return sum(self.counts.values())
 
     @property
     def consistent(self) -> bool:
@@ -191,6 +156,37 @@ def check_consistency(
     return interruptible_jobs(session, "consistency", compare)
 
 
+def consistency_sentence(found: Consistency) -> str:
+    """What was compared, and what came of it."""
+    part = "all keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
+    compared = f"{part} of {found.table} were compared with its changelog ({found.rows:,} rows)"
+    adopted = (
+        f" {found.adopted:,} rows were there before it was a mirror, and are not compared: no change speaks of them."
+        if found.adopted
+        else ""
+    )
+    letters = (
+        f" {found.letters:,} dead letters had not come back at its newest merge: the changes in them are on neither "
+        "side."
+        if found.letters
+        else ""
+    )
+    if not found.wrong:
+        return f"{compared[0].upper()}{compared[1:]}: they are the same.{adopted}{letters}"
+    words = {"missing": "missing", "extra": "there too much", "different": "different"}
+    said = ", ".join(f"{found.counts[kind]:,} {words[kind]}" for kind in KINDS if found.counts[kind])
+    what, key = found.examples[0]
+    named = ", ".join(f"{name} = {value}" for name, value in key.items())
+    return f"{compared[0].upper()}{compared[1:]}: of its rows {said}; for instance {named} is {what}.{adopted}{letters}"
+
+
+def consistency_fix(spec: StreamSpec, found: Consistency) -> str | None:
+    """The next command; None if nothing is to be done."""
+    if found.wrong:
+        return f"frazil mirror rebuild {spec.stream} --table {found.table}"
+    return f"frazil replay {spec.stream} --dry-run" if found.letters else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     """One comparison."""
@@ -211,35 +207,30 @@ class _Comparison:
         expected, found = self._expected(rows.schema, buckets), self._found(rows, buckets)
         joined = expected.join(found, list(self.stamp.key), "full_outer")
         missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull()
-        both = ~missing & ~extra
-        different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
-        judged = joined.withColumn(_BUCKET, self._bucket(rows.schema)).select(
+        different = ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
+        judged = joined.select(
             *[quoted_name(name) for name in self.stamp.key],
-            _BUCKET,
             sql.when(missing, "missing")
-            .when(extra & sql.col(_UNORDERED), _ADOPTED)
+            .when(extra & sql.col(_UNORDERED), "adopted")
             .when(extra, "extra")
             .when(different, "different")
+            .otherwise("same")
             .alias("what"),
-            sql.coalesce(_UNKNOWN, sql.lit(False)).alias(_UNKNOWN),
         )
         judged.persist()
         self.until.callback(judged.unpersist)
-        what = sql.col("what")
-        counted = judged.groupBy(_BUCKET).agg(
-            sql.count_if(what.isNull() | ~what.isin("extra", _ADOPTED)).alias("expected"),
-            sql.count_if(what.isNull() | ~what.isin("missing", _ADOPTED)).alias("found"),
-            *[sql.count_if(sql.coalesce(what == each, sql.lit(False))).alias(each) for each in (*KINDS, _ADOPTED)],
-            sql.count_if(_UNKNOWN).alias("unknown"),
-        )
-        checks = [BucketCheck(row.pop(_BUCKET), **row) for row in counted.toArrow().to_pylist()]
-        wrong = judged.where(what.isin(*KINDS)).limit(EXAMPLES).toArrow().to_pylist()
+        counts = Counter({row["what"]: row["count"] for row in judged.groupBy("what").count().toArrow().to_pylist()})
+        wrong = judged.where(sql.col("what").isin(*KINDS)).limit(EXAMPLES).toArrow().to_pylist()
+        both = counts["same"] + counts["different"]
         return Consistency(
             self.mirror.table,
             snapshot_id,
             self.stamp.snapshot_id,
-            tuple(sorted(checks, key=lambda each: each.bucket)),
             BUCKETS if buckets is None else len(buckets),
+            both + counts["missing"],
+            both + counts["extra"],
+            {kind: counts[kind] for kind in KINDS},
+            counts["adopted"],
             tuple((row["what"], {name: row[name] for name in self.stamp.key}) for row in wrong),
             self.stamp.letters,
         )

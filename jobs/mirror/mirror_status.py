@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -27,7 +26,7 @@ from jobs.mirror.mirror_stamp import (
     source_position,
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
-from jobs.mirror.other_writes import newest_merge, other_writes
+from jobs.mirror.publication import newest_merge, other_writes
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -114,11 +113,6 @@ def pending_letters(spec: StreamSpec, catalog: Catalog) -> int:
     """The stream's dead letters that have not come back, and that nobody has dismissed: changes that a mirror lacks."""
     letters = find_table(catalog, spec.dead_letter_table)
     return tally_dead_letters(letters, spec.stream).waiting if letters is not None else 0
-
-
-def letters_counter(spec: StreamSpec, catalog: Catalog) -> Callable[[], int]:
-    """The same, as a merge asks for it."""
-    return lambda: pending_letters(spec, catalog)
 
 
 def _noted(settings: Settings, spec: StreamSpec, mirror: Mirror, merged_at: datetime | None) -> FrazilError | None:

@@ -113,22 +113,11 @@ class MirrorSession:
             raise FencedError(self.target.owner, self.epoch, newest.epoch, self.mirror.table)
 
     def begin_branch(self, name: str, snapshot_id: int) -> None:
-        """Begin the branch of an attempt at a snapshot.
-
-        Raises:
-            FrazilError: There is one of that name, which stands elsewhere.
-        """
+        """Begin the branch of an attempt, which no other attempt has, at a snapshot."""
 
         def change(table: Table) -> None:
-            there = table.metadata.refs.get(name)
-            if there is None:
+            if name not in table.metadata.refs:
                 table.manage_snapshots().create_branch(snapshot_id, name).commit()
-            elif there.snapshot_id != snapshot_id:
-                raise FrazilError(
-                    f"stream {self.spec.stream}: mirror {self.mirror.table} has a branch {name} already, which "
-                    "somebody else writes.",
-                    fix=f"frazil mirror run {self.spec.stream}",
-                )
 
         self._change_refs(change)
 
@@ -204,7 +193,14 @@ def mirror_session(
                 fix=f"wait for it to end, or stop process {held.pid} and run this again",
             )
         time.sleep(_POLL_SECONDS)
-    with _locked(spec, mirror, settings, table, wait_seconds) as lock:
+    with contextlib.ExitStack() as until:
+        try:
+            lock = until.enter_context(table_lock(settings, mirror.table, str(table.metadata.table_uuid), wait_seconds))
+        except TableBusyError as busy:
+            raise TableBusyError(
+                f"stream {spec.stream}: nothing is merged into mirror {mirror.table}: {busy.message}",
+                fix=f"wait for it to end, then frazil mirror run {spec.stream} --table {mirror.table}",
+            ) from None
         target = Target(catalog, mirror.table, name, backoff)
         commits = CommitSession(name, spec.config_hash, lease, {mirror.table: target})
         with commits.held():
@@ -224,18 +220,3 @@ def mirror_rolled_back(spec: StreamSpec, mirror: Mirror) -> RolledBackError:
         "stamp says is not what it has.",
         fix=f"bring its snapshots back, or `frazil mirror rebuild {spec.stream} --table {mirror.table}`",
     )
-
-
-@contextlib.contextmanager
-def _locked(
-    spec: StreamSpec, mirror: Mirror, settings: Settings, table: Table, wait_seconds: float
-) -> Iterator[TableLock]:
-    with contextlib.ExitStack() as until:
-        try:
-            lock = until.enter_context(table_lock(settings, mirror.table, str(table.metadata.table_uuid), wait_seconds))
-        except TableBusyError as busy:
-            raise TableBusyError(
-                f"stream {spec.stream}: nothing is merged into mirror {mirror.table}: {busy.message}",
-                fix=f"wait for it to end, then frazil mirror run {spec.stream} --table {mirror.table}",
-            ) from None
-        yield lock

@@ -1,13 +1,15 @@
-"""Check of a mirror against its source itself: counts and digests by bucket of keys, and each key that disagrees.
+"""Check of a mirror against its source: counts and digests by leaf of keys, then each key that differs.
 
-The source is read as it was at one moment, the mirror as its newest merge left it. What disagrees then may be changes
-on their way, so those keys are looked at again until it is certain (`disagreements`), or time is up.
+Both sides go on while they are compared, so a key that differs may only be a change on its way. Such keys are looked at
+again whenever the mirror was merged, the mirror first and then the source, until they agree, are certainly wrong, or
+time is up.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -16,33 +18,125 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
-from jobs.mirror.compared_columns import ComparedColumn, compared_columns
+from jobs.mirror.compared_columns import ComparedColumn, compared_columns, postgresql_digests, spark_digests
+from jobs.mirror.compared_rows import (
+    Key,
+    Leaves,
+    MirrorRow,
+    MirrorRows,
+    SourcePlace,
+    SourceRow,
+    SourceTable,
+    refuse_unknown_source,
+    source_table,
+)
 from jobs.mirror.consistency import BUCKETS, EXAMPLES, stamped_mirror
-from jobs.mirror.disagreements import Disagreement, Disagreements
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import interruptible_jobs, merging_session
-from jobs.mirror.mirror_digests import MirrorLook
-from jobs.mirror.mirror_stamp import MirrorStamp
-from jobs.mirror.source_connection import source_look, source_settings
-from jobs.mirror.source_consistency import SourceConsistency, WrongKey
-from jobs.mirror.source_place import MirrorPlace, databases_of, place_of
-from jobs.mirror.source_rows import Leaves, SourceLook
+from jobs.mirror.mirror_stamp import MirrorStamp, source_position
+from jobs.mirror.source_report import SourceConsistency, WrongKey
 from jobs.spec.mirror import Mirror, MirrorSource
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import SETTINGS_FILE, Settings
+from jobs.spec.settings import Settings
 from jobs.supervise.waiting import wait_until_deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
-MOST_ROWS = 2_000_000
-"""So many rows of leaves that disagree are looked at one by one."""
-MOST_KEYS = 10_000
-"""So many keys that disagree are looked at again."""
+MOST_ROWS = 500_000
+"""So many rows of leaves that differ are looked at one by one."""
 _POLL_SECONDS = 1.0
+_POSTGRESQL = "postgresql/"
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPlace:
+    """How far a mirror has come in its source's log; None where it is not known.
+
+    Attributes:
+        reached: The mirror has all that was committed through this place.
+        greatest: No change that it has begins behind this place; their transactions may end behind it.
+    """
+
+    reached: int | None
+    greatest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Key with different rows in mirror and source.
+
+    Attributes:
+        key: The texts of its columns.
+        what: `missing` in the mirror, `extra` there, or `different`.
+        columns: The places of the columns that differ, if both sides have the row.
+    """
+
+    key: Key
+    what: str
+    columns: tuple[int, ...] = ()
+
+
+class Disagreements:
+    """Keys that differ, and what is known of each.
+
+    A key is wrong if the mirror has come past the place at which the source was first seen to differ, and the source's
+    row is the same as then, or the mirror's, where the source has none. That holds if the source shows all that the
+    mirror had. A standby may not, so nothing there is certain.
+
+    Attributes:
+        wrong: Keys that are certainly wrong.
+        pending: Keys that have differed at every look, while changes may be on their way.
+        suspects: How many keys differed at the first look.
+        behind: Whether the source showed less than the mirror had at the last look: a standby that lags, or another
+            database.
+    """
+
+    def __init__(self) -> None:
+        self.wrong: dict[Key, Disagreement] = {}
+        self.pending: dict[Key, Disagreement] = {}
+        self.suspects: int | None = None
+        self.behind: bool = False
+        # By key: the version of the source's row, or the mirror's row where it has none, and from which place on.
+        self._since: dict[Key, tuple[object, int]] = {}
+
+    def look(
+        self,
+        ours: MirrorPlace,
+        theirs: SourcePlace,
+        mirror: Mapping[Key, MirrorRow],
+        source: Mapping[Key, SourceRow],
+    ) -> None:
+        """Take in one more look.
+
+        Args:
+            ours: How far the mirror had come.
+            theirs: What the source shows.
+            mirror: Rows of the mirror, at least all that differ.
+            source: Rows of the source, likewise, looked at after the mirror's.
+        """
+        self.behind = ours.greatest is not None and theirs.through < ours.greatest
+        for key in list(self.pending) if self.suspects is not None else sorted(mirror.keys() | source.keys()):
+            have, there = mirror.get(key), source.get(key)
+            if _agree(have, there):
+                self.pending.pop(key, None)
+                continue
+            self.pending[key] = found = _disagreement(key, have, there)
+            if self.behind or theirs.standby or ours.reached is None:
+                self._since.pop(key, None)
+                continue
+            seen = there.version if there is not None else have
+            known, before = self._since.get(key, (None, 0))
+            if known != seen:
+                self._since[key] = seen, theirs.before
+            elif ours.reached >= before:
+                self.wrong[key] = found
+                del self.pending[key]
+        if self.suspects is None:
+            self.suspects = len(self.pending)
 
 
 def check_source(
@@ -54,12 +148,12 @@ def check_source(
     buckets: Collection[int] | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> SourceConsistency | None:
-    """Compare a mirror with its source; None before its first merge, and of one whose file names no source.
+    """Compare a mirror with its source; None before its first merge, and if its file names no source.
 
     Args:
         spark: Gives a session for SQL; asked if there is something to compare.
-        buckets: Those that are looked at; None: all.
-        wait_seconds: How long keys that disagree are looked at again, as the mirror goes on.
+        buckets: Buckets that are compared; None: all.
+        wait_seconds: How long keys that differ are looked at again, as the mirror goes on.
 
     Raises:
         RolledBackError: The mirror was moved back to before its newest merge.
@@ -67,15 +161,14 @@ def check_source(
     """
     if mirror.source is None:
         return None
-    source_settings(spec.stream, mirror.source.connection, settings.sources)
+    refuse_unknown_source(spec.stream, mirror.source.connection, settings)
     found = stamped_mirror(spec, mirror, catalog)
     if found is None:
         return None
     table, stamp = found
     named = mirror.source.table or _table_of_topics(spec, mirror, stamp)
-    return _SourceCheck(spec, mirror, mirror.source, named, settings, catalog, spark()).run(
-        table, stamp, buckets, wait_seconds
-    )
+    work = _SourceCheck(spec, mirror, mirror.source, named, settings, catalog, spark())
+    return work.run(table, stamp, None if buckets is None else sorted(buckets), wait_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,60 +186,57 @@ class _SourceCheck:
     def run(
         self, table: Table, stamp: MirrorStamp, buckets: Collection[int] | None, wait_seconds: float
     ) -> SourceConsistency:
-        part = None if buckets is None else sorted(buckets)
         with self._source() as now:
-            self._refuse_another_database(now.database, stamp)
             key, columns, left_out = self._columns(now, table, stamp)
-        mirror = self._mirror(table, stamp, key, columns)
-        ours = self._asked(lambda: mirror.leaves(part))
+        digests = postgresql_digests(key, columns)
+        session, path = merging_session(self.spark, self.settings), table_path(self.settings, table)
+
+        def mirror_rows(table: Table) -> MirrorRows:
+            head = table.current_snapshot()
+            assert head is not None, "it has a merge"
+            return MirrorRows(session, path, head.snapshot_id, stamp.deletes == "soft", spark_digests(key, columns))
+
+        mirror = mirror_rows(table)
+        ours = self._asked(lambda: mirror.leaves(buckets))
         with self._source() as now:
-            theirs = now.leaves(key, columns, part)
-            read, unread = _to_read(ours, theirs)
-            digests = now.digests(key, columns, read) if read else {}
+            theirs = now.leaves(digests, buckets)
+            leaves, unread = _to_read(ours, theirs)
             position = now.place.before
-        mine = self._asked(lambda: mirror.digests(read)) if read else {}
-        suspects = sorted(each for each in mine.keys() | digests.keys() if mine.get(each) != digests.get(each))
-        state = Disagreements(suspects[:MOST_KEYS])
-        reached = self._settle(state, mirror, stamp, wait_seconds)
-        unread += max(0, len(suspects) - MOST_KEYS)
-        pending = [each for each in state.pending.values() if each is not None]
+        state, deadline = Disagreements(), time.monotonic() + wait_seconds
+        while leaves:
+            mine, its = self._asked(lambda mirror=mirror: mirror.rows(leaves)), dict[Key, SourceRow]()
+            with self._source() as now:
+                for each, row in now.rows(digests, leaves):
+                    if _agree(mine.get(each), row):
+                        del mine[each]
+                    else:
+                        its[each] = row
+                state.look(mirror_place(stamp, self.spec.stream), now.place, mine, its)
+            if not state.pending or not self._moved_on(mirror.snapshot_id, deadline):
+                break
+            newest = stamped_mirror(self.spec, self.mirror, self.catalog)
+            if newest is None:
+                break
+            table, stamp = newest
+            mirror = mirror_rows(table)
+        pending = list(state.pending.values())
         return SourceConsistency(
             self.mirror.table,
             f"{self.source.connection}, table {self.source_table}",
-            BUCKETS if part is None else len(part),
+            BUCKETS if buckets is None else len(buckets),
             sum(rows for rows, _ in theirs.values()),
             sum(rows for rows, _ in ours.values()),
             position,
-            reached,
+            mirror_place(stamp, self.spec.stream).reached,
             state.behind,
-            _counted(state.wrong.values()),
-            _counted(pending),
-            min(len(suspects), MOST_KEYS),
+            Counter(each.what for each in state.wrong.values()),
+            Counter(each.what for each in pending),
+            state.suspects or 0,
             unread,
-            _examples(key, columns, list(state.wrong.values()), pending),
+            tuple(_example(key, columns, each, state) for each in [*state.wrong.values(), *pending][:EXAMPLES]),
             tuple(each.name for each in (*key, *columns)),
             left_out,
         )
-
-    def _settle(self, state: Disagreements, mirror: MirrorLook, stamp: MirrorStamp, wait_seconds: float) -> int | None:
-        """Look at keys again until all are decided, or time is up; through which position the mirror was last."""
-        deadline = time.monotonic() + wait_seconds
-        while state.pending:
-            self._look_again(state, mirror, place_of(stamp, self.spec.stream))
-            if not state.pending or not self._moved_on(mirror.snapshot_id, deadline):
-                break
-            found = stamped_mirror(self.spec, self.mirror, self.catalog)
-            if found is None:
-                break
-            table, stamp = found
-            mirror = self._mirror(table, stamp, mirror.key, mirror.columns)
-        return place_of(stamp, self.spec.stream).reached
-
-    def _look_again(self, state: Disagreements, mirror: MirrorLook, ours: MirrorPlace) -> None:
-        keys = list(state.pending)
-        rows = self._asked(lambda: mirror.rows(keys))
-        with self._source() as now:
-            state.look(ours, now.place, rows, now.rows(mirror.key, mirror.columns, keys))
 
     def _moved_on(self, snapshot_id: int, deadline: float) -> bool:
         """Wait until the mirror has another snapshot; False if it has none in time, or time is up."""
@@ -157,26 +247,16 @@ class _SourceCheck:
 
         return wait_until_deadline(moved, deadline, _POLL_SECONDS)
 
-    def _refuse_another_database(self, database: str, stamp: MirrorStamp) -> None:
-        known = databases_of(stamp)
-        if known and database not in known:
-            raise FrazilError(
-                f"stream {self.spec.stream}: source {self.source.connection} is database {database}, and the changes "
-                f"in mirror {self.mirror.table} are of database {', '.join(known)}.",
-                fix=f"correct sources.{self.source.connection}.url in {SETTINGS_FILE}, or source.connection in mirrors "
-                f"of streams/{self.spec.stream}.yaml",
-            )
-
     def _columns(
-        self, now: SourceLook, table: Table, stamp: MirrorStamp
+        self, now: SourceTable, table: Table, stamp: MirrorStamp
     ) -> tuple[tuple[ComparedColumn, ...], tuple[ComparedColumn, ...], tuple[tuple[str, str], ...]]:
         """The columns of the key, all others that are compared, and those that are not."""
         names = [each.name for each in table.schema().fields if each.name not in (ORDER_COLUMN, DELETED_COLUMN)]
         compared, left_out = compared_columns(now.columns(), table.schema(), names, self.source.exclude)
-        known = {each.name: each for each in compared if each.kind.value is not None}
+        known = {each.name: each for each in compared}
         for name in stamp.key:
             if name not in known:
-                why = dict(left_out).get(name, "such values tell no rows apart")
+                why = dict(left_out).get(name, "the mirror has no such column")
                 raise FrazilError(
                     f"stream {self.spec.stream}: mirror {self.mirror.table} cannot be compared with source "
                     f"{self.source.connection}, table {self.source_table}, by column {name} of its key: {why}.",
@@ -185,21 +265,27 @@ class _SourceCheck:
         key = tuple(known[name] for name in stamp.key)
         return key, tuple(each for each in compared if each.name not in stamp.key), left_out
 
-    def _mirror(
-        self, table: Table, stamp: MirrorStamp, key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]
-    ) -> MirrorLook:
-        head = table.current_snapshot()
-        assert head is not None
-        session = merging_session(self.spark, self.settings)
-        path = table_path(self.settings, table)
-        return MirrorLook(session, path, head.snapshot_id, stamp.deletes == "soft", key, columns)
-
-    def _source(self) -> AbstractContextManager[SourceLook]:
-        known = source_settings(self.spec.stream, self.source.connection, self.settings.sources)
-        return source_look(self.source.connection, known, self.source_table, self.source.where)
+    def _source(self) -> AbstractContextManager[SourceTable]:
+        settings = self.settings.sources[self.source.connection]
+        return source_table(self.source.connection, settings, self.source_table, self.source.where)
 
     def _asked(self, call: Callable[[], T]) -> T:
         return interruptible_jobs(self.spark, "source", call)
+
+
+def mirror_place(stamp: MirrorStamp, stream: str) -> MirrorPlace:
+    """How far a mirror has come in its source's log."""
+    where = source_position(stamp, stream)
+    if where is None or not (where.lineage or "").startswith(_POSTGRESQL):
+        return MirrorPlace(None, None)
+    # Its first part is the end of the transaction before the change: what was committed up to there came before it.
+    reached, *_ = _numbers(where.position)
+    known = [each.position for each in stamp.state.partitions.values() if each.position is not None]
+    return MirrorPlace(reached, max(number for each in known for number in _numbers(each)))
+
+
+def _numbers(position: str) -> list[int]:
+    return [int(each, 16) for each in position.split("/") if each]
 
 
 def _table_of_topics(spec: StreamSpec, mirror: Mirror, stamp: MirrorStamp) -> str:
@@ -216,7 +302,7 @@ def _table_of_topics(spec: StreamSpec, mirror: Mirror, stamp: MirrorStamp) -> st
 
 
 def _to_read(ours: Leaves, theirs: Leaves) -> tuple[list[int], int]:
-    """The leaves that disagree and are looked at row by row, and the rows of those that are too many."""
+    """The leaves that differ and are looked at row by row, and the rows of those that are too many."""
     read: list[int] = []
     rows = unread = 0
     for leaf in sorted(each for each in ours.keys() | theirs.keys() if ours.get(each) != theirs.get(each)):
@@ -229,22 +315,23 @@ def _to_read(ours: Leaves, theirs: Leaves) -> tuple[list[int], int]:
     return read, unread
 
 
-def _counted(found: Collection[Disagreement]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for each in found:
-        counts[each.what] = counts.get(each.what, 0) + 1
-    return counts
+def _agree(have: MirrorRow | None, there: SourceRow | None) -> bool:
+    if have is None or there is None:
+        return have is None and there is None
+    return have.count == 1 and have.columns == there.columns
 
 
-def _examples(
-    key: Sequence[ComparedColumn],
-    columns: Sequence[ComparedColumn],
-    wrong: Sequence[Disagreement],
-    pending: Sequence[Disagreement],
-) -> tuple[WrongKey, ...]:
-    def shown(found: Disagreement, certain: bool) -> WrongKey:
-        values = {each.name: each.kind.shown(text) for each, text in zip(key, found.key, strict=True)}
-        return WrongKey(found.what, values, tuple(columns[at].name for at in found.columns), certain)
+def _disagreement(key: Key, have: MirrorRow | None, there: SourceRow | None) -> Disagreement:
+    if have is None:
+        return Disagreement(key, "missing")
+    if there is None or have.count > 1:
+        return Disagreement(key, "extra")
+    pairs = zip(have.columns.split(","), there.columns.split(","), strict=True)
+    return Disagreement(key, "different", tuple(at for at, (mine, its) in enumerate(pairs) if mine != its))
 
-    every = [*(shown(each, True) for each in wrong), *(shown(each, False) for each in pending)]
-    return tuple(every[:EXAMPLES])
+
+def _example(
+    key: tuple[ComparedColumn, ...], columns: tuple[ComparedColumn, ...], found: Disagreement, state: Disagreements
+) -> WrongKey:
+    values = {each.name: each.kind.shown(text) for each, text in zip(key, found.key, strict=True)}
+    return WrongKey(found.what, values, tuple(columns[at].name for at in found.columns), found.key in state.wrong)

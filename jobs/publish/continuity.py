@@ -17,15 +17,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit.branch import branches
+from jobs.commit.branch import branches, seen_on
 from jobs.commit.lineage import ancestors, expired_ancestors, older_versions
 from jobs.commit.offsets import describe_ranges
 from jobs.commit.publications import branch_through, through
 from jobs.commit.reissue import last_remade
 from jobs.commit.stamp_history import History, stamps_along_main
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
-from jobs.publish.interval import Interval, UnpublishableError, branch_begin, landed_snapshots
-from jobs.publish.publication import PUBLISHED_KEY
+from jobs.publish.interval import PUBLISHED_KEY, Interval, UnpublishableError, branch_begin, landed_snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ class Break:
     """Why a branch cannot be published from where main has it, and from where it can, once somebody has decided.
 
     Attributes:
-        stream: The stream.
         why: A sentence.
         leave_out: The sequence number from which on it goes on without what is in question.
         again: The one from which on all is published; None where that would double rows.
@@ -255,3 +253,43 @@ def _refuse_before_remake(metadata: TableMetadata, stream: str, branch: str, alo
 
 def _began(stamp: Stamp) -> int:
     return min(stamp.start.values(), default=0)
+
+
+_OF_ROLLBACKS = ("rollback_keep", "rollback_reland")
+
+
+def break_on_main(metadata: TableMetadata, stream: str, found: Interval | None, newest: Stamp | None) -> Break | None:
+    """Whether main has, or may have, records of an interval by the stream's own commits."""
+    if found is None:
+        return None
+    return landed_on_main(metadata, stream, found) or unseen_main(metadata, stream, found, newest)
+
+
+def unseen_main(metadata: TableMetadata, stream: str, found: Interval, newest: Stamp | None) -> Break | None:
+    """Whether main may have records of an interval by commits of the stream whose snapshots have expired.
+
+    A stream that comes back to its branch from another one has been asked, and its answer stands on the branch. Stamps
+    on main would say what it has landed there meanwhile. Where some of main's since have expired, nobody can say.
+
+    Args:
+        metadata: The table's own, not as a branch has it.
+        found: What is to be published.
+        newest: The stamp of the last publication, which may be an answer to this.
+    """
+    since = max(found.after, newest.sequence if newest else 0)
+    answers = [
+        stamp
+        for _, stamp in stamps_along_main(seen_on(metadata, found.branch), stream, since)
+        if stamp.kind == "accept" and stamp.decision is not None and stamp.decision.answer in _OF_ROLLBACKS
+    ]
+    oldest = next(reversed(list(ancestors(metadata))), None)
+    if not answers or not found.files or oldest is None or (oldest.sequence_number or 0) <= found.after:
+        return None
+    return Break(
+        stream,
+        f"it was moved to branch {found.branch}, or back on it, with the answer to a rollback ({answers[0].note}), and "
+        f"snapshots of {MAIN_BRANCH} since it had all of {found.branch} have expired: nobody can say whether the "
+        f"stream has landed records of what {found.branch} has on {MAIN_BRANCH} itself meanwhile.",
+        leave_out=found.until,
+        again=found.after,
+    )

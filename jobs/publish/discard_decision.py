@@ -6,20 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.commit.discards import Discard, Discards
-from jobs.commit.errors import RolledBackError
-from jobs.commit.publications import publication_id
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.discarded_letters import DiscardedLetters, LetterCounts, NoRecords
-from jobs.publish.gate import Gate
-from jobs.publish.gated import refuse_without_gate
+from jobs.publish.gated import held_interval, refuse_without_gate
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
-from jobs.publish.publishing import interval_of, main_rolled_back, no_table
+from jobs.publish.publishing import interval_of, published_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -57,14 +52,7 @@ def plan_discard(
         FrazilError: Nothing is held, or the rows do not say which records they are of.
     """
     refuse_without_gate(spec)
-    try:
-        target = Target(catalog, spec.table.name, publication_id(spec.stream))
-        newest = target.read()
-    except NoSuchTableError:
-        raise no_table(spec, settings) from None
-    except RolledBackError:
-        raise main_rolled_back(spec) from None
-    table = target.table
+    table, newest = published_table(spec, settings, catalog)
     refuse_undiscardable(spec, table)
     resumed = Discards.of(table.metadata.properties, spec.stream, spec.table.name).unfinished is not None
     made, found = decision(spec, table, newest, by, why, through, datetime.now(UTC))
@@ -94,7 +82,6 @@ def decision(
     """What is to be discarded of what is held; or what an earlier discard has decided, and not finished.
 
     Args:
-        spec: The stream.
         table: Its own, not as a branch has it.
         newest: The stamp of the last publication.
         by: Who decides.
@@ -108,10 +95,7 @@ def decision(
     metadata, branch = table.metadata, spec.branch_of(spec.table.name)
     if (before := Discards.of(metadata.properties, spec.stream, spec.table.name).unfinished) is not None:
         return before, discarded_interval(spec, table, before)
-    held = Gate.standing(metadata, spec.stream, branch, spec.table.name).held
-    found = interval_of(spec, table, newest, held.until) if held else None
-    if held is None or found is None or found.after != held.after or not found.files:
-        raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
+    _, held, found = held_interval(spec, table, newest)
     if through is not None:
         snapshot = metadata.snapshot_by_id(through)
         if snapshot is None or through not in found.snapshots:
@@ -130,7 +114,6 @@ def discarded_interval(spec: StreamSpec, table: Table, decided: Discard) -> Inte
     """The interval that is discarded, as the branch has it.
 
     Args:
-        spec: The stream.
         table: Its own, not as a branch has it.
         decided: The decision.
 

@@ -114,7 +114,6 @@ class DiscardedLetters:
     """Makes the letters of an interval.
 
     Attributes:
-        spec: The stream.
         table: Its table.
         files: Those of the interval.
         discard: The decision.

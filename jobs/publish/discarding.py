@@ -10,14 +10,18 @@ the next discard finds the decision, and the letters by the instant at which the
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from types import TracebackType
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
@@ -26,6 +30,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.discards import DISCARDED_KEY, Discard, Discards
+from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
 from jobs.commit.publications import THROUGH, publication_id
@@ -34,6 +39,9 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.records import whole_records
+from jobs.kafka.topic_reader import TopicReader
 from jobs.publish.discard_decision import DiscardResult, decision, discarded_interval, refuse_undiscardable
 from jobs.publish.discarded_letters import (
     DiscardedLetters,
@@ -46,10 +54,10 @@ from jobs.publish.discarded_letters import (
 from jobs.publish.gate import Gate
 from jobs.publish.gated import gate_state, holding_stamp, refuse_without_gate
 from jobs.publish.interval import Interval
-from jobs.publish.kafka_records import KafkaRecords
 from jobs.publish.publishing import given_up, interval_of, publishing_session
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.spec.settings import KafkaSettings, Settings
+from jobs.spec.source import Source
 from jobs.steps import step
 from jobs.write.target_writer import TargetWriter
 
@@ -75,7 +83,6 @@ def discard(
         through: The last snapshot of the branch that is discarded; None: all that is held. What came behind it is
             judged again.
         records: Opens what reads records again; None: Kafka, as the settings say.
-        now: The present instant.
 
     Raises:
         LeaseHeldError: Somebody else publishes the stream.
@@ -233,3 +240,58 @@ def _text(decided: Discard) -> str:
 def without_records() -> AbstractContextManager[RecordReader]:
     """Opens a reader that has no record, so that letters keep the rows."""
     return nullcontext(NoRecords())
+
+
+_GAP = 2_000
+"""Offsets between two records beyond which to begin anew costs less than to read what is between them."""
+
+
+class KafkaRecords:
+    """Reads records by their offsets; a context manager. What the log has no more is left out.
+
+    Args:
+        settings: Brokers, security, isolation and time-out.
+        name: What the brokers' logs show as its group; nothing is committed to it.
+    """
+
+    def __init__(self, settings: KafkaSettings, name: str) -> None:
+        self._log: KafkaLog = KafkaLog(settings)
+        self._reader: TopicReader = TopicReader(settings, name)
+        self._kept: dict[TopicPartition, OffsetRange] = {}
+        self._open: contextlib.ExitStack = contextlib.ExitStack()
+
+    def __enter__(self) -> KafkaRecords:
+        self._open.enter_context(self._reader)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def read(self, partition: TopicPartition, offsets: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """The records of a partition at these offsets, and those between them, in the columns of `WHOLE`.
+
+        Args:
+            partition: Of the topic; one that is not there any more has no records.
+            offsets: Ascending.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not answer.
+        """
+        kept = self.kept(partition)
+        there = offsets[(offsets >= kept.start) & (offsets < kept.end)]
+        for run in np.split(there, np.flatnonzero(np.diff(there) > _GAP) + 1):
+            if len(run):
+                for messages in self._reader.read(partition, OffsetRange(int(run[0]), int(run[-1]) + 1)):
+                    yield whole_records(messages)
+
+    def kept(self, partition: TopicPartition) -> OffsetRange:
+        """The offsets that the log of a partition has; none if it is not there."""
+        if partition not in self._kept:
+            known = self._log.topics(Source(topics=(partition.topic,)))
+            for number in known.get(partition.topic, ()):
+                each = TopicPartition(partition.topic, number)
+                self._kept[each] = OffsetRange(self._log.earliest([each])[each], self._log.latest([each])[each])
+            self._kept.setdefault(partition, OffsetRange(0, 0))
+        return self._kept[partition]

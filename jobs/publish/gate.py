@@ -175,8 +175,6 @@ class Gate:
 
         Args:
             properties: Of the stream's table.
-            stream: The stream.
-            table: Its name, for errors.
 
         Raises:
             FrazilError: It is of another version, or damaged.
@@ -209,9 +207,6 @@ class Gate:
 
         Args:
             metadata: The table's own, not as a branch has it.
-            stream: The stream.
-            branch: The branch.
-            table: Its name, for errors.
 
         Raises:
             FrazilError: It is of another version, or damaged.

@@ -17,27 +17,24 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
-from jobs.commit.publications import THROUGH, publications
+from jobs.commit.publications import THROUGH
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, Held, Verdict, gate_property
-from jobs.publish.interval import Interval
-from jobs.publish.publication import PUBLISHED_KEY, publication_text
+from jobs.publish.interval import PUBLISHED_KEY, Interval, publication_text
 from jobs.publish.publishing import (
     appended,
     given_up,
     interval_of,
-    main_rolled_back,
-    no_table,
     past_others,
     publication_stamp,
+    published_table,
     publishing_session,
     refuse_other_spec,
 )
@@ -90,7 +87,6 @@ def publish_if_fit(
         by: Who publishes.
         judge: Judges exactly an interval's files.
         judged_by: Changes with what it judges by; what was held by the same is not judged again.
-        now: The present instant.
         backoff: Between the attempts at a commit.
 
     Raises:
@@ -194,7 +190,8 @@ def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why
         target = session.targets[spec.table.name]
 
         def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[Interval, Held]]:
-            gate, held, found = _held(spec, target.table, newest)
+            gate, held, found = held_interval(spec, target.table, newest)
+            refuse_other_spec(spec, found, metadata)
             step("publish_before_commit")
             told = {"gate": gate.generation + 1, "why": why, "reasons": list(held.reasons)}
             said = {PUBLISHED_KEY: publication_text(found, by, verdict="released", **told)}
@@ -217,13 +214,9 @@ def plan_release(spec: StreamSpec, settings: Settings, catalog: Catalog) -> Gate
         FrazilError: The stream has no gate, or nothing is held there.
     """
     refuse_without_gate(spec)
-    table = find_table(catalog, spec.table.name)
-    if table is None:
-        raise no_table(spec, settings)
-    past = publications(table, spec.stream)
-    if past.rolled_back:
-        raise main_rolled_back(spec)
-    gate, held, found = _held(spec, table, past.newest)
+    table, newest = published_table(spec, settings, catalog)
+    gate, held, found = held_interval(spec, table, newest)
+    refuse_other_spec(spec, found, table.metadata)
     return GateResult("still held", found, gate, held.verdict)
 
 
@@ -241,11 +234,10 @@ def refuse_without_gate(spec: StreamSpec) -> None:
         )
 
 
-def _held(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, Held, Interval]:
-    """The gate, and what is held there, as an interval that can be published as it is.
+def held_interval(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, Held, Interval]:
+    """The gate, and what is held there.
 
     Args:
-        spec: The stream.
         table: Its own, not as a branch has it.
         newest: The stamp of the last publication.
 
@@ -257,7 +249,6 @@ def _held(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, H
     found = interval_of(spec, table, newest, held.until) if held else None
     if held is None or found is None or found.after != held.after or not found.files:
         raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
-    refuse_other_spec(spec, found, table.metadata)
     return gate, held, found
 
 

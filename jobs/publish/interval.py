@@ -10,23 +10,56 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.branch import begin_property
 from jobs.commit.discards import Discard, is_discarded
-from jobs.commit.event_times import EventTimes
+from jobs.commit.event_times import NO_EVENTS, EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
-from jobs.publish.interval_times import interval_event_times
-from jobs.publish.manifest_memo import ManifestMemo
+from jobs.write.manifest_doubles import exact_entries
+
+
+class ManifestMemo:
+    """Reads manifests, each once for as long as this is kept.
+
+    While a stream commits, whoever remakes its branch begins again and again. Of a branch with thousands of manifests
+    only the first attempt may take long, or each would find that the branch has moved.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, int], list[ManifestEntry]] = {}
+
+    def entries(self, io: FileIO, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> list[ManifestEntry]:
+        """All entries of a manifest, those of deleted files included, with exact bounds.
+
+        Args:
+            io: Reads it.
+            manifest: As the snapshot lists it.
+            spec: By which its files are partitioned.
+
+        Raises:
+            FileNotFoundError: It is gone.
+        """
+        key = manifest.manifest_path, schema.schema_id
+        if key not in self._read:
+            found = manifest.fetch_manifest_entry(io, discard_deleted=False)
+            exact_entries(io, manifest, found, spec, schema)
+            self._read[key] = found
+        return self._read[key]
+
 
 # What stands behind this mark in an id is a stream's replays, its queues, or its publications.
 PART_MARK = "~"
@@ -41,7 +74,6 @@ class Interval:
     """What a stream has landed on a branch since a publication.
 
     Attributes:
-        branch: The branch.
         after: Main has all of the branch through this sequence number.
         until: The sequence number of the branch's head.
         head: The id of the branch's head.
@@ -293,3 +325,56 @@ def _ranges(stamps: Iterable[Stamp]) -> dict[TopicPartition, OffsetRange]:
                 known = found.get(partition, OffsetRange(start, end))
                 found[partition] = OffsetRange(min(known.start, start), max(known.end, end))
     return found
+
+
+def interval_event_times(stamps: Iterable[Stamp]) -> EventTimes | None:
+    """The event times over an interval, as its publication is stamped with them; None where the newest stamp has none.
+
+    The bound is that of its first batch: what had closed by then had closed before any of it.
+
+    Args:
+        stamps: Of the stream itself, oldest first.
+    """
+    known = [each for each in stamps if each.event_time]
+    if not known or (newest := known[-1].event_time) is None:
+        return None
+    batches = [each.event_time for each in known if each.kind == "batch" and each.event_time]
+    same = [each for each in batches if each.column == newest.column]
+    bound = same[0].bound_ms if same else newest.watermark_ms
+    counts = sum((each.batch for each in same), NO_EVENTS)
+    return EventTimes(newest.column, newest.watermark_ms, bound, first_ms=newest.first_ms, batch=counts.bounded())
+
+
+PUBLISHED_KEY = "frazil.published"
+FORMAT = 1
+
+
+def left_out_property(branch: str) -> str:
+    """The table property with the sequence number through which a branch may have rows that were left out of main."""
+    return f"frazil.left_out.{branch}"
+
+
+def publication_text(interval: Interval, by: str, **more: Any) -> str:
+    """The entry of main's snapshot that says what of the branch it brought.
+
+    Args:
+        by: Who published it.
+        more: What else there is to say, of a gate.
+    """
+    ranges: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), range_ in sorted(interval.ranges.items()):
+        ranges.setdefault(topic, {})[str(partition)] = list(range_)
+    said: dict[str, Any] = {
+        "v": FORMAT,
+        "branch": interval.branch,
+        "after": interval.after,
+        "until": interval.until,
+        "head": interval.head,
+        "snapshots": len(interval.snapshots),
+        "files": len(interval.files),
+        "rows": interval.rows,
+        "ranges": ranges,
+        "by": by,
+        **more,
+    }
+    return msgspec.json.encode(said).decode()

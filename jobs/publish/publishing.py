@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.catalog import find_table
 from jobs.commit.accept import signed_answer
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.discards import Discards
@@ -33,11 +34,16 @@ from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.publish.continuity import Break, branch_break, kept_publication, refuse_break
+from jobs.publish.continuity import Break, branch_break, break_on_main, kept_publication, refuse_break
 from jobs.publish.gate import Gate
-from jobs.publish.interval import Interval, UnpublishableError, interval_since
-from jobs.publish.publication import PUBLISHED_KEY, left_out_property, publication_text
-from jobs.publish.unseen_main import break_on_main
+from jobs.publish.interval import (
+    PUBLISHED_KEY,
+    Interval,
+    UnpublishableError,
+    interval_since,
+    left_out_property,
+    publication_text,
+)
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
@@ -229,6 +235,22 @@ def publishing_session(
             yield session
     except RolledBackError:
         raise main_rolled_back(spec) from None
+
+
+def published_table(spec: StreamSpec, settings: Settings, catalog: Catalog) -> tuple[Table, Stamp | None]:
+    """A stream's table, and the stamp of its last publication; nothing is changed.
+
+    Raises:
+        RolledBackError: Main was rolled back to before a publication.
+        FrazilError: There is no such table.
+    """
+    table = find_table(catalog, spec.table.name)
+    if table is None:
+        raise no_table(spec, settings)
+    past = publications(table, spec.stream)
+    if past.rolled_back:
+        raise main_rolled_back(spec)
+    return table, past.newest
 
 
 def no_table(spec: StreamSpec, settings: Settings) -> FrazilError:

@@ -77,7 +77,6 @@ def declared_alteration(
 
     Args:
         spec: One whose file declares its columns.
-        metadata: The table's.
         renames: Columns that are called otherwise from now on.
         name: Of the table; without it the stream's own.
 
@@ -97,10 +96,6 @@ def declared_alteration(
 
 def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
     """What lets a table take what the steps of a stream make, whose file does not declare its columns.
-
-    Args:
-        spec: The stream.
-        metadata: The table's.
 
     Raises:
         FrazilError: Which columns are decoded is not known before the stream has been started.
@@ -124,8 +119,6 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
     Records under the former name land in the column as before, by the table's name mapping.
 
     Args:
-        spec: The stream.
-        metadata: The table's.
         renames: Columns that are called otherwise from now on.
 
     Raises:
@@ -187,7 +180,6 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
 
     Args:
         spec: The stream that they are of.
-        metadata: The table's.
         proposed: Those that somebody has decided to make, limits or not.
     """
     nowhere = Coordinates("", 0, 0)
@@ -207,8 +199,6 @@ def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alterat
     """The alteration with the identifier fields that a stream's file names, where the table has others.
 
     Args:
-        spec: The stream.
-        metadata: The table's.
         decided: What else is altered.
     """
     names = spec.table.identifier_names

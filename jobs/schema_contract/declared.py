@@ -69,10 +69,8 @@ def declared_columns(
     """The columns that the stream's file declares, of values, keys and headers, behind its transforms.
 
     Args:
-        spec: The stream.
         name: Of one of its tables of rows; without it the stream's own.
         table: Its schema, which says what the file leaves to it.
-        properties: Of the table.
     """
     if spec.shapes and table is not None:
         decoded = spec.record_columns_for(table, properties).beside(spec.resolved_for(table, properties).schema)
@@ -92,7 +90,6 @@ def declared_contract(
         spec: One whose file declares its columns.
         table: The table's schema.
         name: Its name; without it that of the stream's own.
-        properties: Of the table.
     """
     rows, own = declared_columns(spec, name, table, properties), own_columns(spec)
     found = differences(rows, table, own=own)

@@ -41,7 +41,6 @@ def forecast(
     """What the differences between records of a writer schema and a stream's columns lead to.
 
     Args:
-        spec: The stream.
         rows: The fields of the records, with the types that their schema gives them.
         metadata: Of the stream's table.
         followers: Of the tables that follow it, by name; what one of them cannot take that one does not get.

@@ -18,7 +18,7 @@ from jobs.spec.units import parse_duration
 from jobs.spec.validation import suggestion
 
 FILE = Path(__file__).with_name("expectation_catalogue.json")
-"""Written by ``python -m jobs.contract.catalogue``."""
+"""Written by ``python -m tests.helpers.expectation_catalogue``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ from jobs.commit.reissue import as_landed
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate
-from jobs.publish.interval import PART_MARK, Interval
-from jobs.publish.publication import left_out_property
+from jobs.publish.interval import PART_MARK, Interval, left_out_property
 from jobs.publish.publishing import unpublished
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

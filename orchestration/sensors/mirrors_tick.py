@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import msgspec
 
-from assets.mirrors import mirror_key, mirror_metadata, mirror_outcome
-from assets.named_mirrors import named_mirrors
+from assets.mirrors import mirror_key, mirror_metadata, mirror_outcome, named_mirrors
 from assets.named_tables import named_partition, named_tables_of
 from assets.stream_checks import CheckOutcome, evaluation
 from jobs.catalog import NoCatalogYet
@@ -26,6 +25,7 @@ from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
 
 # Mirrors are looked at for so long in a tick, those that were looked at longest ago first.
 BUDGET_SECONDS = 15.0

@@ -12,18 +12,17 @@ import psycopg
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.mirror.compared_columns import INTEGER, TEXT, ComparedColumn
-from jobs.mirror.row_digests import LEAVES
-from jobs.mirror.source_connection import source_look
-from jobs.mirror.source_place import MirrorPlace
-from jobs.mirror.source_rows import SourceLook
+from jobs.mirror.compared_columns import INTEGER, LEAVES, TEXT, ComparedColumn, postgresql_digests
+from jobs.mirror.compared_rows import SourceTable, source_table
+from jobs.mirror.source_check import Disagreements, MirrorPlace
 from jobs.spec.services import SourceSettings
 from tests.helpers.database_server import PASSWORD, DatabaseServer, backed_up, database_server
 
 pytestmark = pytest.mark.integration
 
 VARIABLE = "FRAZIL_TEST_ROWS_PASSWORD"
-ID = ComparedColumn("id", INTEGER, "bigint")
+ID = ComparedColumn("id", INTEGER)
+ONLY_ID = postgresql_digests([ID], [])
 
 
 @pytest.fixture
@@ -47,20 +46,20 @@ def test_a_table_of_many_columns_with_odd_names_is_read(
     for n, row in values.items():
         made = ", ".join(["%s"] * 151)
         owner.execute(f'INSERT INTO "wide%%" VALUES ({made})'.encode(), [n, *row])
-    columns = [ComparedColumn(name, TEXT, "text") for name in names]
-    with source_look("shop", settings(database.url), "public.wide%", "id % 2 = 1 AND id <> 5") as look:
+    columns = [ComparedColumn(name, TEXT) for name in names]
+    digests = postgresql_digests([ID], columns)
+    with source_table("shop", settings(database.url), "public.wide%", "id % 2 = 1 AND id <> 5") as look:
         assert set(look.columns()) == {"id", *names}
-        leaves = look.leaves([ID], columns, None)
-        rows = look.digests([ID], columns, sorted(leaves))
-        found = look.rows([ID], columns, [("1",), ("2",), ("3",), ("9",)])
-        parts = [look.leaves([ID], columns, range(first, first + 32)) for first in (0, 32)]
+        leaves = look.leaves(digests, None)
+        found = dict(look.rows(digests, sorted(leaves)))
+        parts = [look.leaves(digests, range(first, first + 32)) for first in (0, 32)]
     assert leaves == parts[0] | parts[1] and sum(count for count, _ in leaves.values()) == 2
-    assert sorted(rows) == sorted(found) == [("1",), ("3",)]
+    assert sorted(found) == [("1",), ("3",)]
     for n in (1, 3):
         items = ["n" if each is None else f"{len(each)}:{each}" for each in values[n]]
-        assert rows[f"{n}",] == int(_md5(f"1:{n}" + "".join(items))[:15], 16)
+        row = int(_md5(f"1:{n}" + "".join(items))[:15], 16)
         assert found[f"{n}",].columns == ",".join(_md5(each)[:16] for each in items)
-        assert leaves[int(_md5(f"1:{n}")[:15], 16) % LEAVES] == (1, rows[f"{n}",])
+        assert leaves[int(_md5(f"1:{n}")[:15], 16) % LEAVES] == (1, row)
 
 
 def test_the_types_of_columns_are_those_that_domains_are_made_of(
@@ -75,7 +74,7 @@ def test_the_types_of_columns_are_those_that_domains_are_made_of(
                             e rows_shade, f rows_hue[], g rows_words, h numeric(5, 1)[], i varchar(9))
         """
     )
-    with source_look("shop", settings(database.url), "public.typed", None) as look:
+    with source_table("shop", settings(database.url), "public.typed", None) as look:
         found = {name: (each.kind, each.element, each.scale) for name, each in look.columns().items()}
     assert found == {
         "id": ("int8", None, None),
@@ -91,11 +90,20 @@ def test_the_types_of_columns_are_those_that_domains_are_made_of(
     }
 
 
+def test_rows_of_a_partitioned_table_have_versions(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("CREATE TABLE parts (id bigint PRIMARY KEY) PARTITION BY RANGE (id)")
+    owner.execute("CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (2)")
+    owner.execute("CREATE TABLE high PARTITION OF parts FOR VALUES FROM (2) TO (9); INSERT INTO parts VALUES (1), (3)")
+    with source_table("shop", settings(database.url), "public.parts", None) as look:
+        rows = dict(look.rows(ONLY_ID, list(look.leaves(ONLY_ID, None))))
+    assert sorted(rows) == [("1",), ("3",)] and all(row.version for row in rows.values())
+
+
 def test_many_leaves_are_asked_for_by_a_hash(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE many AS SELECT n::bigint AS id FROM generate_series(1, 100_000) AS n; ANALYZE many")
     quick = settings(database.url, statement_timeout=timedelta(seconds=20))
-    with source_look("shop", quick, "public.many", None) as look:
-        assert len(look.digests([ID], [], range(0, LEAVES, 2))) > 40_000
+    with source_table("shop", quick, "public.many", None) as look:
+        assert sum(1 for _ in look.rows(ONLY_ID, range(0, LEAVES, 2))) > 40_000
 
 
 def test_rows_that_a_policy_hides_are_an_error(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
@@ -105,8 +113,8 @@ def test_rows_that_a_policy_hides_are_an_error(database: DatabaseServer, owner: 
     reader = settings(database.url.replace("frazil@", "rows_reader@"))
 
     def read() -> int:
-        with source_look("shop", reader, "public.hidden", None) as look:
-            return sum(count for count, _ in look.leaves([ID], [], None).values())
+        with source_table("shop", reader, "public.hidden", None) as look:
+            return sum(count for count, _ in look.leaves(ONLY_ID, None).values())
 
     with pytest.raises(FrazilError, match="row-level security") as raised:
         read()
@@ -120,8 +128,8 @@ def test_what_takes_too_long_names_its_setting(database: DatabaseServer, owner: 
     short = settings(database.url, timeout=timedelta(seconds=1), statement_timeout=timedelta(seconds=2))
 
     def said(where: str | None) -> FrazilError:
-        with pytest.raises(FrazilError) as raised, source_look("shop", short, "public.slow", where) as look:
-            look.leaves([ID], [], None)
+        with pytest.raises(FrazilError) as raised, source_table("shop", short, "public.slow", where) as look:
+            look.leaves(ONLY_ID, None)
         return raised.value
 
     long = said("pg_sleep(60) IS NOT NULL")
@@ -135,9 +143,8 @@ def test_what_takes_too_long_names_its_setting(database: DatabaseServer, owner: 
 
 def test_where_the_log_is_and_how_a_session_is_bound(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE placed (id bigint PRIMARY KEY)")
-    with source_look("shop", settings(database.url), "public.placed", None) as look:
+    with source_table("shop", settings(database.url), "public.placed", None) as look:
         assert 0 < look.place.through <= look.place.before and not look.place.standby
-        assert look.database == "postgres"
         assert {name: _shown(look, name) for name in ("statement_timeout", "lock_timeout", "client_encoding")} == {
             "statement_timeout": "10min",
             "lock_timeout": "10s",
@@ -155,19 +162,21 @@ def test_a_standby_that_lags_is_behind(
     # A standby that nobody sends the log to.
     (copy / "standby.signal").touch()
     owner.execute("INSERT INTO copied VALUES (2)")
-    with source_look("shop", settings(database.url), "public.copied", None) as look:
+    with source_table("shop", settings(database.url), "public.copied", None) as look:
         now = look.place
-    mirror = MirrorPlace(now.through, now.through)
-    assert not now.standby and not now.is_behind(mirror)
+    mirror, state = MirrorPlace(now.through, now.through), Disagreements()
+    state.look(mirror, now, {}, {})
+    assert not now.standby and not state.behind
     with (
         database_server(backup=copy) as standby,
-        source_look("shop", settings(standby.url), "public.copied", None) as look,
+        source_table("shop", settings(standby.url), "public.copied", None) as look,
     ):
-        assert look.place.standby and look.place.is_behind(mirror)
-        assert sum(count for count, _ in look.leaves([ID], [], None).values()) == 1
+        state.look(mirror, look.place, {}, {})
+        assert look.place.standby and state.behind
+        assert sum(count for count, _ in look.leaves(ONLY_ID, None).values()) == 1
 
 
-def _shown(look: SourceLook, name: LiteralString) -> str:
+def _shown(look: SourceTable, name: LiteralString) -> str:
     ((value,),) = look._connection.execute(f"SHOW {name}").fetchall()
     return value
 

@@ -13,12 +13,15 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType
 
-from jobs.mirror.small_merge.not_small import NotSmallError
 from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.partitioning import partition_key
 from jobs.write.position_deletes import PATH_ID
 
 _MOST_FILES = 20_000
+
+
+class NotSmallError(Exception):
+    """A merge is left to Spark; nothing has changed. Its text says why, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,6 @@ class MirrorFile:
 
     file: DataFile
     sequence: int
-
-    @property
-    def only_path(self) -> bytes | None:
-        """Of deleted positions of one data file: its path; readers of others do not read them."""
-        lower, upper = ((each or {}).get(PATH_ID) for each in (self.file.lower_bounds, self.file.upper_bounds))
-        return lower if lower == upper else None
 
     @property
     def partition(self) -> tuple[object, ...]:

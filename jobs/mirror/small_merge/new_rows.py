@@ -1,28 +1,37 @@
-"""New rows: those that a small merge writes for folded changes, and for rows that stay in the mirror as deleted."""
+"""Rows that a small merge writes, and positions of the rows that they replace."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT, Mask
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
-from jobs.mirror.small_merge.key_index import Numbers
-from jobs.mirror.small_merge.not_small import NotSmallError
-from jobs.mirror.small_merge.rows_there import RowsThere, values_there
+from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
+from jobs.mirror.small_merge.rows_there import Numbers, RowsThere, deleted_positions, values_there
+from jobs.write.position_deletes import Positions
 from jobs.write.projection import projected
 from jobs.write.pyiceberg_files import arrow_schema_in_files
 
+log = logging.getLogger(__name__)
+
 MOST_BYTES = 128 * 1024**2
 """Of values of the mirror's rows that are kept."""
+TOGETHER = 8
+FEW_POSITIONS = 100_000
+"""So many delete files of a partition, with fewer positions than that in all, become one with the next merge."""
+_MOST_AT_ONCE = 200
+_NONE: Positions = np.zeros(0, np.int64)
 
 
 def in_types_of(schema: Schema, rows: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -178,3 +187,45 @@ def _column(values: pa.Table, name: str) -> pa.Array:
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([one_array(each) for each in rows.columns], names=rows.column_names)
+
+
+def replaced_rows(there: Sequence[RowsThere]) -> list[tuple[MirrorFile, dict[str, Positions]]]:
+    """By partition, told by one of its files: the positions of the rows that changes replace, by their files' paths."""
+    found: dict[tuple[object, ...], tuple[MirrorFile, dict[str, Positions]]] = {}
+    for part in there:
+        if part.newer.any():
+            _, positions = found.setdefault(part.at.partition, (part.at, {}))
+            positions[part.at.file.file_path] = part.positions[part.newer]
+    return [*found.values()]
+
+
+def with_former_deletes(
+    mirror: Table, found: MirrorFiles, at: MirrorFile, positions: dict[str, Positions]
+) -> tuple[list[DataFile], dict[str, Positions]]:
+    """Positions of a partition's new delete file: also those of its small delete files, once these are many.
+
+    Args:
+        found: All files of the snapshot.
+        at: A data file of the partition.
+        positions: New ones.
+
+    Returns:
+        The files that it makes superfluous, and the positions.
+    """
+    small, total = list[MirrorFile](), 0
+    for each in sorted(found.deletes, key=lambda each: each.file.record_count):
+        total += each.file.record_count if each.partition == at.partition else 0
+        if total >= FEW_POSITIONS or len(small) == _MOST_AT_ONCE:
+            break
+        if each.partition == at.partition:
+            small.append(each)
+    if len(small) < TOGETHER:
+        return [], positions
+    data = [each for each in found.data if each.partition == at.partition]
+    try:
+        former = deleted_positions(mirror, small, data)
+    except (OSError, pa.ArrowException) as problem:
+        log.warning("deletes of mirror %s are not brought together: %s", ".".join(mirror.name()), problem)
+        return [], positions
+    every = {path: np.union1d(former.get(path, _NONE), positions.get(path, _NONE)) for path in {*former, *positions}}
+    return [each.file for each in small], every

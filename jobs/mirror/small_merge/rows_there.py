@@ -19,13 +19,22 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, StringType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.merge_plan import ORDER_COLUMN
-from jobs.mirror.small_merge.key_index import KeyIndex, Numbers
-from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles
-from jobs.mirror.small_merge.not_small import NotSmallError
+from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
 from jobs.write.partitioning import partition_values
 from jobs.write.position_deletes import read_position_deletes
 
@@ -44,8 +53,42 @@ _BOUNDED = (IntegerType, LongType, StringType, DateType)
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes
 
+KEY_TYPES = (
+    IntegerType,
+    LongType,
+    StringType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+    BooleanType,
+    BinaryType,
+    DecimalType,
+)
+"""Types of key columns whose values are equal if their bytes are; floating numbers are not among them."""
+_CHANGE, _ROW = "frazil_change", "frazil_row"
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class ChangedKeys:
+    """Keys of changes, which are all different, and without nulls.
+
+    Args:
+        keys: Columns of the key, in the mirror's types.
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        self.names: list[str] = keys.column_names
+        self._changes: pa.Table = keys.append_column(_CHANGE, pa.array(np.arange(keys.num_rows)))
+
+    def met(self, batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
+        """The rows of a batch that have one of the keys, ascending, and for each the place of its change."""
+        rows = pa.Table.from_batches([batch.select(self.names)])
+        rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        both = rows.join(self._changes, self.names, join_type="inner", use_threads=False).sort_by(_ROW)
+        return both[_ROW].to_numpy(), both[_CHANGE].to_numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +158,7 @@ def _between(ascending: pa.Array, least: Any, greatest: Any) -> bool:
 
 
 def rows_there(
-    mirror: Table, found: MirrorFiles, files: Sequence[MirrorFile], index: KeyIndex, orders: pa.Array
+    mirror: Table, found: MirrorFiles, files: Sequence[MirrorFile], keys: ChangedKeys, orders: pa.Array
 ) -> list[RowsThere]:
     """The rows of data files that have the key of a change and are not deleted.
 
@@ -123,7 +166,7 @@ def rows_there(
         mirror: Of which the files are; its columns have the types of the keys.
         found: All files of the snapshot.
         files: The data files that are looked through.
-        index: The keys of the changes.
+        keys: The keys of the changes.
         orders: Of each change its order.
 
     Raises:
@@ -138,7 +181,7 @@ def rows_there(
     least = pc.min(orders).as_py()
 
     def of(each: MirrorFile) -> RowsThere | None:
-        return _rows_of(mirror, each, index, orders, asked=_may_be_newer(mirror.schema(), each.file, least))
+        return _rows_of(mirror, each, keys, orders, asked=_may_be_newer(mirror.schema(), each.file, least))
 
     parts = [each for each in at_once(of, files) if each is not None]
     gone = deleted_positions(mirror, found.deletes_of([each.at for each in parts]), [each.at for each in parts])
@@ -180,18 +223,18 @@ def at_once(work: Callable[[T], R], of: Sequence[T]) -> list[R]:
             raise
 
 
-def _rows_of(mirror: Table, at: MirrorFile, index: KeyIndex, orders: pa.Array, *, asked: bool) -> RowsThere | None:
+def _rows_of(mirror: Table, at: MirrorFile, keys: ChangedKeys, orders: pa.Array, *, asked: bool) -> RowsThere | None:
     """Rows of a file with a key of a change, deleted ones among them; None if there are none.
 
     Args:
         asked: Whether a row of it may be newer than its change.
     """
-    columns = [*index.key, ORDER_COLUMN] if asked else [*index.key]
+    columns = [*keys.names, ORDER_COLUMN] if asked else keys.names
     start, found = 0, list[tuple[Numbers, Numbers, Any]]()
     for batch in table_batches(
         mirror.io, at.file, mirror.schema(), columns, rows=_KEYS_AT_ONCE, batch_bytes=_BYTES_AT_ONCE
     ):
-        met, changes = index.met(batch)
+        met, changes = keys.met(batch)
         if len(met):
             newer = np.ones(len(met), bool)
             if asked:

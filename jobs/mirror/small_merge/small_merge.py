@@ -26,8 +26,9 @@ from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import RowDelta
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.mirror.change_frame import log_scans_here
-from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
+from jobs.increment.arrow_rows import table_batches
+from jobs.mirror.change_frame import AT, LINEAGE, OFFSET, PARTITION, POSITION, TOPIC, log_scans_here
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
 from jobs.mirror.merge_engine import increment_order
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan, MergeResult
@@ -35,13 +36,16 @@ from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.order import Order
 from jobs.mirror.removed_keys import rows_behind
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
-from jobs.mirror.small_merge.key_index import KeyIndex, is_compared
-from jobs.mirror.small_merge.mirror_files import MirrorFiles
-from jobs.mirror.small_merge.new_rows import in_types_of, new_rows, one_array, unmet_rows
-from jobs.mirror.small_merge.not_small import NotSmallError
-from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_deletes
-from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
-from jobs.mirror.small_merge.small_increment import small_increment
+from jobs.mirror.small_merge.mirror_files import MirrorFiles, NotSmallError
+from jobs.mirror.small_merge.new_rows import (
+    in_types_of,
+    new_rows,
+    one_array,
+    replaced_rows,
+    unmet_rows,
+    with_former_deletes,
+)
+from jobs.mirror.small_merge.rows_there import KEY_TYPES, ChangedKeys, RowsThere, may_have_rows, rows_there
 from jobs.mirror.sorted_rows import sorted_rows
 from jobs.mirror.waiting_rows import named_keys, texts_of, with_first
 from jobs.write.data_file_rows import UnreadableFileError
@@ -52,6 +56,18 @@ from jobs.write.target_writer import TargetWriter
 
 log = logging.getLogger(__name__)
 
+MOST_ROWS = 100_000
+MOST_BYTES = 32 * 1024**2
+"""Of the values: a merge has several copies of them at once."""
+_ROWS_AT_ONCE = 1_024
+"""A large text that many rows have is once in a file, and as often in a batch as there are rows."""
+_BYTES_AT_ONCE = 8 * 1024**2
+_OPTIONAL: dict[str, pa.DataType] = {
+    POSITION: pa.string(),
+    LINEAGE: pa.string(),
+    AT: pa.timestamp("us", "UTC"),
+    UNAVAILABLE_COLUMN: pa.list_(pa.string()),
+}
 _MOST_MET = 400_000
 """Rows of the mirror with keys of changes; there are more than changes where keys stand there several times."""
 
@@ -83,13 +99,45 @@ def merge_small(
         return MergeResult(plan.state)
     try:
         _refuse_table(mirror, plan)
-        changes = small_increment(changelog, files, plan)
+        changes = _small_increment(changelog, files, plan)
         if changes is None:
             raise NotSmallError("there are many changes")
         return _Merge(mirror, branch, plan, changes).run()
     except (NotSmallError, UnreadableFileError, ProjectionError, pa.ArrowException) as why:
         log.info("mirror %s: Spark merges: %s", ".".join(mirror.name()), why)
         return None
+
+
+def _small_increment(changelog: Table, files: Sequence[DataFile], plan: MergePlan) -> pa.Table | None:
+    """The changes in data files, in the columns that ordering and folding go by; None if they are many.
+
+    Args:
+        changelog: With the schema by which its rows are read.
+        files: At least one.
+
+    Raises:
+        UnreadableFileError: A file is no Parquet file with field ids, or it cannot be read.
+    """
+    rows, size = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
+    if rows > MOST_ROWS or size > MOST_BYTES:
+        return None
+    places = dict(zip((TOPIC, PARTITION, OFFSET), plan.coordinates, strict=True))
+    names = {name: name for name in (*plan.columns, OP_COLUMN, *_OPTIONAL)} | places
+    schema = changelog.schema()
+    wanted = {*names.values()} & {field.name for field in schema.fields}
+    batches, size = list[pa.RecordBatch](), 0
+    for file in files:
+        for batch in table_batches(changelog.io, file, schema, wanted, rows=_ROWS_AT_ONCE, batch_bytes=_BYTES_AT_ONCE):
+            size += batch.nbytes
+            if size > MOST_BYTES:
+                return None
+            batches.append(batch)
+    found = pa.Table.from_batches(batches)
+    columns = {
+        name: found[given] if given in wanted else pa.nulls(found.num_rows, _OPTIONAL[name])
+        for name, given in names.items()
+    }
+    return pa.table(columns)
 
 
 def _refuse_table(mirror: Table, plan: MergePlan) -> None:
@@ -102,7 +150,7 @@ def _refuse_table(mirror: Table, plan: MergePlan) -> None:
     if metadata.properties.get("write.merge.mode") != "merge-on-read":
         raise NotSmallError("its files are to be written anew (write.merge.mode)")
     kinds = {name: mirror.schema().find_type(name) for name in plan.key}
-    if others := [f"{name} {kind}" for name, kind in kinds.items() if not is_compared(kind)]:
+    if others := [f"{name} {kind}" for name, kind in kinds.items() if not isinstance(kind, KEY_TYPES)]:
         raise NotSmallError(f"the key has {', '.join(others)}")
 
 
@@ -227,9 +275,8 @@ class _Merge:
         mirror = self.mirror
         keys = in_types_of(mirror.schema(), folded, self.plan.key)
         files = may_have_rows(found.data, mirror, keys, self.plan.key[0])
-        index = KeyIndex.of(keys, self.plan.key)
         try:
-            there = rows_there(mirror, found, files, index, one_array(folded[ORDER_COLUMN]))
+            there = rows_there(mirror, found, files, ChangedKeys(keys), one_array(folded[ORDER_COLUMN]))
         except (OSError, pa.ArrowException) as problem:
             raise NotSmallError(f"deletes cannot be read: {problem}") from problem
         if sum(len(part.positions) for part in there) > _MOST_MET:

@@ -23,7 +23,7 @@ from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_status import mirror_status
 from jobs.mirror.source_check import check_source
-from jobs.mirror.source_consistency import SourceConsistency
+from jobs.mirror.source_report import SourceConsistency
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand

@@ -9,14 +9,12 @@ from typing import Any
 
 from jobs.commit.offsets import Positions, by_topic
 from jobs.errors import FrazilError
-from jobs.mirror.consistency import KINDS, Consistency
-from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+from jobs.mirror.consistency import KINDS, Consistency, consistency_fix, consistency_sentence
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
-from jobs.mirror.source_consistency import SourceConsistency
-from jobs.mirror.source_text import key_sentence, lsn, source_fix, source_sentence
+from jobs.mirror.source_report import SourceConsistency, key_sentence, lsn, source_fix, source_sentence
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from orchestration.formatting import span
@@ -152,8 +150,8 @@ def checked_facts(
         "changelog_snapshot": found.changelog_snapshot,
         "buckets_looked_at": found.looked_at,
         "rows_expected": found.rows,
-        "rows_found": sum(each.found for each in found.buckets),
-        "wrong": {kind: sum(getattr(each, kind) for each in found.buckets) for kind in KINDS},
+        "rows_found": found.found,
+        "wrong": dict(found.counts),
         "examples": [
             {"what": what, "key": {name: str(value) for name, value in key.items()}} for what, key in found.examples
         ],

@@ -17,12 +17,12 @@ from jobs.formats.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
 from jobs.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.forecast import NO_TABLES, ExamplesContract, examples_contract
-from jobs.schema_contract.sentences import renames_sentence
 from jobs.schema_contract.subjects import (
     SubjectContract,
     key_as_value,
     metadata_of,
     of_keys,
+    renames_sentence,
     schema_in_file,
     subject_contract,
     subjects_of,

@@ -12,8 +12,7 @@ from jobs.schema.evolution import Fitting
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding
-from jobs.schema_contract.sentences import advice, renames_sentence
-from jobs.schema_contract.subjects import SubjectContract, asked_contracts
+from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.transform.shaping import evolving_schema

@@ -24,9 +24,8 @@ from jobs.errors import FrazilError
 from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
-from jobs.publish.ahead import branch_ahead
 from jobs.publish.gate import answers_to_held
-from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
+from jobs.publish.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError

@@ -12,8 +12,7 @@ import msgspec
 from jobs.commit.offsets import by_topic
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.kafka.open_transactions import HANGING_SECONDS
-from jobs.publish.ahead import BranchAhead
-from jobs.publish.main_freshness import MainFreshness
+from jobs.publish.main_freshness import BranchAhead, MainFreshness
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.heartbeat import Heartbeat, LastError, Work

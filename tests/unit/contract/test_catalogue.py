@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jobs.contract.catalogue import LEFT_OUT, build, written
 from jobs.spec.expectation_catalogue import FILE, expectation_types
+from tests.helpers.expectation_catalogue import LEFT_OUT, build, written
 
 
 def test_it_is_what_great_expectations_has() -> None:
-    """If it is not: `python -m jobs.contract.catalogue`, and see what changed."""
+    """If it is not: `python -m tests.helpers.expectation_catalogue`, and see what changed."""
     assert written(build()) == FILE.read_text(encoding="utf-8")
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
-from jobs.contract.masked_columns import masked_columns
-from jobs.contract.needed_columns import needed_columns
+from jobs.contract.check_rows import masked_columns, needed_columns
 from jobs.spec.contract import Contract
 from jobs.spec.models import StreamSpec
 

@@ -6,8 +6,7 @@ import pytest
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.mirror.compared_columns import DATE, TIMESTAMP, SourceColumn, compared_columns, kind_of
-from jobs.mirror.row_digests import source_name
+from jobs.mirror.compared_columns import DATE, TIMESTAMP, SourceColumn, compared_columns, kind_of, source_name
 
 
 @pytest.mark.parametrize(
@@ -60,9 +59,6 @@ def test_what_is_not_compared_is_named_with_its_reason() -> None:
 
 def test_keys_are_shown_as_people_read_them() -> None:
     assert DATE.shown("-1") == "1969-12-31"
-    assert TIMESTAMP.shown("1000001") == "1970-01-01 00:00:01.000001"
+    assert TIMESTAMP.shown("1000001") == "1970-01-01T00:00:01.000001"
     assert TIMESTAMP.shown("infinity") == "infinity"
-    # Before the year 1, and after 9999.
-    assert DATE.shown("-800000") == "-800000 days since 1970"
-    assert TIMESTAMP.shown("300000000000000000") == "300000000000000000 microseconds since 1970"
     assert source_name('a"b') == '"a""b"'

@@ -152,14 +152,3 @@ def test_a_branch_that_somebody_else_has_written_is_not_published(world: MirrorW
     assert world.rows() == {1: "ann"}
     world.merge()
     assert world.rows() == {1: "ann", 2: "bob"}
-
-
-def test_a_branch_of_another_is_not_begun_again(world: MirrorWorld) -> None:
-    world.land(Change(1, "ann"))
-    world.merge()
-    with world.session() as session:
-        first, head = world.table().metadata.snapshots[0].snapshot_id, session.target.snapshot_id
-        assert head is not None
-        session.begin_branch("frazil-mirror-9-1-x", first)
-        with pytest.raises(FrazilError, match="has a branch frazil-mirror-9-1-x already"):
-            session.begin_branch("frazil-mirror-9-1-x", head)

@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, StringType
 
 from jobs.mirror.merge_plan import Deletes
-from jobs.mirror.small_merge import new_rows, rows_there, small_increment, small_merge
+from jobs.mirror.small_merge import new_rows, rows_there, small_merge
 from jobs.mirror.waiting_rows import WaitingRow
 from tests.helpers.mirror_changes import CHANGED_ROWS, CHANGES, REPEATS, SMALL, rows_of
 from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
@@ -197,7 +197,7 @@ NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], li
     "changes have come to rows that wait": (_waits, [change("d", 51, id=3)]),
     "the filter reads values": (_none, [change("u", 51, id=1, unavailable=["note"])]),
     "the filter has no answer": (_none, [change("u", 51, id=1, note="x", name="")]),
-    "there are many changes": (_few(small_increment, "MOST_ROWS"), rows_of(2, 60)),
+    "there are many changes": (_few(small_merge, "MOST_ROWS"), rows_of(2, 60)),
     "more than 1 rows": (_few(rows_there, "MOST_ROWS"), [change("u", 51 + n, id=n) for n in range(6)]),
     "more than 1 files": (_few(rows_there, "MOST_FILES"), [change("u", 51 + n, id=n) for n in range(6)]),
     "stand in more than 1": (_few(small_merge, "_MOST_MET"), [change("u", 51 + n, id=n) for n in range(3)]),

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import ManifestContent
 
-from jobs.mirror.small_merge import replaced_rows, rows_there
+from jobs.mirror.small_merge import new_rows, rows_there
 from jobs.mirror.small_merge.mirror_files import MirrorFiles
 from tests.helpers.mirror_changes import SMALL, rows_of
 from tests.helpers.mirror_world import MirrorWorld, change
@@ -19,8 +19,8 @@ from tests.helpers.mirror_world import MirrorWorld, change
 
 def test_deletes_are_brought_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads a data file reads those that are of several, so these stay few; and those with many are left."""
-    monkeypatch.setattr(replaced_rows, "TOGETHER", 3)
-    monkeypatch.setattr(replaced_rows, "FEW_POSITIONS", 11)
+    monkeypatch.setattr(new_rows, "TOGETHER", 3)
+    monkeypatch.setattr(new_rows, "FEW_POSITIONS", 11)
     world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
     for first in (0, 10):
         world.land([change("r", first + n, 0, id=first + n, name="old", note="x") for n in range(10)])
@@ -65,53 +65,31 @@ def test_values_are_read_of_the_row_groups_that_have_them(tmp_path: Path) -> Non
     assert groups.places.tolist() == [0, 99, 100, 255, 256, 349]
 
 
-def test_deletes_of_one_data_file_are_left_to_its_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Spark writes them; and what cannot be read is left as it is."""
-    monkeypatch.setattr(replaced_rows, "TOGETHER", 3)
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
-    world.land(rows_of(9))
-    world.merged(by="process")
-    for n in range(2):
-        world.land([change("u", 10 + n, id=n, name="new", note="x")])
-        world.merged(by="process")
-    assert [each.only_path is not None for each in mirror_files(world).deletes] == [True] * 2
-    for n in range(4):
-        # Rows of the first file, and of those behind it.
-        world.land([change("u", 20 + 2 * n, id=n % 2, name="newer"), change("u", 21 + 2 * n, id=4 + n, name="newer")])
-        world.merged(by="process")
-    found = mirror_files(world).deletes
-    assert sorted(each.file.record_count for each in found if not each.only_path) == [8]
-    assert sum(each.only_path is not None for each in found) == 2
-    assert sorted(row["name"] for row in world.rows().values()) == ["n2", "n3", "n8"] + ["newer"] * 6
-
-    def gone(*given: Any) -> Any:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(replaced_rows, "deleted_positions", gone)
-    world.land([change("u", 40, id=1, name="last"), change("u", 41, id=8, name="last")])
-    world.merged(by="process")
-    assert sorted(row["name"] for row in world.rows().values()) == ["last"] * 2 + ["n2", "n3"] + ["newer"] * 5
-
-
-def test_deletes_of_one_data_file_are_brought_together_among_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a compaction or a first load nearly all rows that change are in one file of a bucket."""
-    monkeypatch.setattr(replaced_rows, "TOGETHER", 3)
-    monkeypatch.setattr(replaced_rows, "FEW_POSITIONS", 10)
+def test_deletes_of_one_data_file_are_brought_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a compaction or a first load nearly all rows that change are in one file; what is gone is left alone."""
+    monkeypatch.setattr(new_rows, "TOGETHER", 3)
+    monkeypatch.setattr(new_rows, "FEW_POSITIONS", 10)
     world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
     world.land(rows_of(20))
     world.merged(by="process")
     files = list[list[int]]()
-    for n in range(11):
+    for n in range(12):
         world.land([change("u", 100 + n, id=n, name="new", note="x")])
         world.merged(by="process")
         found = mirror_files(world).deletes
-        assert len({each.only_path for each in found}) == 1
         files.append(sorted(each.file.record_count for each in found))
-    few = [[1], [1, 1], [1, 1, 1], [4], [1, 4], [1, 1, 4], [7], [1, 7], [1, 1, 7], [10], [1, 10]]
+    few = [[1], [1, 1], [1, 1, 1], [4], [1, 4], [1, 1, 4], [7], [1, 7], [1, 1, 7], [10], [1, 10], [1, 1, 10]]
     assert files == few
-    assert sorted(row["name"] for row in world.rows().values()) == [f"n{n}" for n in range(11, 20)] + ["new"] * 11
+    assert sorted(row["name"] for row in world.rows().values()) == [f"n{n}" for n in range(12, 20)] + ["new"] * 12
+
+    def gone(*given: Any) -> Any:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(new_rows, "deleted_positions", gone)
+    monkeypatch.setattr(new_rows, "TOGETHER", 2)
+    world.land([change("u", 200, id=19, name="last", note="x")])
+    world.merged(by="process")
+    assert world.rows()[(19,)]["name"] == "last"
 
 
 def test_orders_are_not_read_where_all_changes_are_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.maintain.snapshot_holds import CEILING, holds
 from jobs.maintain.table_context import TableContext
-from jobs.publish.ahead import branch_ahead
+from jobs.publish.main_freshness import branch_ahead
 from jobs.spec.maintenance_policy import Policy
 from tests.unit.publish.branch_world import NAME, BranchWorld
 

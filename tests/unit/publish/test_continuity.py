@@ -16,8 +16,8 @@ from jobs.commit.publications import publications
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import Stamp
 from jobs.maintain.snapshot_holds import CEILING
-from jobs.publish.ahead import branch_ahead
 from jobs.publish.interval import UnpublishableError
+from jobs.publish.main_freshness import branch_ahead
 from jobs.publish.publishing import RollbackAnswer, answer_rollback, publish
 from jobs.spec.models import StreamSpec
 from tests.unit.publish.branch_world import NAME, P0, BranchWorld

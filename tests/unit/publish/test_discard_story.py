@@ -7,11 +7,12 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from jobs.errors import FrazilError
 from tests.unit.publish.branch_world import AtStep, Killed
 from tests.unit.publish.discard_world import DiscardWorld
+from tests.unit.publish.test_publish_story import BranchStory
 
 STEPS = (
     *("inside_hold", "discard_after_mark", "discard_before_letters", "discard_after_letters", "discard_after_commit"),
@@ -19,36 +20,20 @@ STEPS = (
 )
 
 
-class DiscardStory(RuleBasedStateMachine):
+class DiscardStory(BranchStory):
     """Bad rows are held, released or discarded; letters come back; others write; processes die."""
 
-    home: Path
-    number = 0
+    world: DiscardWorld
 
     @initialize()
     def begin(self) -> None:
-        DiscardStory.number += 1
-        self.world = DiscardWorld(self.home / f"discard-{DiscardStory.number}")
-        self.foreign: list[int] = []
-        self.landed: list[int] = []
+        self.start(DiscardWorld)
 
     @rule(rows=st.integers(1, 2), bad=st.booleans())
     def land(self, rows: int, bad: bool) -> None:
         ids = self.world.land(rows)
         self.landed += ids
         self.world.bad |= set(ids) if bad else set()
-
-    @rule()
-    def append(self) -> None:
-        self.foreign += self.world.append_to_main(1)
-
-    @rule()
-    def compact(self) -> None:
-        self.world.compact()
-
-    @rule()
-    def lose_state(self) -> None:
-        self.world.lose_state()
 
     @rule(first=st.integers(0, 6))
     def kafka_forgets(self, first: int) -> None:

@@ -14,11 +14,10 @@ from jobs.commit.accept import signed_answer
 from jobs.commit.errors import RolledBackError
 from jobs.commit.stamp_fields import Decision
 from jobs.errors import FrazilError
-from jobs.publish.ahead import branch_ahead
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import HELD_KEY, GateResult, publish_if_fit, release
-from jobs.publish.interval import Interval
-from jobs.publish.publication import PUBLISHED_KEY
+from jobs.publish.interval import PUBLISHED_KEY, Interval
+from jobs.publish.main_freshness import branch_ahead
 from tests.unit.publish.branch_world import AtStep, BranchWorld, Killed
 
 FIT = "publish_before_verdict", "publish_after_verdict", "publish_before_commit", "inside_publish"

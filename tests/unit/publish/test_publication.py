@@ -11,7 +11,7 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from jobs.commit.errors import RolledBackError
 from jobs.commit.lineage import ancestors
-from jobs.publish.ahead import branch_ahead
+from jobs.publish.main_freshness import branch_ahead
 from tests.unit.publish.branch_world import BranchWorld
 
 VERSIONS = 3

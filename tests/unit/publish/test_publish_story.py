@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -27,10 +28,10 @@ class BranchStory(RuleBasedStateMachine):
     home: Path
     number = 0
 
-    def start(self, name: str) -> None:
+    def start(self, world: Callable[[Path], BranchWorld] = BranchWorld) -> None:
         """The world of one story."""
         BranchStory.number += 1
-        self.world = BranchWorld(self.home / f"{name}-{BranchStory.number}")
+        self.world = world(self.home / f"story-{BranchStory.number}")
         self.foreign: list[int] = []
         self.landed: list[int] = []
 
@@ -56,7 +57,7 @@ class PublishStory(BranchStory):
 
     @initialize(rows=st.integers(0, 2))
     def begin(self, rows: int) -> None:
-        self.start("story")
+        self.start()
         self.foreign += self.world.append_to_main(rows) if rows else []
         self.others: list[int] = []
         self.published = 0
@@ -124,7 +125,7 @@ class GateStory(BranchStory):
 
     @initialize()
     def begin(self) -> None:
-        self.start("gated")
+        self.start()
         self.bad: set[int] = set()
         self.contract = 0
         # What may stand in main although a contract once refused it.

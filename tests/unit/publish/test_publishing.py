@@ -19,8 +19,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import BACKFILL_KEY
 from jobs.errors import FrazilError
-from jobs.publish.interval import UnpublishableError, branch_begin
-from jobs.publish.publication import PUBLISHED_KEY
+from jobs.publish.interval import PUBLISHED_KEY, UnpublishableError, branch_begin
 from jobs.publish.publishing import answer_rollback, publish, unpublished
 from jobs.state.lease import LeaseHeldError, stream_lease
 from tests.unit.publish.branch_world import NAME, P0, STEPS, AtStep, BranchWorld, Killed
@@ -55,15 +54,6 @@ def test_main_gets_what_the_branch_has(world: BranchWorld) -> None:
     said = json.loads(snapshot.summary.additional_properties[PUBLISHED_KEY])
     assert (said["rows"], said["files"], said["by"], said["ranges"]) == (7, 3, "tester", {"payments": {"0": [0, 7]}})
     assert published_through(table.metadata, "payments", "ingest") == done.interval.until
-
-
-def test_once(world: BranchWorld) -> None:
-    ids = world.land(3)
-    world.publish()
-    before = head(world)
-    again = world.publish()
-    assert (again.snapshot_id, head(world)) == (None, before)
-    assert world.rows() == Counter(ids)
 
 
 def test_the_next_interval_begins_where_the_last_one_ended(world: BranchWorld) -> None:
@@ -324,13 +314,6 @@ def test_a_table_that_is_gone(world: BranchWorld) -> None:
     world.catalog().drop_table(NAME)
     with pytest.raises(FrazilError, match=r"does not exist|is gone|dropped"):
         world.publish()
-
-
-def test_the_world_lands_ranges(world: BranchWorld) -> None:
-    world.land(3)
-    newest = world.target().read()
-    assert newest is not None
-    assert newest.position == {P0: 3}
 
 
 @pytest.mark.parametrize("expired", [False, True])

@@ -17,12 +17,11 @@ from jobs.commit.branch import on_branch
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.lineage import ancestors
 from jobs.commit.reissue import as_landed, last_remade, reissued
-from jobs.publish.ahead import branch_ahead
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import publish_if_fit, release
+from jobs.publish.main_freshness import branch_ahead
 from jobs.publish.publishing import answer_rollback, unpublished
-from jobs.publish.remake import RemadeBranch, remake
-from jobs.publish.remake_conditions import NotRemadeError
+from jobs.publish.remake import NotRemadeError, RemadeBranch, remake
 from tests.unit.publish.branch_world import NAME, P0, AtStep, BranchWorld, Killed
 
 GATED: dict[str, Any] = {

@@ -13,13 +13,13 @@ from hypothesis.stateful import initialize, invariant, rule, run_state_machine_a
 from jobs.commit.branch import branches, line_property, on_branch, seen_on
 from jobs.commit.lineage import ancestors, line_at_head
 from jobs.commit.stamp_history import history_of
-from jobs.publish.ahead import branch_ahead
-from jobs.publish.remake_conditions import NotRemadeError
+from jobs.publish.main_freshness import branch_ahead
+from jobs.publish.remake import NotRemadeError
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
-from tests.unit.publish.branch_world import NAME, P0, AtStep, BranchWorld, Killed
+from tests.unit.publish.branch_world import NAME, P0, AtStep, Killed
 from tests.unit.publish.test_publish_story import GateStory
-from tests.unit.publish.test_remake import GATED, REMAKE_STEPS, made_again
+from tests.unit.publish.test_remake import REMAKE_STEPS, gated_world, made_again
 
 
 class RemakeStory(GateStory):
@@ -27,10 +27,7 @@ class RemakeStory(GateStory):
 
     @initialize()
     def begin(self) -> None:
-        GateStory.number += 1
-        self.world = BranchWorld(self.home / f"remade-{GateStory.number}", **GATED)
-        self.foreign: list[int] = []
-        self.landed: list[int] = []
+        self.start(gated_world)
         self.bad: set[int] = set()
         self.contract = 0
         self.allowed: set[int] = set()

@@ -7,8 +7,7 @@ from typing import Any
 from jobs.formats.writer_schema import RegistrySchema, WriterSchema
 from jobs.registry.client import SubjectVersion
 from jobs.registry.failures import NotInRegistryError
-from jobs.schema_contract.sentences import renames_sentence
-from jobs.schema_contract.subjects import SubjectContract, newest_contracts, subject_contract
+from jobs.schema_contract.subjects import SubjectContract, newest_contracts, renames_sentence, subject_contract
 from jobs.spec.models import StreamSpec
 from tests.unit.schema_contract.test_forecast import metadata, spec_of
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema
 
-from jobs.contract.masked_columns import masked_columns
+from jobs.contract.check_rows import masked_columns
 from jobs.schema_contract.declared import declared_contract
 from jobs.schema_contract.subjects import key_as_value
 from jobs.spec.models import StreamSpec

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from jobs.publish.ahead import BranchAhead
 from jobs.publish.gate import Held, answers_to_held
+from jobs.publish.main_freshness import BranchAhead
 from jobs.stream.metrics import metrics_of_all
 from jobs.stream.unknown_fields import UnknownField, UnknownFields
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work

@@ -1,4 +1,4 @@
-"""Key index: rows with the key of a change, against a dictionary."""
+"""Changed keys: rows with the key of a change, against a dictionary."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirror.small_merge.key_index import KeyIndex, Sieve
+from jobs.mirror.small_merge.rows_there import ChangedKeys
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -31,10 +30,10 @@ def test_it_finds_what_a_dictionary_finds(data: st.DataObject, kinds: list[pa.Da
     names = [f"k{n}" for n in range(len(kinds))]
     schema = pa.schema(zip(names, kinds, strict=True))
     keys = data.draw(st.lists(st.tuples(*(KINDS[kind] for kind in kinds)), min_size=1, max_size=12, unique=True))
-    index = KeyIndex.of(_table(keys, schema), names)
+    changed = ChangedKeys(_table(keys, schema))
     rows = data.draw(st.lists(st.tuples(*(st.none() | KINDS[kind] for kind in kinds)), max_size=20))
     there = {key: row for row, key in enumerate(keys)}
-    met, changes = index.met(_table(rows, schema).combine_chunks().to_batches()[0] if rows else _none(schema))
+    met, changes = changed.met(_table(rows, schema).combine_chunks().to_batches()[0] if rows else _none(schema))
     expected = [(place, there[row]) for place, row in enumerate(rows) if row in there]
     assert [*zip(met.tolist(), changes.tolist(), strict=True)] == expected
 
@@ -46,11 +45,3 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema)
-
-
-@pytest.mark.parametrize("step", [1, 2**20, 2**44])
-def test_a_sieve_leaves_few_of_the_others(step: int) -> None:
-    sieve = Sieve.of(pa.array([n * step for n in range(0, 100_000, 10)]))
-    assert sieve is not None
-    asked = pa.array([n * step for n in range(100_000)])
-    assert len(sieve.may_have(asked)) < 15_000

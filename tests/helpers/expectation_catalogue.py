@@ -1,6 +1,6 @@
 """Catalogue of expectations: written from Great Expectations itself, read without it (jobs/spec/expectation_catalogue).
 
-``python -m jobs.contract.catalogue`` writes it anew, after an upgrade of Great Expectations.
+``python -m tests.helpers.expectation_catalogue`` writes it anew, after an upgrade of Great Expectations.
 """
 
 from __future__ import annotations

@@ -1,18 +1,78 @@
-"""What a check of a mirror against its source found, in words."""
+"""Report of a comparison of a mirror with its source: what was found, in numbers and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from jobs.mirror.consistency import BUCKETS
-from jobs.mirror.source_consistency import SourceConsistency, WrongKey
 from jobs.spec.models import StreamSpec
 
 _WORDS = {"missing": "missing", "extra": "there too much", "different": "different"}
 
 
+@dataclass(frozen=True, slots=True)
+class WrongKey:
+    """Key with different rows in mirror and source.
+
+    Attributes:
+        what: `missing` in the mirror, `extra` there, or `different`.
+        key: Its values, as people read them.
+        columns: Columns that differ, if both sides have the row.
+        certain: Whether no change that is on its way can be the reason.
+    """
+
+    what: str
+    key: Mapping[str, str]
+    columns: tuple[str, ...]
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConsistency:
+    """Result of a comparison of a mirror with its source.
+
+    Attributes:
+        table: The mirror.
+        source: The connection, and the table there.
+        looked_at: How many buckets of `BUCKETS` were compared.
+        source_rows, mirror_rows: Rows in them.
+        position: What was compared was committed at the source before this place of its log.
+        reached: Through which place the mirror has everything, at the last look; None: unknown.
+        behind: Whether the source showed less than the mirror had at the last look, so that nothing is certain.
+        wrong: Keys that are wrong, by what they are: `missing`, `extra`, `different`.
+        unsettled: Keys that disagreed to the end, while changes may be on their way; likewise.
+        again: Keys that were looked at again.
+        unread: Rows of leaves that disagree and were not looked at one by one.
+        examples: The first of those, wrong ones before others.
+        compared: Columns that were compared.
+        left_out: Columns that were not, each with the reason.
+    """
+
+    table: str
+    source: str
+    looked_at: int
+    source_rows: int
+    mirror_rows: int
+    position: int
+    reached: int | None
+    behind: bool
+    wrong: Mapping[str, int]
+    unsettled: Mapping[str, int]
+    again: int
+    unread: int
+    examples: tuple[WrongKey, ...]
+    compared: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every key agrees."""
+        return not self.wrong and not self.unsettled and not self.unread
+
+
 def source_sentence(found: SourceConsistency) -> str:
-    """What was compared, and what came of it."""
+    """What was compared, and the result."""
     part = "All keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
     compared = (
         f"{part} of {found.table} were compared with source {found.source}, as of {lsn(found.position)} "
