@@ -1,9 +1,9 @@
-"""Changes expiry, a step of a changelog's maintenance: old changes go by whole files, where bases stand for them.
+"""Changes expiry, a step of a changelog's maintenance: old changes go by whole files, once all mirrors have them.
 
-A file goes if all of its changes came to Kafka before `changes.keep`, and a base of each mirror that is a week old has
-them; if nothing that is yet to come can be from before its changes: dead letters that wait, replays that landed since,
-another log of the topic, and what the stream has not read. So each deletion stays for a week at least, however old it
-was when it came. What is gone is known by offsets, in a property that the same commit sets.
+A file goes if all of its changes came to Kafka before `changes.keep`, and each mirror has merged them; if nothing that
+is yet to come can be from before its changes: dead letters that wait, replays that landed since, another log of the
+topic, and what the stream has not read or a mirror has not merged. A merge looks for deletions of the week before its
+changes, so these stay. What is gone is known by offsets, in a property that the same commit sets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.errors import FrazilError
-from jobs.maintain.changelog_files import ChangesKeptError, landed_files
+from jobs.maintain.changelog_files import ChangesKeptError, landed_files, times_of
 from jobs.maintain.expiring_files import Reads, expiring_files, old_files
 from jobs.maintain.expiry_limits import expiry_limits, gone_topics, micros, mirrors_of
 from jobs.maintain.plan import Step
@@ -36,6 +36,7 @@ from jobs.maintain.plan_changes import ChangesForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.spark.jvm_calls import jvm_error_text
+from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.models import StreamSpec
 
 
@@ -135,7 +136,7 @@ class _Due:
 
 
 def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime, reads: Reads) -> _Due:
-    """What goes by the bases that there are.
+    """What goes by what the mirrors have merged.
 
     Args:
         reads: What was read before; it is filled.
@@ -157,7 +158,12 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
             fix="land a new snapshot of the source in another changelog, and make other mirrors of that",
         )
     holds = expiry_limits(context, spec, table, known, reads)
-    instant = min(micros(before), holds.until)
+    until, why = holds.until, holds.why
+    timed = (times_of(table, each.file, columns[3]) for each in files if each.sequence > holds.covered)
+    unmerged = [times[0] for times in timed if times is not None]
+    if unmerged and (since := min(unmerged) - DELETION_MEMORY // timedelta(microseconds=1)) < until:
+        until, why = since, "a week before changes that a mirror has not merged"
+    instant = min(micros(before), until)
     found = expiring_files(
         table, files, columns, instant, holds.limits, gone=holds.gone, covered=holds.covered, reads=reads
     )
@@ -166,9 +172,9 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     held_by = ""
     if found.held is not None:
         where = f", at {found.held[1]}" if found.held[1] else ""
-        held_by = f"changes that a base lacks, or that are behind a waiting letter{where} ({_time(found.held[0])})"
+        held_by = f"changes that a mirror lacks, or that are behind a waiting letter{where} ({_time(found.held[0])})"
     elif instant < micros(before):
-        held_by = f"{holds.why} ({_time(instant)})"
+        held_by = f"{why} ({_time(instant)})"
     ids = gone_topics(context, spec, table, {p.topic for p in found.offsets if p in holds.gone})
     ids |= {**(known.topics if known else {}), **{name: each for name, each in topics.items() if has_id(each)}}
     sequence = max(known.sequence if known else 0, found.sequence)

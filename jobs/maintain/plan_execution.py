@@ -11,7 +11,6 @@ from datetime import datetime
 
 from jobs import steps
 from jobs.errors import FrazilError
-from jobs.maintain.base_making import make_base
 from jobs.maintain.branch_remake import remake_branch
 from jobs.maintain.changes_expiry import expire_changes
 from jobs.maintain.compaction import compact, rewrite_position_deletes
@@ -48,7 +47,6 @@ PROCEDURES: Mapping[Action, Procedure] = {
     "position_deletes": rewrite_position_deletes,
     "manifests": _timed(rewrite_manifests),
     "remake": _timed(remake_branch),
-    "base": _timed(make_base),
     "changes": _timed(expire_changes),
     "expire": _timed(expire),
     "orphans": _timed(remove_orphans),

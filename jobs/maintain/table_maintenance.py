@@ -15,7 +15,6 @@ from pyiceberg.table import Table
 
 from jobs import steps
 from jobs.commit.named_tables import all_with_named_tables
-from jobs.maintain.base_making import base_forecast
 from jobs.maintain.branch_remake import gated_branches
 from jobs.maintain.changes_expiry import changes_forecast
 from jobs.maintain.health_facts import TableFacts
@@ -194,11 +193,8 @@ class TableMaintenance:
         asked = (only is None or "expire" in only) and may_be_due(facts, context.policy.expire, now)
         found = expected_cutoff(context, table, now) if asked else None
         gated = gated_branches(context, table, facts)
-        base = base_forecast(context, table) if only is None or "base" in only else None
         changes = changes_forecast(context, table, now) if only is None or "changes" in only else None
-        planned = plan(
-            facts, context.policy, history, now, cores=cores, cutoff=found, gated=gated, base=base, changes=changes
-        )
+        planned = plan(facts, context.policy, history, now, cores=cores, cutoff=found, gated=gated, changes=changes)
         if only is not None:
             planned = replace(
                 planned,

@@ -2,8 +2,8 @@
 
 Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
 it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
-disagree are named by their keys. Rows that were there when the table became a mirror, and of whose keys there is no
-change, are counted and otherwise left out: no changelog says what they should be.
+disagree are named by their keys. Rows of whose keys there is no change are counted and otherwise left out, as they
+were there when the table became a mirror, or their changes have expired: no changelog says what they should be.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
-from jobs.mirror.changed_topics import refuse_recreated_topics
-from jobs.mirror.fold import FOLD_COLUMN, REFOLD_COLUMN, UPSERT
-from jobs.mirror.history_start import history_start
+from jobs.mirror.changed_topics import expired_offsets, refuse_recreated_topics
+from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging import load_changelog
@@ -51,6 +50,7 @@ EXAMPLES = 10
 KINDS = ("missing", "extra", "different")
 _ADOPTED = "adopted"
 _BUCKET, _WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_bucket", "_wanted", "_found", "_unknown", "_unordered"
+_GONE = "_gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class BucketCheck:
         extra: Keys with a row that should not be there.
         different: Keys whose row has other values.
         unknown: Rows of which no change has a value for sure; only their being there is compared.
-        adopted: Rows that were there before the mirror, without a change since; they are in no other count.
+        adopted: Rows without a change; they are in no other count.
     """
 
     bucket: int
@@ -112,7 +112,7 @@ class Consistency:
 
     @property
     def adopted(self) -> int:
-        """Rows that were not compared, as they were there before the mirror."""
+        """Rows that were not compared, as no change of them is there."""
         return sum(each.adopted for each in self.buckets)
 
     @property
@@ -210,14 +210,18 @@ class _Comparison:
         rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
         expected, found = self._expected(rows.schema, buckets), self._found(rows, buckets)
         joined = expected.join(found, list(self.stamp.key), "full_outer")
-        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull()
+        gone = sql.coalesce(_GONE, sql.lit(False))
+        joined = joined.where(~gone | sql.col(_FOUND).isNotNull())
+        # Where changes have expired, a row without one may be right all the same.
+        unjudged = sql.lit(True) if expired_offsets(self.spec, self.changelog) else sql.col(_UNORDERED)
+        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull() | gone
         both = ~missing & ~extra
         different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
         judged = joined.withColumn(_BUCKET, self._bucket(rows.schema)).select(
             *[quoted_name(name) for name in self.stamp.key],
             _BUCKET,
             sql.when(missing, "missing")
-            .when(extra & sql.col(_UNORDERED), _ADOPTED)
+            .when(extra & ~gone & unjudged, _ADOPTED)
             .when(extra, "extra")
             .when(different, "different")
             .alias("what"),
@@ -249,15 +253,16 @@ class _Comparison:
         from pyspark.sql import functions as sql
 
         plan = self._plan(kinds)
-        order = Order(plan.state, {}, plan.scope, plan.start.offsets if plan.start else {})
-        history = History(self.session, self.settings, self.changelog, self.table, plan, order, self.until)
+        order = Order(plan.state, {}, plan.scope, plan.begins)
+        history = History(self.session, self.settings, self.changelog, plan, order, self.until)
         row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
         part = None if buckets is None else self._bucket(kinds).isin(*buckets)
         folded = with_moved_rows(history, history.folded_where(part, row_filter), part, row_filter)
-        folded = folded.where(sql.col(FOLD_COLUMN) == UPSERT)
-        there = in_types_of(folded, plan.columns, kinds, (REFOLD_COLUMN,))
+        folded = folded.withColumn(_GONE, sql.col(FOLD_COLUMN) != UPSERT)
+        folded = folded.withColumn(_UNKNOWN, sql.col(REFOLD_COLUMN) | (sql.size(FROM_TARGET_COLUMN) > 0))
+        there = in_types_of(folded, plan.columns, kinds, (_UNKNOWN, _GONE))
         names = [quoted_name(name) for name in plan.key]
-        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), sql.col(REFOLD_COLUMN).alias(_UNKNOWN))
+        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), _UNKNOWN, _GONE)
 
     def _found(self, rows: DataFrame, buckets: Sequence[int] | None) -> DataFrame:
         """By key a checksum of the row that the mirror has."""
@@ -283,7 +288,7 @@ class _Comparison:
             self.mirror.deletes,
             self.stamp.where,
             coordinates=self.spec.kafka_columns.coordinates,
-            start=history_start(self.spec, self.changelog, self.table, self.stamp, oldest=True),
+            begins=expired_offsets(self.spec, self.changelog),
         )
 
     def _bucket(self, kinds: StructType) -> Column:

@@ -11,7 +11,8 @@ def consistency_sentence(found: Consistency) -> str:
     part = "all keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
     compared = f"{part} of {found.table} were compared with its changelog ({found.rows:,} rows)"
     adopted = (
-        f" {found.adopted:,} rows were there before it was a mirror, and are not compared: no change speaks of them."
+        f" {found.adopted:,} rows have no change in the changelog, and are not compared: they were there before it "
+        "was a mirror, or their changes have expired."
         if found.adopted
         else ""
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError, StreamStopped
@@ -222,6 +223,34 @@ class UnknownGenerationError(MirrorStopped):
         self.offset: int = offset
 
 
+class MovedValuesError(MirrorStopped):
+    """Values of rows whose key changed stand in changes of their former keys that are not there."""
+
+    def __init__(self, stream: str, count: int, example: Mapping[str, Any]) -> None:
+        """`example`: the key of one such row."""
+        key = ", ".join(f"{name} = {value}" for name, value in example.items())
+        super().__init__(
+            f"stream {stream}: {count:,} values of rows whose key changed were not sent with the new key, for instance "
+            f"of the row with {key}, and not all changes of the former keys are there: they are still to come in "
+            "another partition, are dead letters, or have expired. So the mirror stops.",
+            fix=f"frazil mirror run {stream} once they have landed (frazil letters {stream} shows dead letters). If "
+            "they never do, let the connector take a snapshot of the rows (an incremental one, by a signal), then "
+            f"the same; or frazil mirror rebuild {stream} --incomplete, which leaves such values null",
+        )
+        self.count: int = count
+
+
+class WaitingRowsError(MirrorStopped):
+    """An earlier release has merged rows without values that it waited for."""
+
+    def __init__(self, stream: str, mirror: str, rows: int) -> None:
+        super().__init__(
+            f"stream {stream}: {rows:,} rows of mirror {mirror}, whose keys changed, lack values of their former keys: "
+            "an earlier release of frazil waited for changes of these. This one does not, so the mirror stops.",
+            fix=f"frazil mirror rebuild {stream} --table {mirror}",
+        )
+
+
 class KeylessChangelogError(FrazilError):
     """A changelog has no keys, and its mirror names none: no mirror is made of it. The changelog goes on."""
 
@@ -235,31 +264,15 @@ class KeylessChangelogError(FrazilError):
         )
 
 
-class NoBaseError(FrazilError):
-    """Changes of the changelog have expired, and the mirror has no base that stands for them."""
-
-    def __init__(self, stream: str, mirror: str) -> None:
-        super().__init__(
-            f"stream {stream}: changes of the changelog have expired (changes.keep), and mirror {mirror} has no base "
-            f"that stands for them: its tag frazil-base-… is gone, or it was made anew since.",
-            fix=f"frazil maintain {mirror} --only base, which makes one of what the mirror is now, then the same again",
-        )
-
-
 class ExpiredChangesError(FrazilError):
-    """A mirror is to be made of a changelog of which changes have expired, and it has nothing that stands for them."""
+    """A mirror is to be made of a changelog of which changes have expired."""
 
-    def __init__(
-        self, stream: str, mirror: str, changelog: str, rows: int, before: str, *, moved: bool = False
-    ) -> None:
-        base = "the changelog was moved back to before its base" if moved else "it has no base that stands for them"
-        again = "" if moved else f"if its rows are right, `frazil maintain {mirror} --only base`, and again; else "
+    def __init__(self, stream: str, mirror: str, changelog: str, rows: int, before: str) -> None:
         super().__init__(
             f"stream {stream}: mirror {mirror} cannot be made from changelog {changelog}, as {rows:,} of its changes, "
-            f"from before {before}, have expired (changes.keep), and {base}. Rows that have not changed since would be "
-            "missing.",
-            fix=f"{again}let the source take a new snapshot in another changelog, and make the mirror of that; or "
-            f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+            f"from before {before}, have expired (changes.keep). Rows that have not changed since would be missing.",
+            fix="let the connector take a new snapshot of the table and land it; then `frazil mirror rebuild "
+            f"{stream} --table {mirror} --incomplete`, which makes the mirror of what is left",
         )
 
 
@@ -270,8 +283,8 @@ class MissedChangesError(FrazilError):
         super().__init__(
             f"stream {stream}: changes that mirror {mirror} does not have yet, from before {before}, have expired in "
             f"changelog {changelog} (changes.keep): its file did not name the mirror then. It would lack them.",
-            fix="let the source take a new snapshot in another changelog, and make the mirror of that; or "
-            f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+            fix="let the connector take a new snapshot of the table and land it; then `frazil mirror rebuild "
+            f"{stream} --table {mirror} --incomplete`, which makes the mirror of what is left",
         )
 
 

@@ -54,16 +54,16 @@ def merge_increment(
     Args:
         session: Spark's; the catalog becomes known to a session beside it.
         changelog: With the schema by which its rows are read.
-        files: What the increment added to the changelog; none where all changes have expired, and a base is left.
+        files: What the increment added to the changelog.
         mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
         branch: Of the mirror; nobody else writes it.
 
     Raises:
-        NullKeyError, RestoredSourceError, UnorderedTruncateError, ScatteredChangesError: The mirror has to stop.
+        MirrorStopped: The mirror has to stop.
         FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
     """
     refuse_unread(plan.stream, changelog, mirror)
-    if not files and not plan.anew:
+    if not files:
         return MergeResult(plan.state)
 
     def merge() -> MergeResult:
@@ -98,15 +98,10 @@ class _Merge:
             order, counts = increment_order(plan, scans)
             self._truncate(order.state)
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
-            history = History(self.session, self.settings, self.changelog, self.mirror, plan, order, until)
+            history = History(self.session, self.settings, self.changelog, plan, order, until)
             tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
-            if plan.anew:
-                # What is late to the base's state is in the base, or is a change of a row that is folded with it.
-                made, counts = history.folded_where(None, row_filter), replace(counts, late=0)
-            else:
-                made = self._folded(changes, *tasks, count)
-                counts = replace(counts, too_late=_too_late(changes, plan) if counts.late else 0)
-            folded = kept_frame(made, until)
+            counts = replace(counts, too_late=_too_late(changes, plan) if counts.late else 0)
+            folded = kept_frame(self._folded(changes, *tasks, count), until)
             columns = self.changelog.schema()
             rows = SourceRows(
                 self.session, plan, self.target, history, row_filter, until,
@@ -125,10 +120,9 @@ class _Merge:
                 filtered=facts.filtered,
                 refolded=source.refolded,
                 unresolved=source.unresolved,
-                awaited=source.awaited,
             )
         removed = max(order.state.removed, facts.removed)
-        state = replace(order.state, removed=removed, waiting=source.waiting)
+        state = replace(order.state, removed=removed)
         return MergeResult(state, counts, _snapshots(self.mirror, self.branch, before))
 
     def _truncate(self, state: MirrorState) -> None:
@@ -194,11 +188,11 @@ def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 
 def _too_late(changes: DataFrame, plan: MergePlan) -> int:
     """How many changes are from before those that have expired."""
-    if plan.start is None or not plan.start.offsets:
+    if not plan.begins:
         return 0
     before = " OR ".join(
         f"({TOPIC} = {quoted_text(each.topic)} AND {PARTITION} = {each.partition} AND {OFFSET} < {since})"
-        for each, since in sorted(plan.start.offsets.items())
+        for each, since in sorted(plan.begins.items())
     )
     return changes.where(before).count()
 

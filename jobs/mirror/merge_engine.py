@@ -43,6 +43,5 @@ def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) ->
         late=sum(scan.late_rows for scan in scans.values()),
         truncates=sum(scan.truncate_rows for scan in scans.values()),
     )
-    begins = plan.start.offsets if plan.start else {}
-    order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered, begins=begins)
+    order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered, begins=plan.begins)
     return order, counts

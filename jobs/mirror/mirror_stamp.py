@@ -61,11 +61,9 @@ class MirrorStamp:
         state: What the next merge has to know of the log.
         positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
         others: Snapshots of the mirror by which somebody else had changed rows since it was made anew.
-        numbers: Tells for which of the mirror's generations the numbers in its order tokens count: another text each
-            time that all of the changelog was merged. Empty in stamps of earlier versions.
         too_late: Changes that came late, from before changes that had expired, and were left out since.
-        unresolved: Values that the source left out, and that no change has, of rows that were merged since then and do
-            not wait for changes of their former keys; those of a row that was folded several times count each time.
+        unresolved: Values that the source left out, and that no change has, of rows that were merged since; those of a
+            row that was folded several times count each time.
     """
 
     changelog: str
@@ -79,7 +77,6 @@ class MirrorStamp:
     state: MirrorState = field(default_factory=MirrorState)
     positions: Mapping[str, Positions] = field(default_factory=dict)
     others: tuple[int, ...] = ()
-    numbers: str = ""
     too_late: int = 0
     unresolved: int = 0
 
@@ -102,8 +99,6 @@ class MirrorStamp:
             document["letters"] = self.letters
         if self.others:
             document["others"] = list(self.others)
-        if self.numbers:
-            document["numbers"] = self.numbers
         if self.too_late:
             document["too_late"] = self.too_late
         if self.unresolved:
@@ -129,7 +124,6 @@ class MirrorStamp:
             MirrorState.from_json(document.get("state", {})),
             {name: from_topics(each) for name, each in document.get("of", {}).items()},
             tuple(document.get("others", ())),
-            document.get("numbers", ""),
             document.get("too_late", 0),
             document.get("unresolved", 0),
         )

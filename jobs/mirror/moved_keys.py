@@ -22,6 +22,8 @@ from jobs.mirror.order_token import token_place
 Key = tuple[Any, ...]
 Change = Mapping[str, Any]
 _DEEPEST = 200
+# How sure a value is: a change has it, none has it, or changes of a former key may have it that are not there.
+_SURE, _UNSENT, _MOVED = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,10 @@ class Histories:
             found.setdefault(tuple(change[name] for name in key), []).append(change)
         return Histories(tuple(key), tuple(columns), found, placed)
 
-    def folded(self, key: Key) -> tuple[dict[str, Any], int, set[Key]]:
-        """The folded row of a key, how many of its values nobody knows for sure, and the former keys that may say them.
+    def folded(self, key: Key) -> tuple[dict[str, Any], int, int]:
+        """The folded row of a key, how many of its values no change has, and how many of these a former key may have.
 
-        Such a value is null, or the last one that is known: the deletion of the former key, which the source writes
+        The latter are null, or the last ones that are known: the deletion of the former key, which the source writes
         first, is not there yet, nor may changes before it be.
         """
         changes = self.changes[key]
@@ -61,44 +63,37 @@ class Histories:
             FROM_TARGET_COLUMN: [],
             REFOLD_COLUMN: False,
         }
-        unknown, awaited = 0, set[Key]()
+        unknown = moved = 0
         for name in self.columns:
             if name in self.key or last[OP_COLUMN] == "d":
                 row[name] = last[name]
                 continue
-            row[name], sure = self._value(changes, len(changes), name, _DEEPEST, awaited)
-            unknown += not sure
-        return row, unknown, awaited
+            row[name], found = self._value(changes, len(changes), name, _DEEPEST)
+            unknown += found != _SURE
+            moved += found == _MOVED
+        return row, unknown, moved
 
-    def _value(
-        self, changes: Sequence[Change], end: int, name: str, deepest: int, awaited: set[Key]
-    ) -> tuple[Any, bool]:
-        """The value of a column after the first changes of a key, and whether that is sure; null if it is not known.
-
-        Args:
-            awaited: Gets the former keys whose deletion is not there.
-        """
+    def _value(self, changes: Sequence[Change], end: int, name: str, deepest: int) -> tuple[Any, int]:
+        """The value of a column after the first changes of a key, and how sure that is; null if it is not known."""
         for change in reversed(changes[:end]):
             if change[OP_COLUMN] == "d":
                 break
             if name not in (change[UNAVAILABLE_COLUMN] or ()):
-                return change[name], True
+                return change[name], _SURE
             if (former := self._former(change)) is not None and deepest:
-                return self._before(former, change[ORDER_COLUMN], name, deepest - 1, awaited)
+                return self._before(former, change[ORDER_COLUMN], name, deepest - 1)
             if change[OP_COLUMN] in ("c", "r"):
                 break
-        return None, False
+        return None, _UNSENT
 
-    def _before(self, former: Key, token: str, name: str, deepest: int, awaited: set[Key]) -> tuple[Any, bool]:
+    def _before(self, former: Key, token: str, name: str, deepest: int) -> tuple[Any, int]:
         """The value of a column in the row that had another key until a change."""
         changes = self.changes.get(former, ())
         end = sum(each[ORDER_COLUMN] < token for each in changes)
         place = token_place(token) if self.placed else None
         rest = _before_deletion(changes, end) if place is None else _before_deletion_at(changes, end, place)
-        if rest is None:
-            awaited.add(former)
-        value, sure = self._value(changes, end if rest is None else rest, name, deepest, awaited)
-        return value, sure and rest is not None
+        value, found = self._value(changes, end if rest is None else rest, name, deepest)
+        return value, _SURE if found == _SURE and rest is not None else _MOVED
 
     def _former(self, change: Change) -> Key | None:
         former = change.get(OLD_KEY)

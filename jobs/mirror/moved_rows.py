@@ -17,84 +17,46 @@ from pyiceberg.types import StructType as IcebergStruct
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.change_frame import OLD_KEY, session_cores
 from jobs.mirror.fold import REFOLD_COLUMN, UNAVAILABLE_COLUMN, folded_schema
-from jobs.mirror.fold_tasks import Batches, KeptTables, whole_keys
+from jobs.mirror.fold_tasks import Batches, whole_keys
 from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging_session import folded_kinds
-from jobs.mirror.moved_keys import Histories, Key
-from jobs.mirror.refold import History, without_keys
+from jobs.mirror.moved_keys import Histories
+from jobs.mirror.refold import CarriedPositions, History, without_keys
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.waiting_rows import MOST_WAITING, WaitingRow, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-UNKNOWN_COLUMN = "_change_unknown"
-"""Of a moved row: how many of its values nobody knows for sure."""
-_AWAITED_COLUMN = "_change_awaited"
+UNKNOWN_COLUMN, MOVED_COLUMN = "_change_unknown", "_change_moved"
+"""Of a moved row: how many of its values no change has, and how many of these changes of a former key may have."""
 _ROW, _OWN = "_change_row", "_change_own"
 _ROUNDS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class MovedRows:
-    """Folded rows with values of their former keys.
-
-    Attributes:
-        frame: One for each key that has a change, as `FoldTask` gives them, with `_change_unknown`.
-        unresolved: How many values no change has for sure.
-        awaited: Of these, those of `waiting`.
-        waiting: The newest rows that wait for changes of their former keys.
-    """
-
-    frame: DataFrame
-    unresolved: int
-    awaited: int
-    waiting: tuple[WaitingRow, ...]
-
-
-def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> MovedRows:
+def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> DataFrame:
     """The folded rows of keys with values of a former key, however many they are.
 
     Args:
         keys: Distinct, in the key's columns; kept.
+
+    Returns:
+        One row for each key that has a change, as `FoldTask` gives it, with `_change_unknown` and `_change_moved`.
     """
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+    from pyspark.sql.types import LongType, StructField, StructType
 
     names, plan = list(history.plan.key), history.plan
     needed = _needed(history, keys)
     wanted = kept_frame(needed.select(*map(_column, names)).distinct(), history.until)
-    rows, kinds = history.ordered(wanted, wanted.count(), (OLD_KEY,))
+    rows = history.ordered(wanted, wanted.count(), (OLD_KEY,))
     mine = rows.join(needed, names)
     sorted_rows = mine.repartition(session_cores(rows), _ROW).sortWithinPartitions(
         _ROW, *map(_column, names), ORDER_COLUMN
     )
-    prepared = history.prepared(kinds, (_ROW, *plan.key))
-    task = MovedTask(plan.key, plan.columns, row_filter, prepared, plan.scope == "source")
-    more = (
-        StructField(UNKNOWN_COLUMN, LongType()),
-        StructField(_AWAITED_COLUMN, ArrayType(ArrayType(StringType()))),
-    )
+    task = MovedTask(plan.key, plan.columns, row_filter, plan.scope == "source")
+    more = [StructField(name, LongType()) for name in (UNKNOWN_COLUMN, MOVED_COLUMN)]
     folded = StructType([*folded_kinds(rows, plan.columns).fields, *more])
-    found = kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
-    unresolved = found.agg(sql.coalesce(sql.sum(UNKNOWN_COLUMN), sql.lit(0))).toArrow()[0][0].as_py()
-    waits = found.where(sql.size(_AWAITED_COLUMN) > 0)
-    return MovedRows(found, unresolved, *(_waiting(waits, plan.key) if unresolved else (0, ())))
-
-
-def _waiting(rows: DataFrame, key: tuple[str, ...]) -> tuple[int, tuple[WaitingRow, ...]]:
-    """The newest of rows that wait, and how many of their values are not known."""
-    from pyspark.sql import functions as sql
-
-    newest = rows.orderBy(sql.col(ORDER_COLUMN).desc()).limit(MOST_WAITING)
-    found = newest.select(*map(_column, key), UNKNOWN_COLUMN, ORDER_COLUMN, _AWAITED_COLUMN).toArrow()
-    orders, awaited = found[ORDER_COLUMN].to_pylist(), found[_AWAITED_COLUMN].to_pylist()
-    named = (
-        WaitingRow(order, own, tuple(map(tuple, former)))
-        for own, order, former in zip(texts_of(found, key), orders, awaited, strict=True)
-    )
-    return sum(found[UNKNOWN_COLUMN].to_pylist()), tuple(named)
+    return kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
 
 
 def with_moved_rows(history: History, folded: DataFrame, part: Column | None, row_filter: RowFilter) -> DataFrame:
@@ -118,7 +80,7 @@ def with_moved_rows(history: History, folded: DataFrame, part: Column | None, ro
     lost = kept_frame(again.where(REFOLD_COLUMN).select(*names), until)
     if not (count := lost.count()):
         return folded
-    rows = moved_rows(history, lost, row_filter).frame.withColumn(REFOLD_COLUMN, sql.col(UNKNOWN_COLUMN) > 0)
+    rows = moved_rows(history, lost, row_filter).withColumn(REFOLD_COLUMN, sql.col(UNKNOWN_COLUMN) > 0)
     return without_keys(folded, lost, count).unionByName(rows.select(*folded.columns))
 
 
@@ -199,43 +161,34 @@ class MovedTask:
     Attributes:
         key, columns: As `fold` takes them.
         row_filter: Says which rows the mirror has.
-        prepared: What is done before with the changes of some rows.
-        placed: As `Histories` has it.
+        placed: As `Histories` has it; changes without a position then get that of the change before them.
     """
 
     key: tuple[str, ...]
     columns: tuple[str, ...]
     row_filter: RowFilter
-    prepared: KeptTables
     placed: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        carried = CarriedPositions((_ROW, *self.key), self.placed)
         for changes in whole_keys(batches, (_ROW,)):
-            rows = self.prepared(changes)
+            rows = carried(changes)
             by_row: dict[int, list[dict[str, Any]]] = {}
             for change in rows.to_pylist():
                 by_row.setdefault(change[_ROW], []).append(change)
-            found, unknown, awaited = list[dict[str, Any]](), list[int](), list[list[Key]]()
+            found, unknown, moved = list[dict[str, Any]](), list[int](), list[int]()
             for of_row in by_row.values():
                 own = next((change for change in of_row if change[_OWN]), None)
                 if own is None:
                     continue
                 histories = Histories.of(self.key, self.columns, of_row, placed=self.placed)
-                key = tuple(own[n] for n in self.key)
-                row, missing, former = histories.folded(key)
+                row, missing, former = histories.folded(tuple(own[n] for n in self.key))
                 found.append(row)
                 unknown.append(missing)
-                awaited.append(sorted(former, key=repr))
+                moved.append(former)
             folded = self.row_filter.judged(pa.Table.from_pylist(found, folded_schema(rows.schema, self.columns)))
             folded = folded.append_column(UNKNOWN_COLUMN, pa.array(unknown, pa.int64()))
-            yield from folded.append_column(_AWAITED_COLUMN, self._texts(awaited, rows.schema)).to_batches()
-
-    def _texts(self, keys: list[list[Key]], kinds: pa.Schema) -> pa.Array:
-        """Lists of keys as texts."""
-        flat = [each for of_row in keys for each in of_row]
-        columns = [pa.array([each[n] for each in flat], kinds.field(name).type) for n, name in enumerate(self.key)]
-        texts = iter(texts_of(pa.table(columns, names=list(self.key)), self.key))
-        return pa.array([[next(texts) for _ in of_row] for of_row in keys], pa.list_(pa.list_(pa.string())))
+            yield from folded.append_column(MOVED_COLUMN, pa.array(moved, pa.int64())).to_batches()
 
 
 def _former(number: int) -> str:

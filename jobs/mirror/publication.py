@@ -19,7 +19,6 @@ from jobs.mirror.merge_plan import MergeResult
 from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
 from jobs.mirror.other_writes import other_writes
 from jobs.mirror.session import MirrorSession
-from jobs.mirror.waiting_rows import aged
 
 STAMP_EVERY = timedelta(hours=1)
 
@@ -120,8 +119,6 @@ def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIn
     """
     until = found.until
     assert until is not None, "there is a snapshot"
-    # A row that is not waited for any more has one value at least that nobody knows.
-    waiting = aged(known.state.waiting, until.timestamp_ms)
     said = replace(
         known,
         snapshot_id=until.snapshot_id,
@@ -129,8 +126,6 @@ def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIn
         at_ms=until.timestamp_ms,
         letters=letters,
         positions=found.positions,
-        unresolved=known.unresolved + len(known.state.waiting) - len(waiting),
-        state=replace(known.state, waiting=waiting),
     )
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +20,11 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
-from jobs.mirror.base_frame import base_frame, with_base
-from jobs.mirror.base_rows import AmongBaseRows
 from jobs.mirror.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, session_cores
-from jobs.mirror.fold_tasks import FoldTask, KeptTables, OrderTask
+from jobs.mirror.fold_tasks import FoldTask, OrderTask
 from jobs.mirror.generations import refuse_older
 from jobs.mirror.log_scan import carried_positions
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan
-from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_key
 from jobs.mirror.order import Order
 from jobs.mirror.order_token import order_positions
@@ -37,9 +34,7 @@ from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-Part: TypeAlias = "Callable[[DataFrame], DataFrame]"
 PLACE = (TOPIC, PARTITION, OFFSET, POSITION)
 _FEW_KEYS = 1_000_000
 """So many go to each task whole."""
@@ -49,13 +44,10 @@ _LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All changes of a changelog up to a merge.
-
-    Where changes have expired, those that are left, and the rows of the mirror's base.
+    """All changes of a changelog up to a merge; where changes have expired, those that are left.
 
     Attributes:
         session: Of the merge.
-        mirror: With its base.
         order: Of the increment.
         until: At its end the frames cannot be read any more.
     """
@@ -63,7 +55,6 @@ class History:
     session: SparkSession
     settings: Settings
     changelog: Table
-    mirror: Table
     plan: MergePlan
     order: Order
     until: contextlib.ExitStack
@@ -76,10 +67,10 @@ class History:
             count: How many they are.
         """
         few = count <= _FEW_KEYS
-        return self._folded(self.changes(keys, few=few), lambda rows: self._of_keys(rows, keys, few=few), row_filter)
+        return self._folded(self.changes(keys, few=few), row_filter)
 
-    def ordered(self, keys: DataFrame, count: int, extra: tuple[str, ...]) -> tuple[DataFrame, StructType]:
-        """The changes of keys with their order, and rows of the base, in no sequence; and what `prepared` is made of.
+    def ordered(self, keys: DataFrame, count: int, extra: tuple[str, ...]) -> DataFrame:
+        """The changes of keys with their order, in no sequence.
 
         Args:
             keys, count: As `folded` takes them.
@@ -88,8 +79,7 @@ class History:
         few = count <= _FEW_KEYS
         changes = self.changes(keys, few=few)
         extra = (*PLACE, *(name for name in extra if name in changes.columns))
-        rows = self._ordered(changes, extra, lambda found: self._of_keys(found, keys, few=few))
-        return rows, ordered_kinds(changes, self.plan.columns)
+        return self._ordered(changes, extra)
 
     def folded_where(self, condition: Column | None, row_filter: RowFilter) -> DataFrame:
         """The folded row of each key that fulfils a condition and has a change.
@@ -99,28 +89,21 @@ class History:
         """
         from pyspark.sql import functions as sql
 
-        def part(rows: DataFrame) -> DataFrame:
-            return rows if condition is None else rows.where(condition)
-
         changes = self._read(AlwaysTrue())
         for name in self.plan.key:
             # Only a truncate has none.
             changes = changes.where(sql.col(quoted_name(name)).isNotNull())
-        return self._folded(part(changes), part, row_filter)
+        return self._folded(changes if condition is None else changes.where(condition), row_filter)
 
-    def _folded(self, changes: DataFrame, part: Part, row_filter: RowFilter) -> DataFrame:
+    def _folded(self, changes: DataFrame, row_filter: RowFilter) -> DataFrame:
         plan = self.plan
-        ordered = self._ordered(changes, PLACE, part)
-        prepared = self.prepared(ordered_kinds(changes, plan.columns), plan.key)
-        task = FoldTask(plan.key, plan.columns, row_filter, prepared)
+        ordered = self._ordered(changes, PLACE)
+        task = FoldTask(plan.key, plan.columns, row_filter, CarriedPositions(plan.key, plan.scope == "source"))
         by_key = sorted_by_key(ordered, plan.key, session_cores(changes))
         return by_key.mapInArrow(task, folded_kinds(changes, plan.columns))
 
-    def _ordered(self, changes: DataFrame, extra: tuple[str, ...], part: Part) -> DataFrame:
-        """The changes with their order; where some have expired, with the rows of the base.
-
-        Args:
-            part: Takes what is wanted of the base.
+    def _ordered(self, changes: DataFrame, extra: tuple[str, ...]) -> DataFrame:
+        """The changes with their order.
 
         Raises:
             UnknownGenerationError: Changes are older than what the mirror's stamp has of generations.
@@ -128,29 +111,7 @@ class History:
         plan = self.plan
         refuse_older(plan.stream, plan.state, self.order.begins)
         kinds = ordered_kinds(changes, plan.columns, extra)
-        ordered = changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
-        if plan.start is None:
-            return ordered
-        floors = [floor for _, floor in sorted(self.order.state.floors.items())]
-        path = table_path(self.settings, self.mirror)
-        return with_base(ordered, part(base_frame(self.session, path, self.mirror, plan, floors, kinds)))
-
-    def prepared(self, kinds: StructType, key: tuple[str, ...]) -> KeptTables:
-        """What is done with the changes of whole keys before they are folded.
-
-        Args:
-            kinds: The columns of ordered changes.
-            key: Those that tell the keys apart.
-        """
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        plan = self.plan
-        carried = CarriedPositions(key, plan.scope == "source")
-        if plan.start is None:
-            return carried
-        types = {each.name: each.type for each in to_arrow_schema(kinds) if each.name in plan.columns}
-        nested = {name: kind for name, kind in types.items() if pa.types.is_nested(kind)}
-        return AmongBaseRows(key, plan.columns, carried, nested)
+        return changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
 
     def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW, *, few: bool = True) -> DataFrame:
         """The changes of keys, as they landed.

@@ -43,7 +43,6 @@ from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_del
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
-from jobs.mirror.waiting_rows import named_keys, texts_of, with_first
 from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
@@ -79,7 +78,7 @@ def merge_small(
         FrazilError: A table is none that Spark could read.
     """
     refuse_unread(plan.stream, changelog, mirror)
-    if not files and not plan.anew:
+    if not files:
         return MergeResult(plan.state)
     try:
         _refuse_table(mirror, plan)
@@ -94,8 +93,6 @@ def merge_small(
 
 def _refuse_table(mirror: Table, plan: MergePlan) -> None:
     """See that the mirror is a table that is written here."""
-    if plan.anew:
-        raise NotSmallError("the mirror is made anew from a base")
     metadata = mirror.metadata
     if metadata.format_version != 2:
         raise NotSmallError(f"the table has format {metadata.format_version}")
@@ -140,7 +137,6 @@ class _Merge:
                 raise NotSmallError(why)
         if folded[PROBLEM_COLUMN].null_count < folded.num_rows:
             raise NotSmallError("the filter has no answer for a row")
-        self._refuse_awaited(folded)
         gone = pc.equal(folded[FOLD_COLUMN], DELETE)
         removed = pc.max(folded[ORDER_COLUMN].filter(gone)).as_py() or ""
         deletes = pc.sum(gone).as_py()
@@ -161,12 +157,6 @@ class _Merge:
         row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
         folded = list(FoldTask(plan.key, plan.columns, row_filter)(rows.to_batches()))
         return pa.Table.from_batches(folded).combine_chunks() if folded else None
-
-    def _refuse_awaited(self, folded: pa.Table) -> None:
-        """See that no row that waits has a change, and none of its former keys."""
-        key, named = self.plan.key, named_keys(self.plan.state.waiting)
-        if named and {*texts_of(with_first(folded.select([*key]), key[0], named), key)} & {*named}:
-            raise NotSmallError("changes have come to rows that wait, or to keys that they had before")
 
     def _merged(self, folded: pa.Table) -> tuple[int, ...]:
         """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""
