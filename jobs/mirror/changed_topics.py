@@ -37,7 +37,7 @@ def refuse_recreated_topics(
     """Refuse to merge changes of a topic that was recreated or cut.
 
     Args:
-        known: Stamp of the mirror, or of the baseline that it is rebuilt from.
+        known: Stamp of the mirror.
         files: What would be merged.
 
     Raises:

@@ -24,13 +24,17 @@ class MirrorStopped(StreamStopped):
         super().__init__(f"{message} It stays as it is and can be read; the changelog goes on.", fix=fix)
 
 
+def _change(offset: int, partition: TopicPartition, what: str = "change") -> str:
+    return f"the {what} at offset {offset} of topic {partition.topic}, partition {partition.partition},"
+
+
 class RestoredSourceError(MirrorStopped):
     """The source has gone back: later changes have lower positions, as after a restore from a backup.
 
     Where it is not known when they happened, they may also have been sent twice; nobody can tell.
 
     Attributes:
-        partition, offset: Where the first such change is.
+        offset: Where the first such change is, in its partition.
         position: Its position.
         greatest: The greatest position before it.
         breaks: The offset of the first such change of each partition that has one.
@@ -50,10 +54,7 @@ class RestoredSourceError(MirrorStopped):
     ) -> None:
         at = {partition: offset} | dict(breaks or {})
         places = " ".join(f"--at {each.topic}:{each.partition}:{since}" for each, since in sorted(at.items()))
-        where = (
-            f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition},"
-        )
+        where = f"stream {stream}: {_change(offset, partition)}"
         went = (
             f"{where} happened later than the ones before it, but its position in the source is lower: {position} "
             f"after {greatest}. The source was restored, or its log begins anew."
@@ -70,7 +71,6 @@ class RestoredSourceError(MirrorStopped):
             f"{went}{read if row else ''} Positions before and after it cannot be compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
-        self.partition: TopicPartition = partition
         self.offset: int = offset
         self.position: str = position
         self.greatest: str = greatest
@@ -105,7 +105,6 @@ class AnotherLogError(MirrorStopped):
             f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
-        self.topic: str = topic
 
 
 class AddedPartitionsError(MirrorStopped):
@@ -118,7 +117,6 @@ class AddedPartitionsError(MirrorStopped):
             f"which of two changes there is the later one. So mirror {mirror} stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
-        self.topic: str = topic
 
 
 class NullKeyError(MirrorStopped):
@@ -133,9 +131,6 @@ class NullKeyError(MirrorStopped):
             fix="name columns that are never null in the connector (message.key.columns), for a new changelog; if its "
             f"records have no keys, in mirrors.key of streams/{stream}.yaml",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
-        self.count: int = count
 
 
 class SharedTruncateError(MirrorStopped):
@@ -143,14 +138,12 @@ class SharedTruncateError(MirrorStopped):
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int, others: Sequence[str]) -> None:
         super().__init__(
-            f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition}, truncates that topic's table, and the changelog has changes of others, too: "
-            f"{', '.join(others)}. Which rows of the mirror came from which is not known, so the mirror stops.",
+            f"stream {stream}: {_change(offset, partition)} truncates that topic's table, and the changelog has "
+            f"changes of others, too: {', '.join(others)}. Which rows of the mirror came from which is not "
+            "known, so the mirror stops.",
             fix="land each topic in a changelog of its own, by a route over topics; or leave truncates out of a new "
             f"changelog, by a step of transform: where: \"_change_op <> 't'\" in streams/{stream}.yaml",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
 
 
 class UnorderedTruncateError(MirrorStopped):
@@ -158,13 +151,11 @@ class UnorderedTruncateError(MirrorStopped):
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"stream {stream}: the truncate at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition}, has no position in the source, and the topic has more than one partition. "
-            "Which changes of the others came before it is not known, so the mirror stops.",
+            f"stream {stream}: {_change(offset, partition, 'truncate')} has no position in the source, and the topic "
+            "has more than one partition. Which changes of the others came before it is not known, so the mirror "
+            "stops.",
             fix=f"let the connector tell positions, or name a column: changes.order_by of streams/{stream}.yaml",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
 
 
 class ScatteredChangesError(MirrorStopped):
@@ -179,7 +170,6 @@ class ScatteredChangesError(MirrorStopped):
             f"what orders them, changes.order_by of streams/{stream}.yaml; then land them in a new changelog, for a "
             "new mirror",
         )
-        self.topic: str = topic
 
 
 class BelowTruncateError(MirrorStopped):
@@ -203,7 +193,6 @@ class BelowTruncateError(MirrorStopped):
             "has taken over again. The truncate would take them, so the mirror stops.",
             fix=f"{look}frazil mirror accept {stream} --new-generation {at or '--at TOPIC:PARTITION:OFFSET'}",
         )
-        self.partition: TopicPartition = partition
         self.breaks: dict[TopicPartition, int] = dict(breaks)
 
 
@@ -219,8 +208,6 @@ class UnknownGenerationError(MirrorStopped):
             fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
             "land a new snapshot of the source in another changelog, and make another mirror of that",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
 
 
 class MovedValuesError(MirrorStopped):
@@ -237,7 +224,6 @@ class MovedValuesError(MirrorStopped):
             "they never do, let the connector take a snapshot of the rows (an incremental one, by a signal), then "
             f"the same; or frazil mirror rebuild {stream} --incomplete, which leaves such values null",
         )
-        self.count: int = count
 
 
 class WaitingRowsError(MirrorStopped):

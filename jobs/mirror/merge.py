@@ -17,22 +17,34 @@ from jobs.increment.offset_ranges import quoted_text
 from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
-from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
-from jobs.mirror.kept_frame import kept_frame
-from jobs.mirror.merge_engine import increment_order
-from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.merge_source import SourceRows
-from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
-from jobs.mirror.merging_session import folded_kinds, interruptible_jobs, merging_session, ordered_kinds, sorted_by_key
+from jobs.mirror.merge_sql import (
+    MergeFacts,
+    branch_path,
+    floor_sql,
+    merge_facts,
+    merge_sql,
+    table_path,
+    where_changes_are,
+)
+from jobs.mirror.merging_session import (
+    folded_kinds,
+    interruptible_jobs,
+    kept_frame,
+    merging_session,
+    ordered_kinds,
+    sorted_by_key,
+)
 from jobs.mirror.mirror_table import refuse_unread
-from jobs.mirror.refold import History
-from jobs.mirror.removed_keys import memory_begins
+from jobs.mirror.order import increment_order
+from jobs.mirror.refold import History, memory_begins
 from jobs.mirror.row_filter import RowFilter
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _ROWS_IN_A_TASK = 100_000
 
@@ -112,6 +124,8 @@ class _Merge:
             source = rows.of(folded, facts, again)
             if source.changed:
                 facts = self._facts(source.frame)
+            if facts.unjudged:
+                raise self._unanswered("it reads values that were not sent, and that no change has")
             self._merge(source.frame, facts)
             counts = replace(
                 counts,
@@ -139,12 +153,17 @@ class _Merge:
     def _facts(self, rows: DataFrame) -> MergeFacts:
         facts = merge_facts(rows, self.plan.key, self.mirror, self.settings.catalog.name)
         if facts.problem is not None:
-            raise FrazilError(
-                f"stream {self.plan.stream}: the filter of mirror {'.'.join(self.mirror.name())} has no answer for a "
-                f"row: {facts.problem}.",
-                fix=f"change mirrors.where of streams/{self.plan.stream}.yaml",
-            )
+            raise self._unanswered(facts.problem)
         return facts
+
+    def _unanswered(self, why: str) -> FrazilError:
+        return FrazilError(
+            f"stream {self.plan.stream}: the filter of mirror {'.'.join(self.mirror.name())} has no answer for a row: "
+            f"{why}.",
+            fix=f"change mirrors.where of streams/{self.plan.stream}.yaml; or, where values were not sent, let the "
+            "connector take a snapshot of the rows (an incremental one, by a signal), then frazil mirror run "
+            f"{self.plan.stream}",
+        )
 
     def _merge(self, source: DataFrame, facts: MergeFacts) -> None:
         from pyspark.sql import functions as sql
@@ -218,3 +237,40 @@ def _snapshots(table: Table, branch: str, before: int | None) -> tuple[int, ...]
         snapshot = table.metadata.snapshot_by_id(current)
         current = snapshot.parent_snapshot_id if snapshot else None
     return tuple(reversed(found))
+
+
+ROWS_IN_A_PARTITION = 1_000_000
+"""Of the mirror and the changes, in one task of the join."""
+FEW_ROWS = 250_000
+"""A mirror of less rows is joined as it is."""
+ROWS_TO_A_KEY = 4
+"""The keys of the changes are a filter where the mirror has so many rows for each of them."""
+_MOST_KEYS = 4_000_000
+FILTER = "spark.sql.optimizer.runtime.bloomFilter"
+BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+
+
+def join_conf(there: int, keys: int, cores: int, *, may_filter: bool = True) -> dict[str, str]:
+    """Settings of Spark's session for one MERGE.
+
+    Args:
+        there: Rows of the mirror, about.
+        keys: Rows that are merged.
+        cores: Tasks that run at once.
+        may_filter: Whether Spark may make a filter of the keys; not where rows that no change meets are written anew.
+    """
+    filtered = may_filter and there >= FEW_ROWS and keys * ROWS_TO_A_KEY <= there and keys <= _MOST_KEYS
+    joined = (0 if filtered else there) + keys
+    return {
+        "spark.sql.shuffle.partitions": str(max(cores, 1 + joined // ROWS_IN_A_PARTITION)),
+        f"{FILTER}.enabled": str(filtered).lower(),
+        # Spark has its own reasons not to make the filter: too small a table, a source that is not known to be small
+        # enough, a join that might broadcast.
+        f"{FILTER}.applicationSideScanSizeThreshold": "0",
+        f"{FILTER}.creationSideThreshold": str((1 << 63) - 1),
+        f"{FILTER}.expectedNumItems": str(max(10_000, keys)),
+        f"{FILTER}.numBits": str(1 << max(17, min(26, (16 * keys).bit_length()))),
+        # It prunes no bucket that literals have not pruned, and where it might there is no filter either.
+        "spark.sql.optimizer.dynamicPartitionPruning.enabled": str(not filtered).lower(),
+        BROADCAST: "-1" if filtered else str(10 * 1024**2),
+    }

@@ -1,9 +1,9 @@
 """Merge source: the folded rows of an increment, with those folded again that the increment alone does not tell.
 
 A key is folded again from all its changes in the changelog if a change of it came late, if a value that the source
-left out stands in no row of the mirror (the row had another key, or did not fulfil the filter so far), or if it is no
-row of the mirror because of a later change. So is a row that has moved, if values may have come to a key that it had
-before.
+left out is read by the filter, or stands in no row of the mirror (the row had another key, or did not fulfil the filter
+so far), or if it is no row of the mirror because of a later change. So is a row that has moved, if values may have come
+to a key that it had before.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.increment.offset_ranges import quoted_name, quoted_text
+from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.errors import MovedValuesError
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
-from jobs.mirror.fold_tasks import JudgeTask
-from jobs.mirror.kept_frame import kept_frame
-from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
-from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
+from jobs.mirror.merge_sql import SET_COLUMN, MergeFacts, where_changes_are
+from jobs.mirror.merging_session import kept_frame
 from jobs.mirror.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, moved_from, moved_rows
-from jobs.mirror.refold import History, without_keys
-from jobs.mirror.removed_keys import may_be_behind, removed_later
+from jobs.mirror.refold import History, may_be_behind, removed_later, without_keys
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 
 if TYPE_CHECKING:
@@ -83,8 +80,9 @@ class SourceRows:
         # What comes late to a key may say values of the rows that had it before.
         if parts and (moved := moved_from(self.history, parts[0])) is not None:
             parts.append(moved)
-        if facts.refold:
-            parts.append(self._keys(folded.where(REFOLD_COLUMN)))
+        if facts.refold or facts.unjudged:
+            # The filter may read values that were not sent.
+            parts.append(self._keys(folded.where(f"{REFOLD_COLUMN} OR {UNJUDGED_COLUMN}")))
         if facts.from_target:
             parts.append(self._without_row(folded, facts))
         if (removed := self._removed_later(folded, facts)) is not None:
@@ -95,14 +93,14 @@ class SourceRows:
             count = again.count()
         if again is None or not count:
             rows = folded.withColumn(SET_COLUMN, sql.lit(False))
-            return self._judged(MergeSource(rows), facts)
+            return MergeSource(rows)
         log.info("%d keys are folded again from the changelog", count)
         rows, unresolved = self._refolded(again, count)
         rest = without_keys(folded, again, count)
         # A version says nothing of one that has expired, which may be greater.
         whole = not (self.plan.begins and self.plan.scope == "key")
         source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(whole)))
-        return self._judged(MergeSource(self._kept(source), count, unresolved, changed=True), None)
+        return MergeSource(self._kept(source), count, unresolved, changed=True)
 
     def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
         """One row for each of the keys, and how many of their values no change has.
@@ -199,32 +197,6 @@ class SourceRows:
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
         alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""
         return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
-
-    def _judged(self, source: MergeSource, facts: MergeFacts | None) -> MergeSource:
-        """With the filter's word on rows of which it reads a value of the mirror's row.
-
-        Args:
-            facts: What the rows are; None if that is not known.
-        """
-        from pyspark.sql import functions as sql
-
-        if self.row_filter.condition is None or (facts is not None and not facts.unjudged):
-            return source
-        frame, names = source.frame, list(self.plan.key)
-        read = [name for name in self.row_filter.condition.columns if name not in self.plan.key]
-        asked = self._rows_there(facts).select(
-            *map(_column, names), *[_column(name).alias(f"_there_{n}") for n, name in enumerate(read)]
-        )
-        joined = frame.where(UNJUDGED_COLUMN).join(asked, names, "left")
-        for n, name in enumerate(read):
-            elsewhere = f"array_contains({FROM_TARGET_COLUMN}, {quoted_text(name)})"
-            value = f"CASE WHEN {elsewhere} THEN _there_{n} ELSE {quoted_name(name)} END"
-            joined = joined.withColumn(name, sql.expr(value))
-        found = sql.array_except(FROM_TARGET_COLUMN, sql.array(*map(sql.lit, read)))
-        filled = joined.withColumn(FROM_TARGET_COLUMN, found).select(*map(_column, frame.columns))
-        known = filled.mapInArrow(JudgeTask(self.row_filter), filled.schema)
-        judged = frame.where(f"NOT {UNJUDGED_COLUMN}").unionByName(known)
-        return replace(source, frame=self._kept(judged), changed=True)
 
     def _keys(self, rows: DataFrame) -> DataFrame:
         return rows.select(*map(_column, self.plan.key))

@@ -33,7 +33,7 @@ from jobs.mirror.changed_topics import (
     refuse_missed,
     refuse_recreated_topics,
 )
-from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
+from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment, refuse_incomplete
 from jobs.mirror.errors import WaitingRowsError
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.mirror_stamp import (
@@ -55,7 +55,6 @@ from jobs.mirror.mirror_table import (
     row_columns,
 )
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
-from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.mirror import Mirror

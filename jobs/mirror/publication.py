@@ -16,8 +16,7 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.merge_plan import MergeResult
-from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
-from jobs.mirror.other_writes import other_writes
+from jobs.mirror.mirror_stamp import MirrorStamp, mirrored, other_writes
 from jobs.mirror.session import MirrorSession
 
 STAMP_EVERY = timedelta(hours=1)

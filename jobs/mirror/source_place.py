@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs.mirror.log_scan import source_lineage
 from jobs.mirror.mirror_stamp import MirrorStamp, source_position
-from jobs.mirror.restored_lineage import source_lineage
 
 _POSTGRESQL = "postgresql/"
 

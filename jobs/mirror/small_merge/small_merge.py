@@ -27,13 +27,12 @@ from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import RowDelta
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.mirror.change_frame import log_scans_here
-from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT, sorted_rows
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
-from jobs.mirror.merge_engine import increment_order
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan, MergeResult
 from jobs.mirror.mirror_table import refuse_unread
-from jobs.mirror.order import Order
-from jobs.mirror.removed_keys import rows_behind
+from jobs.mirror.order import Order, increment_order
+from jobs.mirror.refold import rows_behind
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 from jobs.mirror.small_merge.key_index import KeyIndex, is_compared
 from jobs.mirror.small_merge.mirror_files import MirrorFiles
@@ -42,7 +41,6 @@ from jobs.mirror.small_merge.not_small import NotSmallError
 from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_deletes
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
-from jobs.mirror.sorted_rows import sorted_rows
 from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError

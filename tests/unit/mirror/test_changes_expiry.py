@@ -17,8 +17,8 @@ from jobs.commit.stamp_history import history_of
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.mirror.changelog_increment import refuse_incomplete
 from jobs.mirror.errors import ExpiredChangesError
-from jobs.mirror.rebuilding import refuse_incomplete
 from tests.unit.mirror.expiry import LATER, maintained, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

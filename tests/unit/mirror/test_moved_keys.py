@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.mirror.moved_keys import Histories
+from jobs.mirror.moved_rows import Histories
 from jobs.mirror.order_token import STREAMED, order_token
 
 

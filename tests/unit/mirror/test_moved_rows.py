@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.mirror.fold import sorted_rows
 from jobs.mirror.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, MovedTask
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.sorted_rows import sorted_rows
 
 SCHEMA = pa.schema(
     {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.errors import FrazilError
-from jobs.mirror.merge_plan import Break, MergeResult
+from jobs.mirror.merge_plan import Break, MergePlan, MergeResult
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import note_problem
 from jobs.mirror.mirror_run import rebuild_mirror, run_mirror
@@ -66,8 +68,10 @@ def test_status_before_and_after(world: MirrorWorld) -> None:
 class UnresolvedMerger(PlainMerger):
     """Makes rows of which two values are not known."""
 
-    def merge(self, *given: Any) -> MergeResult:
-        done = super().merge(*given)
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        done = super().merge(changelog, files, mirror, branch, plan)
         return replace(done, counts=replace(done.counts, unresolved=2))
 
 
