@@ -29,7 +29,6 @@ from jobs.mirror.merging import load_changelog
 from jobs.mirror.merging_session import interruptible_jobs, merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import row_columns
-from jobs.mirror.moved_rows import with_moved_rows
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
@@ -257,7 +256,7 @@ class _Comparison:
         history = History(self.session, self.settings, self.changelog, plan, order, self.until)
         row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
         part = None if buckets is None else self._bucket(kinds).isin(*buckets)
-        folded = with_moved_rows(history, history.folded_where(part, row_filter), part, row_filter)
+        folded = history.folded_where(part, row_filter)
         folded = folded.withColumn(_GONE, sql.col(FOLD_COLUMN) != UPSERT)
         folded = folded.withColumn(_UNKNOWN, sql.col(REFOLD_COLUMN) | (sql.size(FROM_TARGET_COLUMN) > 0))
         there = in_types_of(folded, plan.columns, kinds, (_UNKNOWN, _GONE))

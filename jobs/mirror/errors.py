@@ -173,27 +173,25 @@ class ScatteredChangesError(MirrorStopped):
 
 
 class BelowTruncateError(MirrorStopped):
-    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between.
+    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between."""
 
-    Attributes:
-        breaks: The offset of the first such change of each partition that has one, where it is known.
-    """
+    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int, *, exact: bool) -> None:
+        """A partition's first new change stops the mirror.
 
-    def __init__(
-        self, stream: str, partition: TopicPartition, first: int, breaks: Mapping[TopicPartition, int], latest: int
-    ) -> None:
-        """`latest`: the time of the last change of the source that truncated the table, in µs since 1970."""
-        at = " ".join(f"--at {each.topic}:{each.partition}:{since}" for each, since in sorted(breaks.items()))
-        look = "" if at else "look up the offset of the first change there with a later _change_at, then "
+        Args:
+            latest: The time of the last change of the source that truncated the table, in µs since 1970.
+            exact: Whether the first change is later than that; else one behind it is.
+        """
+        look = "" if exact else "look up the offset of the first change there with a later _change_at, then "
+        at = f"{partition.topic}:{partition.partition}:{first}" if exact else "TOPIC:PARTITION:OFFSET"
         time = datetime.fromtimestamp(latest / 1e6, UTC)
         super().__init__(
             f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
             f"{first} on, are of a source before the one that truncated the table in another partition, and some "
             f"happened later than the last that came of that one, of {time:%Y-%m-%d %H:%M:%S} UTC: the former source "
             "has taken over again. The truncate would take them, so the mirror stops.",
-            fix=f"{look}frazil mirror accept {stream} --new-generation {at or '--at TOPIC:PARTITION:OFFSET'}",
+            fix=f"{look}frazil mirror accept {stream} --new-generation --at {at}",
         )
-        self.breaks: dict[TopicPartition, int] = dict(breaks)
 
 
 class UnknownGenerationError(MirrorStopped):

@@ -30,7 +30,7 @@ from jobs.mirror.fold_tasks import Batches, whole_keys
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging_session import folded_kinds, kept_frame
 from jobs.mirror.order_token import token_place
-from jobs.mirror.refold import CarriedPositions, History, without_keys
+from jobs.mirror.refold import CarriedPositions, History
 from jobs.mirror.row_filter import RowFilter
 
 if TYPE_CHECKING:
@@ -66,31 +66,6 @@ def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> Data
     more = [StructField(name, LongType()) for name in (UNKNOWN_COLUMN, MOVED_COLUMN)]
     folded = StructType([*folded_kinds(rows, plan.columns).fields, *more])
     return kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
-
-
-def with_moved_rows(history: History, folded: DataFrame, part: Column | None, row_filter: RowFilter) -> DataFrame:
-    """The folded rows of all keys, those that have moved with the values of their former keys.
-
-    Args:
-        folded: What `folded_where` gives.
-        part: Over the key's columns, which keys it has; None: all.
-
-    Returns:
-        The same columns; `_refold` is true of rows of which no change has a value for sure.
-    """
-    from pyspark.sql import functions as sql
-
-    steps = moves(history)
-    if steps is None:
-        return folded
-    names, until = list(map(_column, history.plan.key)), history.until
-    moved = kept_frame((steps if part is None else steps.where(part)).select(*names).distinct(), until)
-    again = history.folded(moved, moved.count(), row_filter)
-    lost = kept_frame(again.where(REFOLD_COLUMN).select(*names), until)
-    if not (count := lost.count()):
-        return folded
-    rows = moved_rows(history, lost, row_filter).withColumn(REFOLD_COLUMN, sql.col(UNKNOWN_COLUMN) > 0)
-    return without_keys(folded, lost, count).unionByName(rows.select(*folded.columns))
 
 
 def moved_from(history: History, keys: DataFrame) -> DataFrame | None:

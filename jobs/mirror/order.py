@@ -210,21 +210,6 @@ def _floors(
     return floors
 
 
-@dataclass(frozen=True, slots=True)
-class _Below:
-    """Changes that may be later than a truncate.
-
-    Attributes:
-        first: The offset of the first new one.
-        exact: Whether that is later itself, and not only one behind it.
-        latest: The time of the last change behind the truncate, in µs since 1970.
-    """
-
-    first: int
-    exact: bool
-    latest: int
-
-
 def _refuse_below_truncate(
     stream: str, before: MirrorState, state: MirrorState, scans: Mapping[TopicPartition, LogScan]
 ) -> None:
@@ -247,28 +232,26 @@ def _refuse_below_truncate(
     for topic, floor in sorted(state.floors.items()):
         number = int(floor.token[:4], 16)
         known = before if before.floors.get(topic) == floor else state
-        found = dict[TopicPartition, _Below]()
         for partition, scan in sorted(scans.items()):
-            if partition.topic == topic and (below := _below(before, known, state, partition, scan, number)):
-                found[partition] = below
-        if found:
-            partition, first = next(iter(found.items()))
-            exact = all(each.exact for each in found.values())
-            breaks = {each: below.first for each, below in found.items()} if exact else {}
-            raise BelowTruncateError(stream, partition, first.first, breaks, first.latest)
+            if partition.topic != topic or scan.first is None:
+                continue
+            latest = _latest_behind_truncate(before, known, state, partition, scan, number)
+            if latest is not None:
+                first_is_later = scan.first_at is not None and scan.first_at > latest + SLACK_US
+                raise BelowTruncateError(stream, partition, scan.first, latest, exact=first_is_later)
 
 
-def _below(
+def _latest_behind_truncate(
     before: MirrorState,
     known: MirrorState,
     state: MirrorState,
     partition: TopicPartition,
     scan: LogScan,
     number: int,
-) -> _Below | None:
-    """The first new change of a partition that may be later than a truncate of that generation."""
+) -> int | None:
+    """The time of the last change behind a truncate of that generation, if a new one of the partition is later."""
     now = state.partitions[partition]
-    if scan.first is None or scan.lineage is None or generation_at(now, scan.first) >= number:
+    if scan.lineage is None or generation_at(now, scan.first or 0) >= number:
         return None
     times = [
         each.at
@@ -279,11 +262,11 @@ def _below(
         return None
     latest = max(times)
     if scan.first_at is not None and scan.first_at > latest + SLACK_US:
-        return _Below(scan.first, True, latest)
+        return latest
     former = before.partitions.get(partition)
     moved = former is None or former.at is None or (now.at or 0) > former.at
     later = now.generation < number and now.at is not None and now.at > latest + SLACK_US
-    return _Below(scan.first, False, latest) if moved and later else None
+    return latest if moved and later else None
 
 
 def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,6 @@ from pyiceberg.expressions import AlwaysTrue
 
 from jobs.mirror import refold
 from jobs.mirror.errors import MovedValuesError
-from jobs.mirror.merge_plan import MergePlan
-from jobs.mirror.merging_session import merging_session
-from jobs.mirror.moved_rows import with_moved_rows
-from jobs.mirror.order import Order
-from jobs.mirror.refold import History
-from jobs.mirror.row_filter import RowFilter
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
 
@@ -87,7 +80,6 @@ def test_a_mirror_stops_until_the_changes_of_a_former_key_are_there(tmp_path: Pa
     world.land([change("r", 4, 17, partition=1, id=6, name="moved", note="sent")])
     assert world.merged(by="either").counts.unresolved == 0
     assert _notes(world) == {3: "NEW", 5: "old", 6: "sent"}
-    assert _said(world) == {3: ("NEW", False), 5: ("old", False), 6: ("sent", False)}
     world.land([change("u", 5, 19, partition=1, id=3, name="new", unavailable=["note"])])
     world.merged(by="process")
     assert world.rows()[(3,)] == {"id": 3, "name": "new", "note": "NEW"}
@@ -119,16 +111,3 @@ def test_a_change_that_comes_late_to_a_former_key_changes_the_rows_that_had_it(
     late = world.merged()
     assert (late.counts.late, late.counts.refolded) == (1, 3)
     assert _notes(world) == {3: "NEW", 7: "seven"}
-
-
-def _said(world: MirrorWorld) -> dict[int, tuple[str | None, bool]]:
-    """By key the note that all changes make, and whether it is not known for sure."""
-    assert world.session is not None
-    head = world.changelog.current_snapshot()
-    plan = MergePlan("shop", world.key, world.columns, world.state, head.snapshot_id if head else 0)
-    with contextlib.ExitStack() as until:
-        session, order = merging_session(world.session, world.settings), Order(world.state, {})
-        history = History(session, world.settings, world.changelog, plan, order, until)
-        rows = with_moved_rows(history, history.folded_where(None, RowFilter()), None, RowFilter())
-        found = rows.where("_fold_op = 'upsert'").toArrow().to_pylist()
-    return {row["id"]: (row["note"], row["_refold"]) for row in found}
