@@ -1,4 +1,4 @@
-"""Topics of a changelog that were recreated, cut, or got partitions, behind which its mirrors stop.
+"""Changelogs that stop their mirrors: topics were recreated, cut or got partitions, or changes have expired.
 
 Offsets of a topic that was recreated or cut begin anew. A mirror needs them to order changes, to tell repeats, and to
 know which timeline of the source a change belongs to. So changes of both incarnations are never merged into one mirror.

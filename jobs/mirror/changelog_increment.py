@@ -168,6 +168,8 @@ def hold_changelog(
 ) -> bool:
     """Note on the changelog that a mirror goes on from a snapshot; returns whether it was noted.
 
+    So snapshots that it has not merged stay. It is noted seldom: each time is a commit that the stream makes room for.
+
     Args:
         snapshot_id: Through which the mirror has all changes.
         every: Nothing is noted as long as the mirror has come less far than this since it was.

@@ -251,7 +251,10 @@ BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 
 
 def join_conf(there: int, keys: int, cores: int, *, may_filter: bool = True) -> dict[str, str]:
-    """Settings of Spark's session for one MERGE.
+    """Settings of Spark's session for one MERGE, by how many rows there are on both sides.
+
+    In a large mirror nearly all rows meet no change. So the keys of the changes go before the join as a Bloom filter.
+    A merge that inserts is an outer join, of which Spark broadcasts the mirror's side alone: where that is small.
 
     Args:
         there: Rows of the mirror, about.

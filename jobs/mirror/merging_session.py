@@ -106,7 +106,11 @@ def sorted_by_key(rows: DataFrame, key: Sequence[str], tasks: int) -> DataFrame:
 
 
 def kept_frame(frame: DataFrame, until: contextlib.ExitStack) -> DataFrame:
-    """The same rows, computed now; their space is given back at the end of `until`."""
+    """The same rows, computed now; their space is given back at the end of `until`.
+
+    What Spark persists it finds again in queries, but not in a MERGE, which would read the changes and fold them anew.
+    So the rows are checkpointed where they are computed. An executor that is lost meanwhile fails the merge.
+    """
     kept = frame.localCheckpoint(eager=True)
     until.callback(_given_back, kept)
     return kept

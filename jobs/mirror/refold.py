@@ -1,4 +1,7 @@
-"""Refold: keys are folded again from all their changes in the changelog, where an increment alone does not tell."""
+"""Refold: keys are folded again from all their changes in the changelog, where an increment alone does not tell.
+
+So are rows that are to be inserted, and that a later change may have removed already.
+"""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -274,6 +277,10 @@ def rows_behind(orders: pa.Array, newest: str) -> pa.Array:
 
 def removed_later(history: History, rows: DataFrame, count: int, since: datetime | None) -> DataFrame:
     """The keys of folded rows of which the changelog has a later change by which they are not in the mirror.
+
+    A row that was deleted leaves nothing in the mirror by which an older change could be told that comes behind: one
+    whose order is that of a version, or that of another partition. Offsets alone tell nothing of the kind: a key stays
+    in its partition, and what comes late there is folded again anyway.
 
     Args:
         rows: That the mirror does not have, with positions in their order, all of one generation.
