@@ -30,7 +30,8 @@ def merged_facts(spec: StreamSpec, mirror: Mirror, done: Merged) -> dict[str, An
         "snapshot_id": done.snapshot_id,
         "attempts": done.attempts,
         "files": len(done.increment.files) if done.result else 0,
-        "changes": dataclasses.asdict(done.result.counts) if done.result else None,
+        # No row waits any more for changes of a former key.
+        "changes": dataclasses.asdict(done.result.counts) | {"awaited": 0} if done.result else None,
         **_position_facts(source_position(done.stamp, spec.stream) if done.stamp else None),
     }
 
