@@ -11,10 +11,8 @@ from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import every_file
-from jobs.mirror.history_start import history_start
 from jobs.mirror.merge_plan import ORDER_COLUMN
-from jobs.mirror.merge_planning import merge_plan
-from jobs.mirror.merging import Merger, load_changelog
+from jobs.mirror.merging import Merger, load_changelog, merge_plan
 from jobs.mirror.mirror_run import IncrementMerger, run_mirror
 from jobs.mirror.mirror_stamp import attempt_branch, mirrored
 from jobs.mirror.session import mirror_session
@@ -63,8 +61,7 @@ def _merge_again(spec: StreamSpec, settings: Settings, catalog: Catalog, merger:
         assert base is not None, "it is claimed"
         branch = attempt_branch(session.epoch, 1, "again")
         session.begin_branch(branch, base)
-        start = history_start(spec, changelog, table, known)
-        plan = merge_plan(spec, mirror, changelog, known.key, known.state, known.snapshot_id, start)
+        plan = merge_plan(spec, mirror, changelog, known.key, known.state, known.snapshot_id)
         files = every_file(changelog.metadata, changelog.io, spec.stream)
         result = merger.merge(changelog, files, catalog.load_table(mirror.table), branch, plan)
         merged = catalog.load_table(mirror.table)

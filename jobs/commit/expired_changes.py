@@ -1,4 +1,4 @@
-"""Expired changes of a changelog: what its table's property says of the changes that are gone, as bases have them."""
+"""Expired changes of a changelog: what its table's property says of the changes that are gone."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ExpiredChanges:
     Attributes:
         before: Those that came to Kafka before this instant may be gone; ISO 8601.
         rows: How many are.
-        sequence: A base stands for them if it was made from a snapshot of the changelog of this sequence number, or a
-            later one.
-        offsets: By partition, the first offset from which on all that was landed is there. What is left below is in
-            every base.
+        sequence: A mirror has them if it has merged a snapshot of the changelog of this sequence number, or a later
+            one.
+        offsets: By partition, the first offset from which on all that was landed is there. What is left below
+            counts no more.
         topics: Kafka's ids of their topics, as far as the changelog's stamps say them.
     """
 

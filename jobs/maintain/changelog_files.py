@@ -85,7 +85,7 @@ class FileChanges:
 
     Attributes:
         ends: By partition, behind the greatest offset; nothing of a file with a change of which it is not known.
-        beyond: The least time of a change that a base may lack or a letter may precede, in µs since 1970; None: none.
+        beyond: The least time of a change that a mirror may lack or a letter may precede, in µs since 1970; None: none.
         at: Where such a change is, in words; empty where that is not known.
     """
 

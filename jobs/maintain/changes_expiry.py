@@ -1,12 +1,9 @@
-"""Changes expiry, a step of a changelog's maintenance: old changes go by whole files, where bases stand for them.
+"""Changes expiry, a step of a changelog's maintenance: old changes go by whole files, once all mirrors have them.
 
-A file goes if all of its changes came to Kafka before `changes.keep`, and a base of each mirror that is a week old has
-them; if nothing that is yet to come can be from before its changes: dead letters that wait, replays that landed since,
-another log of the topic, and what the stream has not read. So each deletion stays for a week at least, however old it
-was when it came. What is gone is known by offsets, in a property that the same commit sets.
-
-Bases are asked twice. The newest one of each mirror has all that goes. One that is a week old says what the changelog
-has had for so long: a merge looks for deletions of the last week, and those of a backlog came long ago when they land.
+A file goes if all of its changes came to Kafka before `changes.keep`, and each mirror has merged them; if nothing that
+is yet to come can be from before its changes: dead letters that wait, replays that landed since, another log of the
+topic, and what the stream has not read or a mirror has not merged. A merge looks for deletions of the week before its
+changes, so these stay. What is gone is known by offsets, in a property that the same commit sets.
 """
 
 from __future__ import annotations
@@ -30,16 +27,15 @@ from jobs.commit.expired_changes import (
     stream_topics,
 )
 from jobs.commit.log_state import has_id
-from jobs.commit.offsets import Positions, pointwise_max
+from jobs.commit.offsets import Positions, from_topics, pointwise_max
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.other_logs import other_logs
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history_of
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp, property_key
 from jobs.errors import FrazilError
-from jobs.maintain.changelog_files import ChangesKeptError, landed_files
+from jobs.maintain.changelog_files import ChangesKeptError, landed_files, times_of
 from jobs.maintain.expiring_files import Reads, WaitingLetters, expiring_files, old_files, waiting_letters
-from jobs.maintain.mirror_bases import MirrorBase, aged_base, merged_by_all, newest_base
 from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_expiry import ChangesForecast
@@ -50,7 +46,6 @@ from jobs.schema.decoded_columns import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.models import StreamSpec
-from jobs.spec.units import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class ExpiryLimits:
         gone: The same of topics that the stream does not read any more.
         until: Changes of this time in Kafka or a later one stay, in µs since 1970.
         why: What `until` is, in words.
-        covered: The sequence number of the changelog that the bases were made from which stand for what goes.
+        covered: The least sequence number of the changelog's snapshots that the mirrors have merged.
     """
 
     limits: Positions
@@ -85,19 +80,17 @@ def expiry_limits(
         ChangesKeptError: Nothing may go, whatever its age.
     """
     _refuse_other_streams(context, spec, table)
-    bases = [_bases_of(context, spec, mirror.table, table, known) for _, mirror in mirrors_of(context, spec)]
-    newest = [each for each, _ in bases]
-    covered = min(base.sequence for base in newest)
+    stamps = [_merged(context, spec, mirror.table, table, known) for _, mirror in mirrors_of(context, spec)]
+    covered = min(stamp["seq"] for stamp in stamps)
     _refuse_later_replays(spec, table, covered)
     for log in other_logs(table.metadata, spec.stream, covered):
         raise ChangesKeptError(
-            f"Topic {log.topic} {log.said} since the bases of the mirrors were made, so all changes stay until there "
-            "are newer ones.",
-            fix=f"frazil mirror run {spec.stream}; bases are made each day",
+            f"Topic {log.topic} {log.said} since the mirrors were merged, so all changes stay.",
+            fix=f"frazil mirror run {spec.stream}",
         )
-    _refuse_pending(context, spec, table, max(base.at for base in newest))
-    limits, gone, until, why = _limits(context, spec, table, [base for pair in bases for base in pair], reads)
-    return ExpiryLimits(limits, gone, until, why, _covered(spec, table, bases))
+    _refuse_pending(context, spec, table, max(stamp["at"] for stamp in stamps))
+    limits, gone, until, why = _limits(context, spec, table, stamps, reads)
+    return ExpiryLimits(limits, gone, until, why, covered)
 
 
 def gone_topics(context: TableContext, spec: StreamSpec, table: Table, topics: Collection[str]) -> dict[str, str]:
@@ -130,7 +123,7 @@ def micros(at: datetime) -> int:
 
 
 def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table) -> None:
-    """What another stream has landed, or will, says nothing of when it came; its mirrors are not asked for bases."""
+    """What another stream has landed, or will, says nothing of when it came; its mirrors are not asked."""
     for other in context.specs:
         if other.stream != spec.stream and mirrors_of(context, other):
             raise ChangesKeptError(
@@ -147,49 +140,41 @@ def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table)
             )
 
 
-def _bases_of(
+def _merged(
     context: TableContext, spec: StreamSpec, mirror: str, changelog: Table, known: ExpiredChanges | None
-) -> tuple[MirrorBase, MirrorBase]:
-    """A mirror's newest base that stands for what is gone, and its newest one that is a week old."""
-    table, mirror_id = find_table(context.catalog, mirror), f"{spec.stream}{MIRROR_PART}{mirror}"
-    past = history_of(table, mirror_id) if table is not None else None
+) -> Mapping[str, Any]:
+    """What the stamp of a mirror says (`jobs.mirror.mirror_stamp`), which has all that is gone."""
+    table = find_table(context.catalog, mirror)
+    past = history_of(table, f"{spec.stream}{MIRROR_PART}{mirror}") if table is not None else None
     stamped = past.newest.mirror if past and past.newest and not past.rolled_back else {}
-    base = newest_base(table.metadata, mirror_id, known, stamped) if table is not None and stamped else None
-    if table is None or base is None or base.stamped["changelog"] != str(changelog.metadata.table_uuid):
+    if stamped.get("changelog") != str(changelog.metadata.table_uuid) or (known and stamped["seq"] < known.sequence):
         raise ChangesKeptError(
-            f"Mirror {mirror} has no base, so all changes of {context.name} stay.",
-            fix=f"frazil maintain {mirror} --only base",
+            f"Mirror {mirror} has not merged the changes of {context.name}, so all of them stay.",
+            fix=f"frazil mirror run {spec.stream} --table {mirror}",
         )
-    aged = aged_base(table.metadata, mirror_id, stamped, context.now() - DELETION_MEMORY)
-    if aged is None:
-        raise ChangesKeptError(
-            f"No base of mirror {mirror} is {format_duration(DELETION_MEMORY)} old yet, so all changes of "
-            f"{context.name} stay: for so long the mirror looks for deletions.",
-            fix=f"wait, while bases are made each day; frazil maintain {context.name} shows it",
-        )
-    return base, aged
+    return stamped
 
 
-def _covered(spec: StreamSpec, table: Table, bases: Sequence[tuple[MirrorBase, MirrorBase]]) -> int:
-    """The sequence number of the changelog whose changes below the limits all bases have that are no older.
-
-    That of the bases of a week ago, so that those since stand for what is gone; of the newest, where changes have come
-    since that may be from below the limits.
-    """
-    newest, aged = (min(each.sequence for each in part) for part in zip(*bases, strict=True))
-    if other_logs(table.metadata, spec.stream, aged) or any(at > aged for _, at in _replays(spec, table)):
-        return newest
-    return min(newest, aged)
+def _merged_by_all(spec: StreamSpec, stamps: Sequence[Mapping[str, Any]]) -> Positions:
+    """By partition, the offset up to which all mirrors have its changes, of those that all of them know."""
+    found = list[Positions]()
+    for stamped in stamps:
+        partitions: Mapping[str, Mapping[str, list[Any]]] = stamped.get("state", {}).get("partitions", {})
+        seen = from_topics({topic: {n: each[0] for n, each in of.items()} for topic, of in partitions.items()})
+        # Where offsets have begun anew, those of the log count.
+        stood = from_topics(stamped.get("of", {}).get(spec.stream, {}))
+        found.append({partition: min(at, stood.get(partition, at)) for partition, at in seen.items()})
+    first, *rest = found
+    return {p: min([at, *(each[p] for each in rest)]) for p, at in first.items() if all(p in each for each in rest)}
 
 
 def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
-    """What a replay, or a queue of Connect, has landed since the bases were made may be from before what goes."""
+    """What a replay, or a queue of Connect, has landed and no mirror has merged may be from before what goes."""
     for name, at in _replays(spec, table):
         if at > covered:
             raise ChangesKeptError(
-                f"{name} has landed changes since the bases of the mirrors were made, so all changes stay until there "
-                "are newer ones.",
-                fix=f"frazil mirror run {spec.stream}; bases are made each day",
+                f"{name} has landed changes since the mirrors were merged, so all changes stay.",
+                fix=f"frazil mirror run {spec.stream}",
             )
 
 
@@ -213,22 +198,22 @@ def _newest(spec: StreamSpec, table: Table) -> Stamp | None:
     return Stamp.from_json(text, table.metadata.properties) if text else None
 
 
-def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table, newest: datetime) -> None:
+def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table, merged_ms: int) -> None:
     """A batch that is there, and has been merged, may be without its dead letters yet: they are committed last."""
     for each in read_pending_files(context.settings):
         concerned = each.concerns(context.name, str(table.metadata.table_uuid))
-        if each.stream == spec.stream and concerned and each.written <= newest:
+        if each.stream == spec.stream and concerned and each.written.timestamp() * 1000 <= merged_ms:
             raise ChangesKeptError(
-                f"A batch of stream {spec.stream} was not committed to all of its tables before the bases of the "
-                f"mirrors were made ({each.place}), so its dead letters are not known, and all changes stay.",
+                f"A batch of stream {spec.stream} was not committed to all of its tables before the mirrors were "
+                f"merged ({each.place}), so its dead letters are not known, and all changes stay.",
                 fix=each.command,
             )
 
 
 def _limits(
-    context: TableContext, spec: StreamSpec, table: Table, bases: Sequence[MirrorBase], reads: Reads
+    context: TableContext, spec: StreamSpec, table: Table, stamps: Sequence[Mapping[str, Any]], reads: Reads
 ) -> tuple[Positions, Positions, int, str]:
-    """What bases lack, and what may come yet.
+    """What mirrors lack, and what may come yet.
 
     Returns:
         By partition the offset from which on changes stay; the same of topics that the stream does not read any more;
@@ -247,7 +232,7 @@ def _limits(
     # Offsets from there on will land, also where they have begun anew.
     position = stamp.position
     letters = _letters(context, spec, reads)
-    merged = merged_by_all(bases)
+    merged = _merged_by_all(spec, stamps)
     waiting = {p: min(at, letters.offsets.get(p, at)) for p, at in merged.items()}
     limits = {p: min(at, position[p]) for p, at in waiting.items() if p in position}
     read_yet, topics = {p.topic for p in position}, {p.topic for p in merged}
@@ -271,7 +256,11 @@ def _letters(context: TableContext, spec: StreamSpec, reads: Reads) -> WaitingLe
 
 
 def changes_forecast(context: TableContext, table: Table, now: datetime) -> ChangesForecast | None:
-    """Which changes of a table would go; None of one that keeps all it has."""
+    """Which changes of a table would go; None of one that keeps all it has.
+
+    Args:
+        table: As it is now.
+    """
     spec = _stream_of(context)
     if spec is None or spec.changes is None or (keep := spec.changes.keep) is None:
         return None
@@ -362,7 +351,7 @@ class _Due:
 
 
 def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime, reads: Reads) -> _Due:
-    """What goes by the bases that there are.
+    """What goes by what the mirrors have merged.
 
     Args:
         reads: What was read before; it is filled.
@@ -384,7 +373,12 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
             fix="land a new snapshot of the source in another changelog, and make other mirrors of that",
         )
     holds = expiry_limits(context, spec, table, known, reads)
-    instant = min(micros(before), holds.until)
+    until, why = holds.until, holds.why
+    timed = (times_of(table, each.file, columns[3]) for each in files if each.sequence > holds.covered)
+    unmerged = [times[0] for times in timed if times is not None]
+    if unmerged and (since := min(unmerged) - DELETION_MEMORY // timedelta(microseconds=1)) < until:
+        until, why = since, "a week before changes that a mirror has not merged"
+    instant = min(micros(before), until)
     found = expiring_files(
         table, files, columns, instant, holds.limits, gone=holds.gone, covered=holds.covered, reads=reads
     )
@@ -393,9 +387,9 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     held_by = ""
     if found.held is not None:
         where = f", at {found.held[1]}" if found.held[1] else ""
-        held_by = f"changes that a base lacks, or that are behind a waiting letter{where} ({_time(found.held[0])})"
+        held_by = f"changes that a mirror lacks, or that are behind a waiting letter{where} ({_time(found.held[0])})"
     elif instant < micros(before):
-        held_by = f"{holds.why} ({_time(instant)})"
+        held_by = f"{why} ({_time(instant)})"
     ids = gone_topics(context, spec, table, {p.topic for p in found.offsets if p in holds.gone})
     ids |= {**(known.topics if known else {}), **{name: each for name, each in topics.items() if has_id(each)}}
     sequence = max(known.sequence if known else 0, found.sequence)

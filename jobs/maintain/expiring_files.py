@@ -1,8 +1,8 @@
-"""Expiring files: which data files of a changelog may go by age, and behind which offsets bases stand for changes then.
+"""Expiring files: which data files of a changelog may go by age, and behind which offsets all changes are there then.
 
 Changes of one key may be in several partitions, as where a topic got more of them, and nothing but Kafka's time tells
-partitions apart. So there is one time through which changes are those of bases, in all partitions: of no key goes a
-later change while an earlier one counts. No change is older that a base lacks, or that is yet to come by a letter.
+partitions apart. So there is one time through which changes are gone, in all partitions: of no key goes a later
+change while an earlier one counts. No change is older that a mirror lacks, or that is yet to come by a letter.
 """
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
@@ -109,8 +109,8 @@ class Expiring:
 
     Attributes:
         files: The data files.
-        offsets: By partition, behind the changes that bases stand for once they are gone.
-        sequence: A base stands for them that was made from the changelog of this sequence number, or a later one.
+        offsets: By partition, behind the changes that are gone or count no more.
+        sequence: A mirror has them that has merged the changelog of this sequence number, or a later one.
         held: The least time of a change that holds what is not older, in µs since 1970, and where such changes are, in
             words; None where none does.
     """
@@ -143,10 +143,10 @@ def expiring_files(
     Args:
         columns: Those of Kafka's topic, partition, offset and time.
         before: Changes of this time or a later one stay, in µs since 1970.
-        limits: By partition, the offset from which on a base lacks changes, or one may come yet.
+        limits: By partition, the offset from which on a mirror lacks changes, or one may come yet.
         gone: Likewise of topics that the stream does not read any more: their files stay, and changes of theirs up to
             the time of those that go count no more either.
-        covered: The sequence number of the changelog that all bases were made from, or are later than.
+        covered: The sequence number of the changelog that all mirrors have merged.
 
     Raises:
         ChangesKeptError: The times of a file's changes are not known.
@@ -181,7 +181,7 @@ def expiring_files(
     for each, times, _ in older:
         if each.file.file_path not in paths and through is not None and times[0] <= through:
             offsets.append(ends_through(table, each.file, columns, through))
-            # All bases have what counts no more, though its file may have been compacted since.
+            # All mirrors have what counts no more, though its file may have been compacted since.
             sequence = max(sequence, min(each.sequence, covered))
     stands = {p: at for p, at in pointwise_max(offsets).items() if p in limits or p in gone}
     most = max(stands.values(), default=0)

@@ -15,9 +15,7 @@ from jobs.maintain.health_score import Score
 from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
 from jobs.maintain.table_properties import MIRROR_PROPERTY
 
-Action = Literal[
-    "compact", "position_deletes", "manifests", "remake", "base", "changes", "expire", "orphans", "metadata"
-]
+Action = Literal["compact", "position_deletes", "manifests", "remake", "changes", "expire", "orphans", "metadata"]
 # In the order in which they are done: each works on what the one before has left.
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
@@ -29,7 +27,6 @@ FIXED_SECONDS: Mapping[Action, float] = {
     "position_deletes": 2.0,
     "manifests": 2.0,
     "remake": 1.0,
-    "base": 0.2,
     "changes": 2.0,
     "expire": 5.0,
     "orphans": 10.0,

@@ -17,15 +17,7 @@ from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, Action, Candidate, Plan, PlanInput, Skip, Step, files_written
 from jobs.maintain.plan_compaction import plan_compactions, plan_position_deletes
-from jobs.maintain.plan_expiry import (
-    BaseForecast,
-    ChangesForecast,
-    expiry_warnings,
-    plan_base,
-    plan_changes,
-    plan_expiry,
-    plan_orphans,
-)
+from jobs.maintain.plan_expiry import ChangesForecast, expiry_warnings, plan_changes, plan_expiry, plan_orphans
 from jobs.maintain.plan_metadata import RemakeForecast, branch_warnings, plan_branches, plan_manifests, plan_properties
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text, size_text
@@ -38,7 +30,7 @@ if TYPE_CHECKING:
 NO_BRANCHES: Mapping[str, RemakeForecast | None] = MappingProxyType({})
 _SUPPORTED = (1, 2, 3)
 # Streams need these at any time: each commit writes all snapshots again, and former metadata piles up.
-_ANYTIME: tuple[Action, ...] = ("base", "changes", "expire", "metadata")
+_ANYTIME: tuple[Action, ...] = ("changes", "expire", "metadata")
 # From so many failures in a row on, each further attempt waits twice as long.
 _FAILURES = 3
 _LONGEST_WAIT = timedelta(days=1)
@@ -53,7 +45,6 @@ def plan(
     cores: int = 1,
     cutoff: ExpiryCutoff | str | None = None,
     gated: Mapping[str, RemakeForecast | None] = NO_BRANCHES,
-    base: BaseForecast | None = None,
     changes: ChangesForecast | None = None,
 ) -> Plan:
     """Decide what pays.
@@ -63,8 +54,7 @@ def plan(
         cores: That Spark has; only estimates depend on it.
         cutoff: What of the snapshots may go, see `plan_expiry`.
         gated: The branches that are published through a gate, see `plan_branches`.
-        base: Of a mirror whose changelog lets changes go: what a base of it would be.
-        changes: Of such a changelog: what would go.
+        changes: Of a changelog that lets changes go: what would go.
     """
     at = PlanInput(facts, history, now, cores)
     judged = score(facts, policy, history)
@@ -84,7 +74,6 @@ def plan(
         *deletes,
         plan_manifests(at, policy.manifests, commits),
         *plan_branches(at, policy.remake, gated),
-        *plan_base(at, base),
         *plan_changes(at, changes),
         plan_expiry(at, policy.expire, cutoff),
         plan_orphans(at, policy.orphans),

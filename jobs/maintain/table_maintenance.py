@@ -17,7 +17,6 @@ from pyiceberg.table import Table
 from jobs import steps
 from jobs.commit.named_tables import all_with_named_tables
 from jobs.errors import FrazilError
-from jobs.maintain.base_making import base_forecast, make_base
 from jobs.maintain.branch_remake import gated_branches, remake_branch
 from jobs.maintain.changes_expiry import changes_forecast, expire_changes
 from jobs.maintain.compaction import batches, compact, rewrite_position_deletes
@@ -42,6 +41,7 @@ from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,6 @@ PROCEDURES: Mapping[Action, Procedure] = {
     "position_deletes": rewrite_position_deletes,
     "manifests": _timed(rewrite_manifests),
     "remake": _timed(remake_branch),
-    "base": _timed(make_base),
     "changes": _timed(expire_changes),
     "expire": _timed(expire),
     "orphans": _timed(remove_orphans),
@@ -379,11 +378,8 @@ class TableMaintenance:
         asked = (only is None or "expire" in only) and may_be_due(facts, context.policy.expire, now)
         found = expected_cutoff(context, table, now) if asked else None
         gated = gated_branches(context, table, facts)
-        base = base_forecast(context, table) if only is None or "base" in only else None
         changes = changes_forecast(context, table, now) if only is None or "changes" in only else None
-        planned = plan(
-            facts, context.policy, history, now, cores=cores, cutoff=found, gated=gated, base=base, changes=changes
-        )
+        planned = plan(facts, context.policy, history, now, cores=cores, cutoff=found, gated=gated, changes=changes)
         if only is not None:
             planned = replace(
                 planned,

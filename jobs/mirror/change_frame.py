@@ -17,10 +17,9 @@ from jobs.commit.offsets import TopicPartition
 from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
-from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN
+from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN, sorted_rows
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import MergePlan
-from jobs.mirror.sorted_rows import sorted_rows
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:

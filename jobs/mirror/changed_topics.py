@@ -1,4 +1,4 @@
-"""Topics of a changelog that were recreated, cut, or got partitions, behind which its mirrors stop.
+"""Changelogs that stop their mirrors: topics were recreated, cut or got partitions, or changes have expired.
 
 Offsets of a topic that was recreated or cut begin anew. A mirror needs them to order changes, to tell repeats, and to
 know which timeline of the source a change belongs to. So changes of both incarnations are never merged into one mirror.
@@ -16,7 +16,13 @@ from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
 from jobs.commit.offsets import Positions
 from jobs.commit.other_logs import other_logs
 from jobs.increment.arrow_rows import table_batches
-from jobs.mirror.errors import AddedPartitionsError, AnotherLogError
+from jobs.mirror.errors import (
+    AddedPartitionsError,
+    AnotherLogError,
+    ExpiredChangesError,
+    MissedChangesError,
+    StaleExpiryError,
+)
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -31,7 +37,7 @@ def refuse_recreated_topics(
     """Refuse to merge changes of a topic that was recreated or cut.
 
     Args:
-        known: Stamp of the mirror, or of the baseline that it is rebuilt from.
+        known: Stamp of the mirror.
         files: What would be merged.
 
     Raises:
@@ -70,6 +76,50 @@ def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp
         added = sorted(each.partition for each in now if each.topic == topic and each.partition > (newest or 0))
         if newest is not None and added:
             raise AddedPartitionsError(spec.stream, mirror.table, spec.table.name, topic, added)
+
+
+def expired_offsets(spec: StreamSpec, changelog: Table) -> Positions:
+    """By partition, the first offset from which on all changes are there; empty as long as none has expired.
+
+    Raises:
+        FrazilError: What the changelog says of it cannot be read.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    return expired.offsets if expired is not None else {}
+
+
+def refuse_expired(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
+    """Refuse to make a mirror of a changelog of which changes have expired.
+
+    Raises:
+        ExpiredChangesError: They have.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is not None:
+        raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
+
+
+def refuse_missed(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, position: Positions
+) -> None:
+    """Refuse to merge where what has expired is not what the mirror has, or not what the changelog had.
+
+    Args:
+        known: What the mirror's newest stamp says; None of one that is made anew.
+        position: Where the stream stands in the changelog.
+
+    Raises:
+        MissedChangesError: Changes have expired that the mirror has not merged.
+        StaleExpiryError: The changelog was moved back to before what has expired.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is None:
+        return
+    for partition, since in sorted(expired.offsets.items()):
+        if (at := position.get(partition, since)) < since:
+            raise StaleExpiryError(spec.stream, spec.table.name, partition, since, at)
+    if known is not None and known.sequence < expired.sequence:
+        raise MissedChangesError(spec.stream, mirror.table, spec.table.name, expired.before)
 
 
 def _has_changes(spec: StreamSpec, changelog: Table, files: Iterable[DataFile], topic: str) -> bool:

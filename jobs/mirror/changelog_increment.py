@@ -10,20 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.expired_changes import ExpiredChanges, expired_changes
 from jobs.commit.lineage import ancestors, line_of, stands_on
 from jobs.commit.offsets import Positions
-from jobs.commit.stamps import SUMMARY_KEY
+from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp
+from jobs.commit.target_directory import MOST_NAMED
 from jobs.errors import FrazilError
 from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import ValidatedPosition
+from jobs.maintain.table_properties import READER_PREFIX
 from jobs.mirror.mirror_stamp import MirrorStamp
+from jobs.schema.decoded_columns import whole_property
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -143,3 +153,103 @@ def _newest_stamped(metadata: TableMetadata) -> Snapshot | None:
     along = list(ancestors(metadata))
     stamped = (each for each in along if each.summary and SUMMARY_KEY in each.summary.additional_properties)
     return next(stamped, along[0] if along else None)
+
+
+EVERY = timedelta(minutes=10)
+
+
+def hold_property(mirror: str) -> str:
+    """The changelog's property that says from where a mirror goes on."""
+    return f"{READER_PREFIX}mirror.{mirror}"
+
+
+def hold_changelog(
+    catalog: Catalog, changelog: str, stream: str, mirror: str, snapshot_id: int, *, every: timedelta = EVERY
+) -> bool:
+    """Note on the changelog that a mirror goes on from a snapshot; returns whether it was noted.
+
+    So snapshots that it has not merged stay. It is noted seldom: each time is a commit that the stream makes room for.
+
+    Args:
+        snapshot_id: Through which the mirror has all changes.
+        every: Nothing is noted as long as the mirror has come less far than this since it was.
+
+    Raises:
+        CommitRefusedError: Others committed to the changelog each time; what was noted before stands.
+    """
+    name = hold_property(mirror)
+
+    def attempt() -> bool:
+        table = catalog.load_table(changelog)
+        if not _is_due(table, table.metadata.properties.get(name, ""), snapshot_id, every):
+            return False
+        with conflicts_as_moved_head(), table.transaction() as change:
+            change.set_properties({name: str(snapshot_id)})
+        return True
+
+    def given_up(said: str) -> CommitRefusedError:
+        return CommitRefusedError(
+            f"stream {stream}: how far mirror {mirror} has its changelog was not noted there: {said}",
+            fix=f"frazil mirror run {stream}",
+        )
+
+    return compare_and_swap(changelog, attempt, given_up)
+
+
+def _is_due(table: Table, noted: str, snapshot_id: int, every: timedelta) -> bool:
+    if noted == str(snapshot_id):
+        return False
+    before = table.metadata.snapshot_by_id(int(noted)) if noted.isdigit() else None
+    now = table.metadata.snapshot_by_id(snapshot_id)
+    return before is None or now is None or now.timestamp_ms - before.timestamp_ms >= every.total_seconds() * 1000
+
+
+def refuse_incomplete(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
+    """Refuse to make a mirror of a changelog that has fewer rows than its stream has landed there.
+
+    Those that have expired count as if they were there.
+
+    Raises:
+        FrazilError: It has.
+    """
+    landed, there = landed_rows(changelog.metadata, spec.stream), rows_there(changelog.metadata, spec.table.name)
+    if landed is not None and there < landed:
+        expired = expired_changes(changelog.metadata.properties, spec.table.name)
+        raise FrazilError(
+            f"stream {spec.stream}: changelog {spec.table.name} has {there:,} rows{_with(expired)}, and {landed:,} "
+            f"were landed there: somebody has removed some, so mirror {mirror.table} made of the rest may lack rows.",
+            fix=f"bring them back; or `frazil mirror rebuild {spec.stream} --table {mirror.table} --incomplete`, "
+            "which makes it of what is left",
+        )
+
+
+def _with(expired: ExpiredChanges | None) -> str:
+    return f" with those that have expired ({expired.rows:,})" if expired else ""
+
+
+def landed_rows(metadata: TableMetadata, stream: str) -> int | None:
+    """How many rows the stream, its replays and its queues say that they have landed in a changelog.
+
+    None of the coordinator of a stream with several tables: its stamps count the rows of all.
+    """
+    total = 0
+    for key in metadata.properties:
+        name = key.removeprefix(PROPERTY_PREFIX)
+        if key.startswith(PROPERTY_PREFIX) and name.partition("~")[0] == stream:
+            text = whole_property(metadata.properties, key)
+            stamp = Stamp.from_json(text, metadata.properties) if text else None
+            if stamp is not None and len(stamp.targets) > MOST_NAMED:
+                return None
+            total += stamp.totals.landed if stamp else 0
+    return total
+
+
+def rows_there(metadata: TableMetadata, table: str) -> int:
+    """How many rows a changelog has, whoever wrote them, with those that have expired.
+
+    Args:
+        table: Its name.
+    """
+    head, expired = metadata.current_snapshot(), expired_changes(metadata.properties, table)
+    there = int(head.summary["total-records"] or 0) if head and head.summary else 0
+    return there + (expired.rows if expired else 0)

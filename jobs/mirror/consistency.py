@@ -1,8 +1,9 @@
 """Consistency of a mirror: what its changelog says of each key, computed anew, against what the mirror has.
 
-Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Rows are
-compared by a checksum of their columns, and those that disagree are named by their keys. Rows that were there when the
-table became a mirror, and of whose keys there is no change, are only counted: no changelog says what they should be.
+Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
+it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
+disagree are named by their keys. Rows of whose keys there is no change are counted and otherwise left out, as they
+were there when the table became a mirror, or their changes have expired: no changelog says what they should be.
 """
 
 from __future__ import annotations
@@ -21,16 +22,14 @@ from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
-from jobs.mirror.changed_topics import refuse_recreated_topics
-from jobs.mirror.fold import FOLD_COLUMN, REFOLD_COLUMN, UPSERT
-from jobs.mirror.history_start import history_start
+from jobs.mirror.changed_topics import expired_offsets, refuse_recreated_topics
+from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging import load_changelog
 from jobs.mirror.merging_session import interruptible_jobs, merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import row_columns
-from jobs.mirror.moved_rows import with_moved_rows
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
@@ -44,12 +43,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+
 BUCKETS = 64
 DAYS = 8
 """In so many days a check that looks at a part each day has looked at every key."""
 EXAMPLES = 10
 KINDS = ("missing", "extra", "different")
 _WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_wanted", "_found", "_unknown", "_unordered"
+_GONE = "_gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ def consistency_sentence(found: Consistency) -> str:
     part = "all keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
     compared = f"{part} of {found.table} were compared with its changelog ({found.rows:,} rows)"
     adopted = (
-        f" {found.adopted:,} rows were there before it was a mirror, and are not compared: no change speaks of them."
+        f" {found.adopted:,} rows have no change in the changelog, and are not compared: they were there before it "
+        "was a mirror, or their changes have expired."
         if found.adopted
         else ""
     )
@@ -206,12 +208,17 @@ class _Comparison:
         rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
         expected, found = self._expected(rows.schema, buckets), self._found(rows, buckets)
         joined = expected.join(found, list(self.stamp.key), "full_outer")
-        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull()
-        different = ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
+        gone = sql.coalesce(_GONE, sql.lit(False))
+        joined = joined.where(~gone | sql.col(_FOUND).isNotNull())
+        # Where changes have expired, a row without one may be right all the same.
+        unjudged = sql.lit(True) if expired_offsets(self.spec, self.changelog) else sql.col(_UNORDERED)
+        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull() | gone
+        both = ~missing & ~extra
+        different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
         judged = joined.select(
             *[quoted_name(name) for name in self.stamp.key],
             sql.when(missing, "missing")
-            .when(extra & sql.col(_UNORDERED), "adopted")
+            .when(extra & ~gone & unjudged, "adopted")
             .when(extra, "extra")
             .when(different, "different")
             .otherwise("same")
@@ -240,15 +247,16 @@ class _Comparison:
         from pyspark.sql import functions as sql
 
         plan = self._plan(kinds)
-        order = Order(plan.state, {}, plan.scope, plan.start.offsets if plan.start else {})
-        history = History(self.session, self.settings, self.changelog, self.table, plan, order, self.until)
+        order = Order(plan.state, {}, plan.scope, plan.begins)
+        history = History(self.session, self.settings, self.changelog, plan, order, self.until)
         row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
         part = None if buckets is None else self._bucket(kinds).isin(*buckets)
-        folded = with_moved_rows(history, history.folded_where(part, row_filter), part, row_filter)
-        folded = folded.where(sql.col(FOLD_COLUMN) == UPSERT)
-        there = in_types_of(folded, plan.columns, kinds, (REFOLD_COLUMN,))
+        folded = history.folded_where(part, row_filter)
+        folded = folded.withColumn(_GONE, sql.col(FOLD_COLUMN) != UPSERT)
+        folded = folded.withColumn(_UNKNOWN, sql.col(REFOLD_COLUMN) | (sql.size(FROM_TARGET_COLUMN) > 0))
+        there = in_types_of(folded, plan.columns, kinds, (_UNKNOWN, _GONE))
         names = [quoted_name(name) for name in plan.key]
-        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), sql.col(REFOLD_COLUMN).alias(_UNKNOWN))
+        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), _UNKNOWN, _GONE)
 
     def _found(self, rows: DataFrame, buckets: Sequence[int] | None) -> DataFrame:
         """By key a checksum of the row that the mirror has."""
@@ -274,7 +282,7 @@ class _Comparison:
             self.mirror.deletes,
             self.stamp.where,
             coordinates=self.spec.kafka_columns.coordinates,
-            start=history_start(self.spec, self.changelog, self.table, self.stamp, oldest=True),
+            begins=expired_offsets(self.spec, self.changelog),
         )
 
     def _bucket(self, kinds: StructType) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError, StreamStopped
@@ -23,13 +24,17 @@ class MirrorStopped(StreamStopped):
         super().__init__(f"{message} It stays as it is and can be read; the changelog goes on.", fix=fix)
 
 
+def _change(offset: int, partition: TopicPartition, what: str = "change") -> str:
+    return f"the {what} at offset {offset} of topic {partition.topic}, partition {partition.partition},"
+
+
 class RestoredSourceError(MirrorStopped):
     """The source has gone back: later changes have lower positions, as after a restore from a backup.
 
     Where it is not known when they happened, they may also have been sent twice; nobody can tell.
 
     Attributes:
-        partition, offset: Where the first such change is.
+        offset: Where the first such change is, in its partition.
         position: Its position.
         greatest: The greatest position before it.
         breaks: The offset of the first such change of each partition that has one.
@@ -49,10 +54,7 @@ class RestoredSourceError(MirrorStopped):
     ) -> None:
         at = {partition: offset} | dict(breaks or {})
         places = " ".join(f"--at {each.topic}:{each.partition}:{since}" for each, since in sorted(at.items()))
-        where = (
-            f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition},"
-        )
+        where = f"stream {stream}: {_change(offset, partition)}"
         went = (
             f"{where} happened later than the ones before it, but its position in the source is lower: {position} "
             f"after {greatest}. The source was restored, or its log begins anew."
@@ -69,7 +71,6 @@ class RestoredSourceError(MirrorStopped):
             f"{went}{read if row else ''} Positions before and after it cannot be compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
-        self.partition: TopicPartition = partition
         self.offset: int = offset
         self.position: str = position
         self.greatest: str = greatest
@@ -104,7 +105,6 @@ class AnotherLogError(MirrorStopped):
             f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
-        self.topic: str = topic
 
 
 class AddedPartitionsError(MirrorStopped):
@@ -117,7 +117,6 @@ class AddedPartitionsError(MirrorStopped):
             f"which of two changes there is the later one. So mirror {mirror} stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
-        self.topic: str = topic
 
 
 class NullKeyError(MirrorStopped):
@@ -132,9 +131,6 @@ class NullKeyError(MirrorStopped):
             fix="name columns that are never null in the connector (message.key.columns), for a new changelog; if its "
             f"records have no keys, in mirrors.key of streams/{stream}.yaml",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
-        self.count: int = count
 
 
 class SharedTruncateError(MirrorStopped):
@@ -142,14 +138,12 @@ class SharedTruncateError(MirrorStopped):
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int, others: Sequence[str]) -> None:
         super().__init__(
-            f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition}, truncates that topic's table, and the changelog has changes of others, too: "
-            f"{', '.join(others)}. Which rows of the mirror came from which is not known, so the mirror stops.",
+            f"stream {stream}: {_change(offset, partition)} truncates that topic's table, and the changelog has "
+            f"changes of others, too: {', '.join(others)}. Which rows of the mirror came from which is not "
+            "known, so the mirror stops.",
             fix="land each topic in a changelog of its own, by a route over topics; or leave truncates out of a new "
             f"changelog, by a step of transform: where: \"_change_op <> 't'\" in streams/{stream}.yaml",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
 
 
 class UnorderedTruncateError(MirrorStopped):
@@ -157,13 +151,11 @@ class UnorderedTruncateError(MirrorStopped):
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"stream {stream}: the truncate at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition}, has no position in the source, and the topic has more than one partition. "
-            "Which changes of the others came before it is not known, so the mirror stops.",
+            f"stream {stream}: {_change(offset, partition, 'truncate')} has no position in the source, and the topic "
+            "has more than one partition. Which changes of the others came before it is not known, so the mirror "
+            "stops.",
             fix=f"let the connector tell positions, or name a column: changes.order_by of streams/{stream}.yaml",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
 
 
 class ScatteredChangesError(MirrorStopped):
@@ -178,32 +170,28 @@ class ScatteredChangesError(MirrorStopped):
             f"what orders them, changes.order_by of streams/{stream}.yaml; then land them in a new changelog, for a "
             "new mirror",
         )
-        self.topic: str = topic
 
 
 class BelowTruncateError(MirrorStopped):
-    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between.
+    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between."""
 
-    Attributes:
-        breaks: The offset of the first such change of each partition that has one, where it is known.
-    """
+    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int, *, exact: bool) -> None:
+        """A partition's first new change stops the mirror.
 
-    def __init__(
-        self, stream: str, partition: TopicPartition, first: int, breaks: Mapping[TopicPartition, int], latest: int
-    ) -> None:
-        """`latest`: the time of the last change of the source that truncated the table, in µs since 1970."""
-        at = " ".join(f"--at {each.topic}:{each.partition}:{since}" for each, since in sorted(breaks.items()))
-        look = "" if at else "look up the offset of the first change there with a later _change_at, then "
+        Args:
+            latest: The time of the last change of the source that truncated the table, in µs since 1970.
+            exact: Whether the first change is later than that; else one behind it is.
+        """
+        look = "" if exact else "look up the offset of the first change there with a later _change_at, then "
+        at = f"{partition.topic}:{partition.partition}:{first}" if exact else "TOPIC:PARTITION:OFFSET"
         time = datetime.fromtimestamp(latest / 1e6, UTC)
         super().__init__(
             f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
             f"{first} on, are of a source before the one that truncated the table in another partition, and some "
             f"happened later than the last that came of that one, of {time:%Y-%m-%d %H:%M:%S} UTC: the former source "
             "has taken over again. The truncate would take them, so the mirror stops.",
-            fix=f"{look}frazil mirror accept {stream} --new-generation {at or '--at TOPIC:PARTITION:OFFSET'}",
+            fix=f"{look}frazil mirror accept {stream} --new-generation --at {at}",
         )
-        self.partition: TopicPartition = partition
-        self.breaks: dict[TopicPartition, int] = dict(breaks)
 
 
 class UnknownGenerationError(MirrorStopped):
@@ -218,8 +206,33 @@ class UnknownGenerationError(MirrorStopped):
             fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
             "land a new snapshot of the source in another changelog, and make another mirror of that",
         )
-        self.partition: TopicPartition = partition
-        self.offset: int = offset
+
+
+class MovedValuesError(MirrorStopped):
+    """Values of rows whose key changed stand in changes of their former keys that are not there."""
+
+    def __init__(self, stream: str, count: int, example: Mapping[str, Any]) -> None:
+        """`example`: the key of one such row."""
+        key = ", ".join(f"{name} = {value}" for name, value in example.items())
+        super().__init__(
+            f"stream {stream}: {count:,} values of rows whose key changed were not sent with the new key, for instance "
+            f"of the row with {key}, and not all changes of the former keys are there: they are still to come in "
+            "another partition, are dead letters, or have expired. So the mirror stops.",
+            fix=f"frazil mirror run {stream} once they have landed (frazil letters {stream} shows dead letters). If "
+            "they never do, let the connector take a snapshot of the rows (an incremental one, by a signal), then "
+            f"the same; or frazil mirror rebuild {stream} --incomplete, which leaves such values null",
+        )
+
+
+class WaitingRowsError(MirrorStopped):
+    """An earlier release has merged rows without values that it waited for."""
+
+    def __init__(self, stream: str, mirror: str, rows: int) -> None:
+        super().__init__(
+            f"stream {stream}: {rows:,} rows of mirror {mirror}, whose keys changed, lack values of their former keys: "
+            "an earlier release of frazil waited for changes of these. This one does not, so the mirror stops.",
+            fix=f"frazil mirror rebuild {stream} --table {mirror}",
+        )
 
 
 class KeylessChangelogError(FrazilError):
@@ -235,31 +248,15 @@ class KeylessChangelogError(FrazilError):
         )
 
 
-class NoBaseError(FrazilError):
-    """Changes of the changelog have expired, and the mirror has no base that stands for them."""
-
-    def __init__(self, stream: str, mirror: str) -> None:
-        super().__init__(
-            f"stream {stream}: changes of the changelog have expired (changes.keep), and mirror {mirror} has no base "
-            f"that stands for them: its tag frazil-base-… is gone, or it was made anew since.",
-            fix=f"frazil maintain {mirror} --only base, which makes one of what the mirror is now, then the same again",
-        )
-
-
 class ExpiredChangesError(FrazilError):
-    """A mirror is to be made of a changelog of which changes have expired, and it has nothing that stands for them."""
+    """A mirror is to be made of a changelog of which changes have expired."""
 
-    def __init__(
-        self, stream: str, mirror: str, changelog: str, rows: int, before: str, *, moved: bool = False
-    ) -> None:
-        base = "the changelog was moved back to before its base" if moved else "it has no base that stands for them"
-        again = "" if moved else f"if its rows are right, `frazil maintain {mirror} --only base`, and again; else "
+    def __init__(self, stream: str, mirror: str, changelog: str, rows: int, before: str) -> None:
         super().__init__(
             f"stream {stream}: mirror {mirror} cannot be made from changelog {changelog}, as {rows:,} of its changes, "
-            f"from before {before}, have expired (changes.keep), and {base}. Rows that have not changed since would be "
-            "missing.",
-            fix=f"{again}let the source take a new snapshot in another changelog, and make the mirror of that; or "
-            f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+            f"from before {before}, have expired (changes.keep). Rows that have not changed since would be missing.",
+            fix="let the connector take a new snapshot of the table and land it; then `frazil mirror rebuild "
+            f"{stream} --table {mirror} --incomplete`, which makes the mirror of what is left",
         )
 
 
@@ -270,8 +267,8 @@ class MissedChangesError(FrazilError):
         super().__init__(
             f"stream {stream}: changes that mirror {mirror} does not have yet, from before {before}, have expired in "
             f"changelog {changelog} (changes.keep): its file did not name the mirror then. It would lack them.",
-            fix="let the source take a new snapshot in another changelog, and make the mirror of that; or "
-            f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+            fix="let the connector take a new snapshot of the table and land it; then `frazil mirror rebuild "
+            f"{stream} --table {mirror} --incomplete`, which makes the mirror of what is left",
         )
 
 

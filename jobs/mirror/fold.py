@@ -150,3 +150,13 @@ def rows_by_unavailable(unavailable: pa.ChunkedArray) -> dict[str, Ints]:
 
 def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
     return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows in ascending order of some columns, nulls last.
+
+    `pa.Table.sort_by` reads a name that begins with a dot as a path into a struct, so the columns are sorted by
+    under other names.
+    """
+    by = pa.Table.from_arrays([rows[name] for name in names], names=[str(number) for number in range(len(names))])
+    return rows.take(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names]))

@@ -71,7 +71,7 @@ class FoldTask:
 
 @dataclass(frozen=True, slots=True)
 class LateTask:
-    """Keeps the changes that came late, without truncates and those that a base stands for; can be pickled."""
+    """Keeps the changes that came late, without truncates and those that have expired; can be pickled."""
 
     order: Order
 
@@ -80,17 +80,6 @@ class LateTask:
             found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
             truncate = pc.equal(batch[OP_COLUMN], "t").to_numpy(zero_copy_only=False)
             yield batch.filter(pa.array(found.late & ~truncate & ~found.expired))
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeTask:
-    """Judges rows whose values are all there now; can be pickled."""
-
-    row_filter: RowFilter
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from self.row_filter.judged(pa.Table.from_batches([batch])).to_batches()
 
 
 def whole_keys(batches: Batches, key: Sequence[str]) -> Iterator[pa.Table]:

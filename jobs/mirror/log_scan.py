@@ -9,6 +9,7 @@ truncates, the greatest position. It goes on from chunk to chunk, so a partition
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -20,7 +21,6 @@ import pyarrow.compute as pc
 
 from jobs.mirror.merge_plan import Break, Generation, PartitionState, Scope
 from jobs.mirror.order_token import order_positions
-from jobs.mirror.restored_lineage import restored_lineages
 
 SCANNED = pa.schema(
     {
@@ -288,3 +288,29 @@ def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 
 def _within(offset: int, carried: tuple[tuple[int, int, str], ...]) -> str | None:
     return next((position for start, end, position in carried if start <= offset < end), None)
+
+
+_SUFFIX = " restored "
+_RESTORED = re.compile(rf"{_SUFFIX}\d+$")
+
+
+def restored_lineages(
+    lineages: pa.Array | pa.ChunkedArray, offsets: np.ndarray[Any, Any], breaks: tuple[Break, ...]
+) -> pa.Array | pa.ChunkedArray:
+    """Lineages of changes, those behind a break with its number.
+
+    Args:
+        lineages: Of each change, or null.
+        offsets: Of each.
+        breaks: Of the partition, by offset.
+    """
+    if not breaks:
+        return lineages
+    place = np.searchsorted([each.since for each in breaks], offsets, side="right")
+    suffixes = pa.array(["", *(f"{_SUFFIX}{each.number}" for each in breaks)]).take(pa.array(place))
+    return pc.binary_join_element_wise(lineages.cast(pa.string()), suffixes, "")
+
+
+def source_lineage(lineage: str) -> str:
+    """The lineage as the source's changes have it."""
+    return _RESTORED.sub("", lineage)

@@ -17,22 +17,34 @@ from jobs.increment.offset_ranges import quoted_text
 from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
-from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
-from jobs.mirror.kept_frame import kept_frame
-from jobs.mirror.merge_engine import increment_order
-from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.merge_source import SourceRows
-from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
-from jobs.mirror.merging_session import folded_kinds, interruptible_jobs, merging_session, ordered_kinds, sorted_by_key
+from jobs.mirror.merge_sql import (
+    MergeFacts,
+    branch_path,
+    floor_sql,
+    merge_facts,
+    merge_sql,
+    table_path,
+    where_changes_are,
+)
+from jobs.mirror.merging_session import (
+    folded_kinds,
+    interruptible_jobs,
+    kept_frame,
+    merging_session,
+    ordered_kinds,
+    sorted_by_key,
+)
 from jobs.mirror.mirror_table import refuse_unread
-from jobs.mirror.refold import History
-from jobs.mirror.removed_keys import memory_begins
+from jobs.mirror.order import increment_order
+from jobs.mirror.refold import History, memory_begins
 from jobs.mirror.row_filter import RowFilter
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _ROWS_IN_A_TASK = 100_000
 
@@ -54,16 +66,16 @@ def merge_increment(
     Args:
         session: Spark's; the catalog becomes known to a session beside it.
         changelog: With the schema by which its rows are read.
-        files: What the increment added to the changelog; none where all changes have expired, and a base is left.
+        files: What the increment added to the changelog.
         mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
         branch: Of the mirror; nobody else writes it.
 
     Raises:
-        NullKeyError, RestoredSourceError, UnorderedTruncateError, ScatteredChangesError: The mirror has to stop.
+        MirrorStopped: The mirror has to stop.
         FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
     """
     refuse_unread(plan.stream, changelog, mirror)
-    if not files and not plan.anew:
+    if not files:
         return MergeResult(plan.state)
 
     def merge() -> MergeResult:
@@ -98,15 +110,10 @@ class _Merge:
             order, counts = increment_order(plan, scans)
             self._truncate(order.state)
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
-            history = History(self.session, self.settings, self.changelog, self.mirror, plan, order, until)
+            history = History(self.session, self.settings, self.changelog, plan, order, until)
             tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
-            if plan.anew:
-                # What is late to the base's state is in the base, or is a change of a row that is folded with it.
-                made, counts = history.folded_where(None, row_filter), replace(counts, late=0)
-            else:
-                made = self._folded(changes, *tasks, count)
-                counts = replace(counts, too_late=_too_late(changes, plan) if counts.late else 0)
-            folded = kept_frame(made, until)
+            counts = replace(counts, too_late=_too_late(changes, plan) if counts.late else 0)
+            folded = kept_frame(self._folded(changes, *tasks, count), until)
             columns = self.changelog.schema()
             rows = SourceRows(
                 self.session, plan, self.target, history, row_filter, until,
@@ -117,6 +124,8 @@ class _Merge:
             source = rows.of(folded, facts, again)
             if source.changed:
                 facts = self._facts(source.frame)
+            if facts.unjudged:
+                raise self._unanswered("it reads values that were not sent, and that no change has")
             self._merge(source.frame, facts)
             counts = replace(
                 counts,
@@ -125,10 +134,9 @@ class _Merge:
                 filtered=facts.filtered,
                 refolded=source.refolded,
                 unresolved=source.unresolved,
-                awaited=source.awaited,
             )
         removed = max(order.state.removed, facts.removed)
-        state = replace(order.state, removed=removed, waiting=source.waiting)
+        state = replace(order.state, removed=removed)
         return MergeResult(state, counts, _snapshots(self.mirror, self.branch, before))
 
     def _truncate(self, state: MirrorState) -> None:
@@ -145,12 +153,17 @@ class _Merge:
     def _facts(self, rows: DataFrame) -> MergeFacts:
         facts = merge_facts(rows, self.plan.key, self.mirror, self.settings.catalog.name)
         if facts.problem is not None:
-            raise FrazilError(
-                f"stream {self.plan.stream}: the filter of mirror {'.'.join(self.mirror.name())} has no answer for a "
-                f"row: {facts.problem}.",
-                fix=f"change mirrors.where of streams/{self.plan.stream}.yaml",
-            )
+            raise self._unanswered(facts.problem)
         return facts
+
+    def _unanswered(self, why: str) -> FrazilError:
+        return FrazilError(
+            f"stream {self.plan.stream}: the filter of mirror {'.'.join(self.mirror.name())} has no answer for a row: "
+            f"{why}.",
+            fix=f"change mirrors.where of streams/{self.plan.stream}.yaml; or, where values were not sent, let the "
+            "connector take a snapshot of the rows (an incremental one, by a signal), then frazil mirror run "
+            f"{self.plan.stream}",
+        )
 
     def _merge(self, source: DataFrame, facts: MergeFacts) -> None:
         from pyspark.sql import functions as sql
@@ -194,11 +207,11 @@ def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 
 def _too_late(changes: DataFrame, plan: MergePlan) -> int:
     """How many changes are from before those that have expired."""
-    if plan.start is None or not plan.start.offsets:
+    if not plan.begins:
         return 0
     before = " OR ".join(
         f"({TOPIC} = {quoted_text(each.topic)} AND {PARTITION} = {each.partition} AND {OFFSET} < {since})"
-        for each, since in sorted(plan.start.offsets.items())
+        for each, since in sorted(plan.begins.items())
     )
     return changes.where(before).count()
 
@@ -224,3 +237,43 @@ def _snapshots(table: Table, branch: str, before: int | None) -> tuple[int, ...]
         snapshot = table.metadata.snapshot_by_id(current)
         current = snapshot.parent_snapshot_id if snapshot else None
     return tuple(reversed(found))
+
+
+ROWS_IN_A_PARTITION = 1_000_000
+"""Of the mirror and the changes, in one task of the join."""
+FEW_ROWS = 250_000
+"""A mirror of less rows is joined as it is."""
+ROWS_TO_A_KEY = 4
+"""The keys of the changes are a filter where the mirror has so many rows for each of them."""
+_MOST_KEYS = 4_000_000
+FILTER = "spark.sql.optimizer.runtime.bloomFilter"
+BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+
+
+def join_conf(there: int, keys: int, cores: int, *, may_filter: bool = True) -> dict[str, str]:
+    """Settings of Spark's session for one MERGE, by how many rows there are on both sides.
+
+    In a large mirror nearly all rows meet no change. So the keys of the changes go before the join as a Bloom filter.
+    A merge that inserts is an outer join, of which Spark broadcasts the mirror's side alone: where that is small.
+
+    Args:
+        there: Rows of the mirror, about.
+        keys: Rows that are merged.
+        cores: Tasks that run at once.
+        may_filter: Whether Spark may make a filter of the keys; not where rows that no change meets are written anew.
+    """
+    filtered = may_filter and there >= FEW_ROWS and keys * ROWS_TO_A_KEY <= there and keys <= _MOST_KEYS
+    joined = (0 if filtered else there) + keys
+    return {
+        "spark.sql.shuffle.partitions": str(max(cores, 1 + joined // ROWS_IN_A_PARTITION)),
+        f"{FILTER}.enabled": str(filtered).lower(),
+        # Spark has its own reasons not to make the filter: too small a table, a source that is not known to be small
+        # enough, a join that might broadcast.
+        f"{FILTER}.applicationSideScanSizeThreshold": "0",
+        f"{FILTER}.creationSideThreshold": str((1 << 63) - 1),
+        f"{FILTER}.expectedNumItems": str(max(10_000, keys)),
+        f"{FILTER}.numBits": str(1 << max(17, min(26, (16 * keys).bit_length()))),
+        # It prunes no bucket that literals have not pruned, and where it might there is no filter either.
+        "spark.sql.optimizer.dynamicPartitionPruning.enabled": str(not filtered).lower(),
+        BROADCAST: "-1" if filtered else str(10 * 1024**2),
+    }

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.waiting_rows import WaitingRow
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 
 Deletes = Literal["hard", "soft"]
@@ -113,7 +112,7 @@ class MirrorState:
         breaks: By partition, by offset; they outlive a rebuild.
         removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
         recreated: Topics that were recreated or cut, and behind which an earlier release went on.
-        waiting: Rows that are folded again once a change of a former key comes.
+        waiting: Rows of which an earlier release lacked values; they stop the mirror.
     """
 
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -122,7 +121,7 @@ class MirrorState:
     breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
     removed: str = ""
     recreated: tuple[str, ...] = ()
-    waiting: tuple[WaitingRow, ...] = ()
+    waiting: tuple[Any, ...] = ()
 
     @property
     def newest_generation(self) -> int:
@@ -157,7 +156,7 @@ class MirrorState:
             ],
             "removed": self.removed,
             "logs": [*self.recreated],
-            "waiting": [each.to_json() for each in self.waiting],
+            "waiting": [*self.waiting],
         }
         return {key: value for key, value in packed.items() if value}
 
@@ -183,7 +182,7 @@ class MirrorState:
         lineages = {lineage: newest for lineage, newest in named if newest >= 0}
         # Earlier releases have more of each topic, by its name.
         removed, recreated = packed.get("removed", ""), tuple(sorted(packed.get("logs", ())))
-        waiting = tuple(map(WaitingRow.from_json, packed.get("waiting", [])))
+        waiting = tuple(packed.get("waiting", ()))
         return MirrorState(partitions, lineages, floors, breaks, removed, recreated, waiting)
 
     def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
@@ -213,19 +212,6 @@ def _partition(entry: list[Any], named: list[str]) -> PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryStart:
-    """Where histories of rows begin, in a changelog of which changes have expired: with the rows of a base.
-
-    Attributes:
-        offsets: By partition, the first offset from which on all changes are there.
-        snapshot_id: Of the mirror, the base; None if it has none that stands for what is gone.
-    """
-
-    offsets: Mapping[TopicPartition, int]
-    snapshot_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class MergePlan:
     """What a merge is told, beside the tables and the files.
 
@@ -241,8 +227,8 @@ class MergePlan:
         scattered: Whether changes of one key may be in several partitions, as records have no keys.
         coordinates: The changelog's columns of topic, partition and offset.
         timestamp: Its column of Kafka's time.
-        start: Where histories begin; None as long as no change has expired.
-        anew: Whether the branch is empty, and gets the rows of the base as well, with `state` that of the base.
+        begins: By partition, the first offset from which on all changes are there; those before it have expired.
+        incomplete: Whether the mirror is made of what is left, with null for values that no change has.
     """
 
     stream: str
@@ -256,8 +242,8 @@ class MergePlan:
     scattered: bool = False
     coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
     timestamp: str = KAFKA_COLUMNS.instant_coordinates[3]
-    start: HistoryStart | None = None
-    anew: bool = False
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    incomplete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +260,7 @@ class MergeCounts:
         filtered: Of these, keys whose row does not fulfil the filter.
         refolded: Keys that were folded again from the changelog.
         too_late: Of the late ones, what came from before changes that have expired, and was left out.
-        unresolved: Values that the source left out and that no change in the changelog has for sure: they are null, or
-            as they were before the key changed, whose deletion has not arrived.
-        awaited: Of these, those of rows that wait for changes of their former keys.
+        unresolved: Values that the source left out and that no change in the changelog has: they are null.
     """
 
     read: int = 0
@@ -288,7 +272,6 @@ class MergeCounts:
     filtered: int = 0
     refolded: int = 0
     unresolved: int = 0
-    awaited: int = 0
     too_late: int = 0
 
 

@@ -1,9 +1,9 @@
 """Merge source: the folded rows of an increment, with those folded again that the increment alone does not tell.
 
 A key is folded again from all its changes in the changelog if a change of it came late, if a value that the source
-left out stands in no row of the mirror (the row had another key, or did not fulfil the filter so far), or if it is no
-row of the mirror because of a later change. So is a row that has moved, if values may have come to a key that it had
-before.
+left out is read by the filter, or stands in no row of the mirror (the row had another key, or did not fulfil the filter
+so far), or if it is no row of the mirror because of a later change. So is a row that has moved, if values may have come
+to a key that it had before.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.increment.offset_ranges import quoted_name, quoted_text
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.errors import MovedValuesError
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
-from jobs.mirror.fold_tasks import JudgeTask
-from jobs.mirror.kept_frame import kept_frame
-from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
-from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
-from jobs.mirror.moved_rows import MovedRows, moved_from, moved_rows
-from jobs.mirror.refold import History, without_keys
-from jobs.mirror.removed_keys import may_be_behind, removed_later
+from jobs.mirror.merge_sql import SET_COLUMN, MergeFacts, where_changes_are
+from jobs.mirror.merging_session import kept_frame
+from jobs.mirror.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, moved_from, moved_rows
+from jobs.mirror.refold import History, may_be_behind, removed_later, without_keys
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
-from jobs.mirror.waiting_rows import KeyTexts, WaitingRow, above, joined, keys_of, met, named_keys, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,16 +39,12 @@ class MergeSource:
         frame: One row for each key, with `_set`.
         refolded: How many keys were folded again.
         unresolved: How many values no change has.
-        awaited: Of these, those of rows that wait for changes of their former keys.
-        waiting: All rows that wait.
         changed: Whether it is more than the folded rows of the increment.
     """
 
     frame: DataFrame
     refolded: int = 0
     unresolved: int = 0
-    awaited: int = 0
-    waiting: tuple[WaitingRow, ...] = ()
     changed: bool = False
 
 
@@ -84,17 +77,12 @@ class SourceRows:
         from pyspark.sql import functions as sql
 
         parts = [] if late is None else [self._keys(late)]
-        floors = [floor.token for floor in self.history.order.state.floors.values()]
-        waiting = before = above(self.plan.state.waiting, floors)
         # What comes late to a key may say values of the rows that had it before.
         if parts and (moved := moved_from(self.history, parts[0])) is not None:
             parts.append(moved)
-        if waiting and facts.rows:
-            come, waiting = met(waiting, self._changed(folded, waiting))
-            if come:
-                parts.append(self._named([each.key for each in come], folded))
-        if facts.refold:
-            parts.append(self._keys(folded.where(REFOLD_COLUMN)))
+        if facts.refold or facts.unjudged:
+            # The filter may read values that were not sent.
+            parts.append(self._keys(folded.where(f"{REFOLD_COLUMN} OR {UNJUDGED_COLUMN}")))
         if facts.from_target:
             parts.append(self._without_row(folded, facts))
         if (removed := self._removed_later(folded, facts)) is not None:
@@ -105,48 +93,21 @@ class SourceRows:
             count = again.count()
         if again is None or not count:
             rows = folded.withColumn(SET_COLUMN, sql.lit(False))
-            return self._judged(MergeSource(rows, waiting=waiting), facts)
+            return MergeSource(rows)
         log.info("%d keys are folded again from the changelog", count)
-        rows, moved = self._refolded(again, count)
-        # What is folded again waits if that says so, and for no longer than it would have.
-        waiting = self._without(waiting, again)
+        rows, unresolved = self._refolded(again, count)
         rest = without_keys(folded, again, count)
-        source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(True)))
-        made = MergeSource(self._kept(source), count, waiting=waiting, changed=True)
-        if moved is not None:
-            kept = joined(waiting, moved.waiting, before)
-            unnamed = len({each.key for each in (*waiting, *moved.waiting)}) - len(kept)
-            awaited = max(0, moved.awaited - unnamed)
-            made = replace(made, unresolved=moved.unresolved, awaited=awaited, waiting=kept)
-        return self._judged(made, None)
+        # A version says nothing of one that has expired, which may be greater.
+        whole = not (self.plan.begins and self.plan.scope == "key")
+        source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(whole)))
+        return MergeSource(self._kept(source), count, unresolved, changed=True)
 
-    def _changed(self, folded: DataFrame, waiting: Sequence[WaitingRow]) -> set[KeyTexts]:
-        """Of the keys that concern rows which wait, those with changes."""
-        from pyspark.sql import functions as sql
+    def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
+        """One row for each of the keys, and how many of their values no change has.
 
-        names = list(self.plan.key)
-        named = sql.broadcast(self._named(named_keys(waiting), folded))
-        return {*texts_of(self._keys(folded).join(named, names, "left_semi").toArrow(), names)}
-
-    def _without(self, waiting: Sequence[WaitingRow], keys: DataFrame) -> tuple[WaitingRow, ...]:
-        """Rows that wait and have none of some keys."""
-        from pyspark.sql import functions as sql
-
-        if not waiting:
-            return ()
-        own, names = self._named([each.key for each in waiting], keys), list(self.plan.key)
-        there = set(texts_of(keys.join(sql.broadcast(own), names, "left_semi").toArrow(), names))
-        return tuple(each for each in waiting if each.key not in there)
-
-    def _named(self, texts: Sequence[KeyTexts], folded: DataFrame) -> DataFrame:
-        """Keys that a stamp names, in the types of folded rows."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        kinds = self._keys(folded).schema
-        return self.session.createDataFrame(keys_of(texts, to_arrow_schema(kinds)), kinds)
-
-    def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, MovedRows | None]:
-        """One row for each of the keys, and those of them with values of former keys; None without one."""
+        Raises:
+            MovedValuesError: Values of a former key are not there.
+        """
         from pyspark.sql import functions as sql
 
         names, plan = list(self.plan.key), self.plan
@@ -154,10 +115,15 @@ class SourceRows:
         columns = rows.columns
         elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
         lost = self._kept(self._keys(rows.where(REFOLD_COLUMN)).union(self._without_row(elsewhere, None)).distinct())
-        moved = None
+        unresolved = 0
         if many := lost.count():
             moved = moved_rows(self.history, lost, self.row_filter)
-            rows = without_keys(rows, lost, many).unionByName(moved.frame.select(*columns))
+            unresolved = self._unresolved(moved)
+            rows = without_keys(rows, lost, many).unionByName(moved.select(*columns))
+        rows = rows.select(*map(_column, columns))
+        if plan.begins:
+            # Changes of a key without any that counts may have expired.
+            return rows, unresolved
         # Of a key without any change that counts, nothing is left.
         floor = max((each.token for each in self.history.order.state.floors.values()), default="")
         gone = keys.join(self._keys(rows), names, "left_anti")
@@ -179,7 +145,22 @@ class SourceRows:
             else sql.lit(None).cast(kinds[name]).alias(name)
             for name in columns
         ]
-        return rows.select(*map(_column, columns)).unionByName(gone.select(*made)), moved
+        return rows.unionByName(gone.select(*made)), unresolved
+
+    def _unresolved(self, moved: DataFrame) -> int:
+        """How many values no change has.
+
+        Raises:
+            MovedValuesError: Changes of a former key may have some of them, and the mirror is not made of what is left.
+        """
+        from pyspark.sql import functions as sql
+
+        totals = moved.agg(sql.sum(UNKNOWN_COLUMN).alias("unknown"), sql.sum(MOVED_COLUMN).alias("moved"))
+        found = totals.toArrow().to_pylist()[0]
+        if found["moved"] and not self.plan.incomplete:
+            example = self._keys(moved.where(f"{MOVED_COLUMN} > 0")).limit(1).toArrow().to_pylist()[0]
+            raise MovedValuesError(self.plan.stream, found["moved"], example)
+        return found["unknown"] or 0
 
     def _without_row(self, folded: DataFrame, facts: MergeFacts | None) -> DataFrame:
         """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
@@ -194,7 +175,7 @@ class SourceRows:
         A row that stays in the mirror as deleted says by itself what removed it, so it is there.
         """
         newest = self.plan.state.removed
-        if not newest or self.plan.anew:
+        if not newest:
             return None
         behind = self._kept(folded.where(may_be_behind(newest)))
         if not behind.count():
@@ -216,32 +197,6 @@ class SourceRows:
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
         alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""
         return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
-
-    def _judged(self, source: MergeSource, facts: MergeFacts | None) -> MergeSource:
-        """With the filter's word on rows of which it reads a value of the mirror's row.
-
-        Args:
-            facts: What the rows are; None if that is not known.
-        """
-        from pyspark.sql import functions as sql
-
-        if self.row_filter.condition is None or (facts is not None and not facts.unjudged):
-            return source
-        frame, names = source.frame, list(self.plan.key)
-        read = [name for name in self.row_filter.condition.columns if name not in self.plan.key]
-        asked = self._rows_there(facts).select(
-            *map(_column, names), *[_column(name).alias(f"_there_{n}") for n, name in enumerate(read)]
-        )
-        joined = frame.where(UNJUDGED_COLUMN).join(asked, names, "left")
-        for n, name in enumerate(read):
-            elsewhere = f"array_contains({FROM_TARGET_COLUMN}, {quoted_text(name)})"
-            value = f"CASE WHEN {elsewhere} THEN _there_{n} ELSE {quoted_name(name)} END"
-            joined = joined.withColumn(name, sql.expr(value))
-        found = sql.array_except(FROM_TARGET_COLUMN, sql.array(*map(sql.lit, read)))
-        filled = joined.withColumn(FROM_TARGET_COLUMN, found).select(*map(_column, frame.columns))
-        known = filled.mapInArrow(JudgeTask(self.row_filter), filled.schema)
-        judged = frame.where(f"NOT {UNJUDGED_COLUMN}").unionByName(known)
-        return replace(source, frame=self._kept(judged), changed=True)
 
     def _keys(self, rows: DataFrame) -> DataFrame:
         return rows.select(*map(_column, self.plan.key))

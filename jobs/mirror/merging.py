@@ -26,12 +26,16 @@ from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
-from jobs.mirror.changed_topics import refuse_added_partitions, refuse_recreated_topics
-from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
-from jobs.mirror.errors import ExpiredChangesError
-from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
-from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.merge_planning import merge_plan, settled
+from jobs.mirror.changed_topics import (
+    expired_offsets,
+    refuse_added_partitions,
+    refuse_expired,
+    refuse_missed,
+    refuse_recreated_topics,
+)
+from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment, refuse_incomplete
+from jobs.mirror.errors import WaitingRowsError
+from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.mirror_stamp import (
     MirrorStamp,
     answers_alone,
@@ -42,16 +46,18 @@ from jobs.mirror.mirror_stamp import (
     state_to_begin_with,
 )
 from jobs.mirror.mirror_table import (
+    KEY_COLUMN,
     mirror_columns_operation,
     mirror_fitting,
     mirror_key,
     mirror_schema,
     refuse_unfit,
+    row_columns,
 )
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
-from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
+from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 
@@ -66,11 +72,7 @@ class Merger(Protocol):
     def merge(
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
-        """Merge the changes of files into a branch, in commits that stand on each other.
-
-        Where the mirror is made anew of a base, there may be no files: all changes have expired, and its rows are those
-        of the base.
-        """
+        """Merge the changes of files into a branch, in commits that stand on each other."""
         ...
 
     def clear(self, mirror: Table, branch: str) -> None:
@@ -98,7 +100,7 @@ class Merged:
 
 
 How = Literal["on", "anew", "incomplete"]
-"""Whether a merge goes on from what the mirror has, or makes it anew; also where changes are missing without a base."""
+"""Whether a merge goes on from what the mirror has, or makes it anew; also where changes are missing."""
 
 
 def merge_new(
@@ -110,11 +112,12 @@ def merge_new(
         session: Held.
         merger: Makes the merge on a branch.
         letters: Counts the stream's dead letters that have not come back; asked before the changelog is read.
-        how: Make the mirror of the whole changelog, whatever it has now; where changes of it have expired, of its base
-            and those that are left.
+        how: Make the mirror of the whole changelog, whatever it has now; with `incomplete` also where changes of it
+            have expired.
 
     Raises:
-        ExpiredChangesError: Changes of the changelog have expired, and the mirror has no base that stands for them.
+        ExpiredChangesError: Changes of the changelog have expired, and the mirror is to be made of all of them.
+        WaitingRowsError: The mirror lacks values for which an earlier release waited.
         MissedChangesError: Changes have expired that the mirror has not merged.
         StaleExpiryError: The changelog stands before what has expired.
         AnotherLogError: A topic of it was recreated or cut.
@@ -132,13 +135,14 @@ def merge_new(
         changelog = load_changelog(target.catalog, spec)
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
-        first = _beginning(session, changelog, how) if known is None else None
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        refuse_recreated_topics(spec, mirror, changelog, known or (first.stamp if first else None), found.files)
+        refuse_recreated_topics(spec, mirror, changelog, known, found.files)
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:
             return Merged(None, found, None, known)
+        if known is not None and known.state.waiting:
+            raise WaitingRowsError(spec.stream, mirror.table, len(known.state.waiting))
         position = found.positions.get(spec.stream, {})
         refuse_missed(spec, mirror, changelog, known, position)
         former = known or former_stamp(target.history().newest, changelog)
@@ -146,6 +150,8 @@ def merge_new(
             # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
             refuse_recreated_topics(spec, mirror, changelog, former, found.files)
             refuse_added_partitions(spec, mirror, former, position)
+        if known is None and how != "incomplete":
+            refuse_expired(spec, mirror, changelog)
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
@@ -171,22 +177,18 @@ def merge_new(
         step("mirror_before_merge")
         try:
             start = base
-            # Nothing is known of the rows that are there beside a base, and their deletions may have expired.
-            cleared = anew or first is not None
-            if cleared:
+            if anew:
                 merger.clear(target.catalog.load_table(mirror.table), branch)
                 start = session.branch_head(branch)
             state = known.state if known else state_to_begin_with(newest)
-            table = target.catalog.load_table(mirror.table)
-            if first is not None:
-                state, begins = replace(first.stamp.state, breaks=state.breaks), first.start
-            else:
-                begins = history_start(spec, changelog, table, known) if known else None
-            plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
-            plan = replace(plan, anew=first is not None)
-            result = merger.merge(changelog, found.files, table, branch, plan)
+            plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id)
+            if known is None:
+                plan = replace(plan, begins={}, incomplete=how == "incomplete")
+            result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")
-            state, unresolved, too_late = settled(spec, mirror, found, result)
+            # Where all of the changelog was read, most of it is what the mirror has.
+            too_late = 0 if found.why else result.counts.too_late
+            _log_left_out(spec, mirror, too_late, result.counts.unresolved)
             stamp = MirrorStamp(
                 str(changelog.metadata.table_uuid),
                 found.until.snapshot_id,
@@ -196,14 +198,13 @@ def merge_new(
                 mirror.deletes,
                 mirror.where,
                 pending,
-                state,
+                result.state,
                 found.positions,
                 known.others if known else (),
-                known.numbers if known else first.stamp.numbers if first else uuid.uuid4().hex[:8],
                 (known.too_late if known else 0) + too_late,
-                (known.unresolved if known else 0) + unresolved,
+                (known.unresolved if known else 0) + result.counts.unresolved,
             )
-            done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=cleared)
+            done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=anew)
         except Exception:
             _drop(session, branch)
             # Whoever has opened the mirror since has removed the branch, which merges fail for in many ways.
@@ -275,15 +276,47 @@ def _newest_of_any(session: MirrorSession) -> Stamp | None:
     return past.newest
 
 
-def _beginning(session: MirrorSession, changelog: Table, how: How) -> Beginning | None:
-    """The base, where changes have expired; by an operator's word it is made of what is left, if there is none."""
-    spec, mirror = session.spec, session.mirror
-    try:
-        return beginning(spec, mirror, changelog, session.target.catalog.load_table(mirror.table))
-    except ExpiredChangesError:
-        if how != "incomplete":
-            raise
-        return None
+def merge_plan(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, key: tuple[str, ...], state: MirrorState, until: int
+) -> MergePlan:
+    """What a merge into a mirror is told by the stream's file, by the mirror's stamp and its changelog.
+
+    Args:
+        key: The columns that tell the mirror's rows apart.
+        state: Of the mirror's newest stamp.
+        until: The changelog's snapshot that is merged.
+    """
+    ordered_by_row = spec.changes is not None and bool(spec.changes.order_by)
+    keyed = KEY_COLUMN in {field.name for field in changelog.schema().fields}
+    return MergePlan(
+        spec.stream,
+        key,
+        row_columns(spec, changelog.schema()),
+        state,
+        until,
+        mirror.deletes,
+        mirror.where,
+        # Columns of rows may be versions, which say nothing of other rows.
+        scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
+        scattered=not keyed and not ordered_by_row,
+        coordinates=spec.kafka_columns.coordinates,
+        timestamp=spec.kafka_columns.instant_coordinates[3],
+        begins=expired_offsets(spec, changelog),
+    )
+
+
+def _log_left_out(spec: StreamSpec, mirror: Mirror, too_late: int, unresolved: int) -> None:
+    if too_late:
+        log.warning(
+            "mirror %s: %d changes came too late, from before changes that have expired; they are left out: %s",
+            mirror.table, too_late, f"frazil mirror check {spec.stream}",
+        )  # fmt: skip
+    if unresolved:
+        log.warning(
+            "mirror %s: %d values were not sent, and no change in the changelog has them for sure: they are null, or "
+            "as they were before the key changed: frazil mirror status %s",
+            mirror.table, unresolved, spec.stream,
+        )  # fmt: skip
 
 
 def _drop(session: MirrorSession, branch: str) -> None:

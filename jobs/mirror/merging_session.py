@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN
@@ -20,6 +21,7 @@ from jobs.system.signals import deferred_signals
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
 
 T = TypeVar("T")
 
@@ -101,3 +103,22 @@ def sorted_by_key(rows: DataFrame, key: Sequence[str], tasks: int) -> DataFrame:
     """Rows with all of a key in one task, there by key and order."""
     names = [quoted_name(name) for name in key]
     return rows.repartition(tasks, *names).sortWithinPartitions(*names, ORDER_COLUMN)
+
+
+def kept_frame(frame: DataFrame, until: contextlib.ExitStack) -> DataFrame:
+    """The same rows, computed now; their space is given back at the end of `until`.
+
+    What Spark persists it finds again in queries, but not in a MERGE, which would read the changes and fold them anew.
+    So the rows are checkpointed where they are computed. An executor that is lost meanwhile fails the merge.
+    """
+    kept = frame.localCheckpoint(eager=True)
+    until.callback(_given_back, kept)
+    return kept
+
+
+def _given_back(kept: Any) -> None:
+    # A JVM that has ended has given it back, and its end is told by what went before.
+    with contextlib.suppress(Exception):
+        # As RDD.unpersist does it, which warns that it is checkpointed.
+        checkpointed = kept._jdf.queryExecution().analyzed().rdd().id()
+        kept.sparkSession.sparkContext._jsc.sc().unpersistRDD(checkpointed, False)

@@ -19,9 +19,8 @@ from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.maintain.table_properties import READER_PREFIX
 from jobs.mirror.changed_topics import refuse_recreated_topics
-from jobs.mirror.changelog_increment import changelog_increment
+from jobs.mirror.changelog_increment import changelog_increment, hold_changelog, refuse_incomplete
 from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_engine import MergeEngine
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merge_sql import branch_path, table_path
 from jobs.mirror.merging import How, Merged, Merger, load_changelog, merge_new
@@ -31,7 +30,6 @@ from jobs.mirror.mirror_stamp import mirror_id, mirrored, refuse_other_rows
 from jobs.mirror.mirror_status import pending_letters
 from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
-from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
 from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.spec.mirror import Mirror
@@ -53,18 +51,15 @@ class IncrementMerger:
     def __init__(self, settings: Settings, spark: Callable[[], SparkSession]) -> None:
         self._settings: Settings = settings
         self._spark: Callable[[], SparkSession] = spark
-        self._engines: tuple[MergeEngine, ...] = (merge_small, self._merge_by_spark)
 
     def merge(
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
         """See `Merger`."""
-        results = (engine(changelog, files, mirror, branch, plan) for engine in self._engines)
-        return next(result for result in results if result is not None)
-
-    def _merge_by_spark(
-        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
-    ) -> MergeResult:
+        # Both make the same rows, and go on from each other.
+        small = merge_small(changelog, files, mirror, branch, plan)
+        if small is not None:
+            return small
         return merge_increment(self._spark(), self._settings, changelog, files, mirror, branch, plan)
 
     def clear(self, mirror: Table, branch: str) -> None:

@@ -6,16 +6,18 @@ are the offsets through which the stream had landed in that snapshot of the chan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.errors import damaged_property
+from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, by_topic, from_topics
-from jobs.commit.stamps import Stamp, property_key
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.maintain.table_properties import MIRROR_PART
 from jobs.mirror.merge_plan import MirrorState
@@ -61,11 +63,9 @@ class MirrorStamp:
         state: What the next merge has to know of the log.
         positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
         others: Snapshots of the mirror by which somebody else had changed rows since it was made anew.
-        numbers: Tells for which of the mirror's generations the numbers in its order tokens count: another text each
-            time that all of the changelog was merged. Empty in stamps of earlier versions.
         too_late: Changes that came late, from before changes that had expired, and were left out since.
-        unresolved: Values that the source left out, and that no change has, of rows that were merged since then and do
-            not wait for changes of their former keys; those of a row that was folded several times count each time.
+        unresolved: Values that the source left out, and that no change has, of rows that were merged since; those of a
+            row that was folded several times count each time.
     """
 
     changelog: str
@@ -79,7 +79,6 @@ class MirrorStamp:
     state: MirrorState = field(default_factory=MirrorState)
     positions: Mapping[str, Positions] = field(default_factory=dict)
     others: tuple[int, ...] = ()
-    numbers: str = ""
     too_late: int = 0
     unresolved: int = 0
 
@@ -96,18 +95,14 @@ class MirrorStamp:
         }
         if self.deletes != "hard":
             document["deletes"] = self.deletes
-        if self.where is not None:
-            document["where"] = self.where
-        if self.letters:
-            document["letters"] = self.letters
-        if self.others:
-            document["others"] = list(self.others)
-        if self.numbers:
-            document["numbers"] = self.numbers
-        if self.too_late:
-            document["too_late"] = self.too_late
-        if self.unresolved:
-            document["unresolved"] = self.unresolved
+        more = {
+            "where": self.where,
+            "letters": self.letters,
+            "others": list(self.others),
+            "too_late": self.too_late,
+            "unresolved": self.unresolved,
+        }
+        document |= {name: value for name, value in more.items() if value}
         return document
 
     @staticmethod
@@ -129,7 +124,6 @@ class MirrorStamp:
             MirrorState.from_json(document.get("state", {})),
             {name: from_topics(each) for name, each in document.get("of", {}).items()},
             tuple(document.get("others", ())),
-            document.get("numbers", ""),
             document.get("too_late", 0),
             document.get("unresolved", 0),
         )
@@ -256,3 +250,52 @@ def source_position(stamp: MirrorStamp, stream: str) -> SourcePosition | None:
         return None
     least = min(known, key=lambda each: each.position or "")
     return SourcePosition(least.position or "", least.lineage, least.at)
+
+
+MOST_NAMED = 20
+"""So many are remembered; whether there are some does not depend on it."""
+_WRITES = ("append", "overwrite", "delete")
+
+
+def newest_merge(metadata: TableMetadata, mirror_id: str) -> Snapshot | None:
+    """The snapshot on main by which a mirror was moved on last, or None; claims and answers move nothing.
+
+    Args:
+        metadata: The mirror's.
+        mirror_id: Under which it is stamped.
+    """
+    return next((each for each in ancestors(metadata) if _is_merge(each, mirror_id)), None)
+
+
+def other_writes(metadata: TableMetadata, mirror_id: str, known: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Snapshots by which somebody else has changed rows, oldest first.
+
+    Args:
+        metadata, mirror_id: As for `newest_merge`.
+        known: Those that the newest merge has told.
+    """
+    found = [each.snapshot_id for each in _since_merge(metadata, mirror_id) if each.summary and _writes(each)]
+    return (*known, *reversed(found))[-MOST_NAMED:]
+
+
+def _since_merge(metadata: TableMetadata, mirror_id: str) -> Iterator[Snapshot]:
+    for each in ancestors(metadata):
+        if _is_merge(each, mirror_id):
+            return
+        yield each
+
+
+def _is_merge(snapshot: Snapshot, mirror_id: str) -> bool:
+    text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
+    if not text or mirror_id not in text:
+        return False
+    stamp = Stamp.from_json(text)
+    return stamp.stream == mirror_id and stamp.kind == "batch"
+
+
+def _writes(snapshot: Snapshot) -> bool:
+    """Whether it changes rows; a claim or an answer is an append of nothing."""
+    summary = snapshot.summary
+    return (
+        summary is not None and SUMMARY_KEY not in summary.additional_properties and summary.operation.value in _WRITES
+    )

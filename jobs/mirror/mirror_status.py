@@ -22,6 +22,8 @@ from jobs.mirror.mirror_stamp import (
     SourcePosition,
     mirror_id,
     mirrored,
+    newest_merge,
+    other_writes,
     refuse_other_rows,
     source_position,
 )

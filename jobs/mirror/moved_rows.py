@@ -6,7 +6,7 @@ a task holds the changes of few of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,110 +16,56 @@ from pyiceberg.types import StructType as IcebergStruct
 
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.change_frame import OLD_KEY, session_cores
-from jobs.mirror.fold import REFOLD_COLUMN, UNAVAILABLE_COLUMN, folded_schema
-from jobs.mirror.fold_tasks import Batches, KeptTables, whole_keys
-from jobs.mirror.kept_frame import kept_frame
+from jobs.mirror.fold import (
+    DELETE,
+    FOLD_COLUMN,
+    FROM_TARGET_COLUMN,
+    OP_COLUMN,
+    REFOLD_COLUMN,
+    UNAVAILABLE_COLUMN,
+    UPSERT,
+    folded_schema,
+)
+from jobs.mirror.fold_tasks import Batches, whole_keys
 from jobs.mirror.merge_plan import ORDER_COLUMN
-from jobs.mirror.merging_session import folded_kinds
-from jobs.mirror.moved_keys import Histories, Key
-from jobs.mirror.refold import History, without_keys
+from jobs.mirror.merging_session import folded_kinds, kept_frame
+from jobs.mirror.order_token import token_place
+from jobs.mirror.refold import CarriedPositions, History
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.waiting_rows import MOST_WAITING, WaitingRow, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-UNKNOWN_COLUMN = "_change_unknown"
-"""Of a moved row: how many of its values nobody knows for sure."""
-_AWAITED_COLUMN = "_change_awaited"
+
+UNKNOWN_COLUMN, MOVED_COLUMN = "_change_unknown", "_change_moved"
+"""Of a moved row: how many of its values no change has, and how many of these changes of a former key may have."""
 _ROW, _OWN = "_change_row", "_change_own"
 _ROUNDS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class MovedRows:
-    """Folded rows with values of their former keys.
-
-    Attributes:
-        frame: One for each key that has a change, as `FoldTask` gives them, with `_change_unknown`.
-        unresolved: How many values no change has for sure.
-        awaited: Of these, those of `waiting`.
-        waiting: The newest rows that wait for changes of their former keys.
-    """
-
-    frame: DataFrame
-    unresolved: int
-    awaited: int
-    waiting: tuple[WaitingRow, ...]
-
-
-def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> MovedRows:
+def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> DataFrame:
     """The folded rows of keys with values of a former key, however many they are.
 
     Args:
         keys: Distinct, in the key's columns; kept.
+
+    Returns:
+        One row for each key that has a change, as `FoldTask` gives it, with `_change_unknown` and `_change_moved`.
     """
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+    from pyspark.sql.types import LongType, StructField, StructType
 
     names, plan = list(history.plan.key), history.plan
     needed = _needed(history, keys)
     wanted = kept_frame(needed.select(*map(_column, names)).distinct(), history.until)
-    rows, kinds = history.ordered(wanted, wanted.count(), (OLD_KEY,))
+    rows = history.ordered(wanted, wanted.count(), (OLD_KEY,))
     mine = rows.join(needed, names)
     sorted_rows = mine.repartition(session_cores(rows), _ROW).sortWithinPartitions(
         _ROW, *map(_column, names), ORDER_COLUMN
     )
-    prepared = history.prepared(kinds, (_ROW, *plan.key))
-    task = MovedTask(plan.key, plan.columns, row_filter, prepared, plan.scope == "source")
-    more = (
-        StructField(UNKNOWN_COLUMN, LongType()),
-        StructField(_AWAITED_COLUMN, ArrayType(ArrayType(StringType()))),
-    )
+    task = MovedTask(plan.key, plan.columns, row_filter, plan.scope == "source")
+    more = [StructField(name, LongType()) for name in (UNKNOWN_COLUMN, MOVED_COLUMN)]
     folded = StructType([*folded_kinds(rows, plan.columns).fields, *more])
-    found = kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
-    unresolved = found.agg(sql.coalesce(sql.sum(UNKNOWN_COLUMN), sql.lit(0))).toArrow()[0][0].as_py()
-    waits = found.where(sql.size(_AWAITED_COLUMN) > 0)
-    return MovedRows(found, unresolved, *(_waiting(waits, plan.key) if unresolved else (0, ())))
-
-
-def _waiting(rows: DataFrame, key: tuple[str, ...]) -> tuple[int, tuple[WaitingRow, ...]]:
-    """The newest of rows that wait, and how many of their values are not known."""
-    from pyspark.sql import functions as sql
-
-    newest = rows.orderBy(sql.col(ORDER_COLUMN).desc()).limit(MOST_WAITING)
-    found = newest.select(*map(_column, key), UNKNOWN_COLUMN, ORDER_COLUMN, _AWAITED_COLUMN).toArrow()
-    orders, awaited = found[ORDER_COLUMN].to_pylist(), found[_AWAITED_COLUMN].to_pylist()
-    named = (
-        WaitingRow(order, own, tuple(map(tuple, former)))
-        for own, order, former in zip(texts_of(found, key), orders, awaited, strict=True)
-    )
-    return sum(found[UNKNOWN_COLUMN].to_pylist()), tuple(named)
-
-
-def with_moved_rows(history: History, folded: DataFrame, part: Column | None, row_filter: RowFilter) -> DataFrame:
-    """The folded rows of all keys, those that have moved with the values of their former keys.
-
-    Args:
-        folded: What `folded_where` gives.
-        part: Over the key's columns, which keys it has; None: all.
-
-    Returns:
-        The same columns; `_refold` is true of rows of which no change has a value for sure.
-    """
-    from pyspark.sql import functions as sql
-
-    steps = moves(history)
-    if steps is None:
-        return folded
-    names, until = list(map(_column, history.plan.key)), history.until
-    moved = kept_frame((steps if part is None else steps.where(part)).select(*names).distinct(), until)
-    again = history.folded(moved, moved.count(), row_filter)
-    lost = kept_frame(again.where(REFOLD_COLUMN).select(*names), until)
-    if not (count := lost.count()):
-        return folded
-    rows = moved_rows(history, lost, row_filter).frame.withColumn(REFOLD_COLUMN, sql.col(UNKNOWN_COLUMN) > 0)
-    return without_keys(folded, lost, count).unionByName(rows.select(*folded.columns))
+    return kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
 
 
 def moved_from(history: History, keys: DataFrame) -> DataFrame | None:
@@ -199,43 +145,34 @@ class MovedTask:
     Attributes:
         key, columns: As `fold` takes them.
         row_filter: Says which rows the mirror has.
-        prepared: What is done before with the changes of some rows.
-        placed: As `Histories` has it.
+        placed: As `Histories` has it; changes without a position then get that of the change before them.
     """
 
     key: tuple[str, ...]
     columns: tuple[str, ...]
     row_filter: RowFilter
-    prepared: KeptTables
     placed: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        carried = CarriedPositions((_ROW, *self.key), self.placed)
         for changes in whole_keys(batches, (_ROW,)):
-            rows = self.prepared(changes)
+            rows = carried(changes)
             by_row: dict[int, list[dict[str, Any]]] = {}
             for change in rows.to_pylist():
                 by_row.setdefault(change[_ROW], []).append(change)
-            found, unknown, awaited = list[dict[str, Any]](), list[int](), list[list[Key]]()
+            found, unknown, moved = list[dict[str, Any]](), list[int](), list[int]()
             for of_row in by_row.values():
                 own = next((change for change in of_row if change[_OWN]), None)
                 if own is None:
                     continue
                 histories = Histories.of(self.key, self.columns, of_row, placed=self.placed)
-                key = tuple(own[n] for n in self.key)
-                row, missing, former = histories.folded(key)
+                row, missing, former = histories.folded(tuple(own[n] for n in self.key))
                 found.append(row)
                 unknown.append(missing)
-                awaited.append(sorted(former, key=repr))
+                moved.append(former)
             folded = self.row_filter.judged(pa.Table.from_pylist(found, folded_schema(rows.schema, self.columns)))
             folded = folded.append_column(UNKNOWN_COLUMN, pa.array(unknown, pa.int64()))
-            yield from folded.append_column(_AWAITED_COLUMN, self._texts(awaited, rows.schema)).to_batches()
-
-    def _texts(self, keys: list[list[Key]], kinds: pa.Schema) -> pa.Array:
-        """Lists of keys as texts."""
-        flat = [each for of_row in keys for each in of_row]
-        columns = [pa.array([each[n] for each in flat], kinds.field(name).type) for n, name in enumerate(self.key)]
-        texts = iter(texts_of(pa.table(columns, names=list(self.key)), self.key))
-        return pa.array([[next(texts) for _ in of_row] for of_row in keys], pa.list_(pa.list_(pa.string())))
+            yield from folded.append_column(MOVED_COLUMN, pa.array(moved, pa.int64())).to_batches()
 
 
 def _former(number: int) -> str:
@@ -246,3 +183,118 @@ def _column(name: str) -> Column:
     from pyspark.sql import functions as sql
 
     return sql.col(quoted_name(name))
+
+
+Key = tuple[Any, ...]
+Change = Mapping[str, Any]
+_DEEPEST = 200
+# How sure a value is: a change has it, none has it, or changes of a former key may have it that are not there.
+_SURE, _UNSENT, _MOVED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """All changes of some keys.
+
+    Attributes:
+        key, columns: Names.
+        changes: By key, in the order of their tokens.
+        placed: Whether the deletion of a former key has the position of the change of the row that has another one.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    changes: Mapping[Key, Sequence[Change]]
+    placed: bool = True
+
+    @staticmethod
+    def of(key: Sequence[str], columns: Sequence[str], changes: Iterable[Change], *, placed: bool = True) -> Histories:
+        """Histories of changes in any sequence; no truncates, and none that a truncate removed."""
+        found: dict[Key, list[Change]] = {}
+        for change in sorted(changes, key=lambda each: each[ORDER_COLUMN]):
+            found.setdefault(tuple(change[name] for name in key), []).append(change)
+        return Histories(tuple(key), tuple(columns), found, placed)
+
+    def folded(self, key: Key) -> tuple[dict[str, Any], int, int]:
+        """The folded row of a key, how many of its values no change has, and how many of these a former key may have.
+
+        The latter are null, or the last ones that are known: the deletion of the former key, which the source writes
+        first, is not there yet, nor may changes before it be.
+        """
+        changes = self.changes[key]
+        last = changes[-1]
+        row: dict[str, Any] = {
+            FOLD_COLUMN: DELETE if last[OP_COLUMN] == "d" else UPSERT,
+            ORDER_COLUMN: last[ORDER_COLUMN],
+            FROM_TARGET_COLUMN: [],
+            REFOLD_COLUMN: False,
+        }
+        unknown = moved = 0
+        for name in self.columns:
+            if name in self.key or last[OP_COLUMN] == "d":
+                row[name] = last[name]
+                continue
+            row[name], found = self._value(changes, len(changes), name, _DEEPEST)
+            unknown += found != _SURE
+            moved += found == _MOVED
+        return row, unknown, moved
+
+    def _value(self, changes: Sequence[Change], end: int, name: str, deepest: int) -> tuple[Any, int]:
+        """The value of a column after the first changes of a key, and how sure that is; null if it is not known."""
+        for change in reversed(changes[:end]):
+            if change[OP_COLUMN] == "d":
+                break
+            if name not in (change[UNAVAILABLE_COLUMN] or ()):
+                return change[name], _SURE
+            if (former := self._former(change)) is not None and deepest:
+                return self._before(former, change[ORDER_COLUMN], name, deepest - 1)
+            if change[OP_COLUMN] in ("c", "r"):
+                break
+        return None, _UNSENT
+
+    def _before(self, former: Key, token: str, name: str, deepest: int) -> tuple[Any, int]:
+        """The value of a column in the row that had another key until a change."""
+        changes = self.changes.get(former, ())
+        end = sum(each[ORDER_COLUMN] < token for each in changes)
+        place = token_place(token) if self.placed else None
+        rest = _before_deletion(changes, end) if place is None else _before_deletion_at(changes, end, place)
+        value, found = self._value(changes, end if rest is None else rest, name, deepest)
+        return value, _SURE if found == _SURE and rest is not None else _MOVED
+
+    def _former(self, change: Change) -> Key | None:
+        former = change.get(OLD_KEY)
+        if former is None or not set(self.key) <= set(former):
+            return None
+        key = tuple(former[name] for name in self.key)
+        return None if None in key or key == tuple(change[name] for name in self.key) else key
+
+
+def _before_deletion(changes: Sequence[Change], end: int) -> int | None:
+    """How many changes were before the deletion that stands last of the first ones; None without it.
+
+    The source deletes the former key as a part of the same change, and may have said so twice.
+    """
+    rest = end
+    while rest and changes[rest - 1][OP_COLUMN] == "d":
+        rest -= 1
+    return rest if rest < end else None
+
+
+def _before_deletion_at(changes: Sequence[Change], end: int, place: str) -> int | None:
+    """How many changes were before the deletion at a place, that of the change which it is a part of.
+
+    One at another place is of an earlier row with that key. Where both are in two partitions, their offsets do not say
+    which came first. Of several deletions at the place the last is meant that the offsets have before the change, else
+    the first.
+    """
+    there = [number for number, each in enumerate(changes) if each[OP_COLUMN] == "d" and _is_at(each, place)]
+    if not there:
+        return None
+    rest = max((number for number in there if number < end), default=there[0])
+    while rest and rest - 1 in there:
+        rest -= 1
+    return rest
+
+
+def _is_at(change: Change, place: str) -> bool:
+    return token_place(change[ORDER_COLUMN]) == place

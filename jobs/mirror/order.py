@@ -10,7 +10,7 @@ another partition of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,12 +29,16 @@ from jobs.mirror.errors import (
     UnknownGenerationError,
     UnorderedTruncateError,
 )
-from jobs.mirror.generations import first_known, generation_at, generations_after
-from jobs.mirror.log_scan import SLACK_US, LogScan
+from jobs.mirror.log_scan import SLACK_US, LogScan, source_lineage
 from jobs.mirror.merge_plan import (
     LAST_GENERATION,
+    MOST_GENERATIONS,
     MOST_NUMBERED,
+    Generation,
+    MergeCounts,
+    MergePlan,
     MirrorState,
+    PartitionState,
     Scope,
     TruncateFloor,
 )
@@ -51,7 +55,7 @@ class Ordered:
         tokens: One for each change.
         late: Whether it came behind later changes of its partition.
         dropped: Whether it is no change of a row any more: a repeat, a truncate, below a truncate, or expired.
-        expired: Whether a base stands for it, as others around it are gone.
+        expired: Whether it is from before what has expired, as others around it are gone.
     """
 
     tokens: pa.Array
@@ -68,7 +72,7 @@ class Order:
         state: The mirror's after the increment.
         scans: By partition with changes in the increment.
         scope: What positions are compared within.
-        begins: By partition, the first offset from which on all changes are there; before it, bases stand for them.
+        begins: By partition, the first offset from which on all changes are there.
     """
 
     state: MirrorState
@@ -193,7 +197,7 @@ def _floors(
             if offset < first:
                 if offset >= begins.get(partition, 0):
                     raise UnknownGenerationError(stream, partition, offset)
-                # A baseline stands for it.
+                # It has expired, and the mirror has it.
                 continue
             if others := sorted(topics - {partition.topic}):
                 raise SharedTruncateError(stream, partition, offset, others)
@@ -204,21 +208,6 @@ def _floors(
             if there is None or token > there.token:
                 floors[partition.topic] = TruncateFloor(token)
     return floors
-
-
-@dataclass(frozen=True, slots=True)
-class _Below:
-    """Changes that may be later than a truncate.
-
-    Attributes:
-        first: The offset of the first new one.
-        exact: Whether that is later itself, and not only one behind it.
-        latest: The time of the last change behind the truncate, in µs since 1970.
-    """
-
-    first: int
-    exact: bool
-    latest: int
 
 
 def _refuse_below_truncate(
@@ -243,28 +232,26 @@ def _refuse_below_truncate(
     for topic, floor in sorted(state.floors.items()):
         number = int(floor.token[:4], 16)
         known = before if before.floors.get(topic) == floor else state
-        found = dict[TopicPartition, _Below]()
         for partition, scan in sorted(scans.items()):
-            if partition.topic == topic and (below := _below(before, known, state, partition, scan, number)):
-                found[partition] = below
-        if found:
-            partition, first = next(iter(found.items()))
-            exact = all(each.exact for each in found.values())
-            breaks = {each: below.first for each, below in found.items()} if exact else {}
-            raise BelowTruncateError(stream, partition, first.first, breaks, first.latest)
+            if partition.topic != topic or scan.first is None:
+                continue
+            latest = _latest_behind_truncate(before, known, state, partition, scan, number)
+            if latest is not None:
+                first_is_later = scan.first_at is not None and scan.first_at > latest + SLACK_US
+                raise BelowTruncateError(stream, partition, scan.first, latest, exact=first_is_later)
 
 
-def _below(
+def _latest_behind_truncate(
     before: MirrorState,
     known: MirrorState,
     state: MirrorState,
     partition: TopicPartition,
     scan: LogScan,
     number: int,
-) -> _Below | None:
-    """The first new change of a partition that may be later than a truncate of that generation."""
+) -> int | None:
+    """The time of the last change behind a truncate of that generation, if a new one of the partition is later."""
     now = state.partitions[partition]
-    if scan.first is None or scan.lineage is None or generation_at(now, scan.first) >= number:
+    if scan.lineage is None or generation_at(now, scan.first or 0) >= number:
         return None
     times = [
         each.at
@@ -275,11 +262,30 @@ def _below(
         return None
     latest = max(times)
     if scan.first_at is not None and scan.first_at > latest + SLACK_US:
-        return _Below(scan.first, True, latest)
+        return latest
     former = before.partitions.get(partition)
     moved = former is None or former.at is None or (now.at or 0) > former.at
     later = now.generation < number and now.at is not None and now.at > latest + SLACK_US
-    return _Below(scan.first, False, latest) if moved and later else None
+    return latest if moved and later else None
+
+
+def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:
+    """The order of an increment's changes, and how many there are of each sort.
+
+    Args:
+        scans: Of all its changes, by partition.
+
+    Raises:
+        StreamStopped: The mirror has to stop; see `Order.of`.
+    """
+    counts = MergeCounts(
+        read=sum(scan.rows for scan in scans.values()),
+        repeats=sum(scan.repeated_rows for scan in scans.values()),
+        late=sum(scan.late_rows for scan in scans.values()),
+        truncates=sum(scan.truncate_rows for scan in scans.values()),
+    )
+    order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered, begins=plan.begins)
+    return order, counts
 
 
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:
@@ -331,3 +337,88 @@ def _tokens(
 
 def _mask(values: pa.Array) -> Mask:
     return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def generations_after(
+    before: MirrorState, scans: Mapping[TopicPartition, LogScan]
+) -> tuple[dict[TopicPartition, PartitionState], dict[str, int]]:
+    """The partitions' states after the increment, and the newest generation of each lineage."""
+    lineages = dict(before.lineages)
+    found: dict[TopicPartition, list[Generation]] = {}
+    # Where nothing has a position, a key that comes to a new partition is newer there than where it was.
+    newest = max((each.generation for each in before.partitions.values()), default=-1)
+    fresh = newest + 1
+    for partition, scan in sorted(scans.items()):
+        state = before.partitions.get(partition)
+        own = _begun_earlier(state.generations, scan) if state else []
+        for since, lineage in scan.lineages:
+            known = lineages.get(lineage)
+            last = own[-1] if own else None
+            if last is None:
+                number = fresh if known is None else known
+            elif last.lineage is None:
+                number = max(last.number, last.number if known is None else known)
+            else:
+                number = known if known is not None and known > last.number else max(newest, fresh - 1) + 1
+            newest = max(newest, number)
+            lineages[lineage] = max(number, lineages.get(lineage, -1))
+            if last is not None and last.lineage is None and number == last.number:
+                own[-1] = Generation(number, last.since, lineage)
+            else:
+                own.append(Generation(number, since, lineage))
+        if not own:
+            own = [Generation(fresh, scan.first or 0, None)]
+            newest = max(newest, fresh)
+        found[partition] = own
+    states = dict(before.partitions)
+    for partition, own in found.items():
+        _raise_to_newest(own, scans[partition], lineages)
+        scan = scans[partition]
+        states[partition] = PartitionState(scan.next_offset, scan.position, scan.at, tuple(own))
+    return states, lineages
+
+
+def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str, int]) -> None:
+    """Another partition has seen the lineage come back, or restored: from the first new change on, this one follows."""
+    last = own[-1]
+    source = source_lineage(last.lineage) if last.lineage else None
+    newest = max((number for name, number in lineages.items() if source_lineage(name) == source), default=-1)
+    if newest <= last.number or scan.first is None:
+        return
+    if last.since >= scan.first:
+        own[-1] = Generation(newest, last.since, last.lineage)
+    else:
+        own.append(Generation(newest, scan.first, last.lineage))
+
+
+def _begun_earlier(known: Sequence[Generation], scan: LogScan) -> list[Generation]:
+    """The generations, each from its first change on, if that has come late."""
+    since = {number: min(each for n, each in scan.earlier if n == number) for number, _ in scan.earlier}
+    return [Generation(each.number, since.get(each.number, each.since), each.lineage) for each in known]
+
+
+def first_known(state: PartitionState) -> int:
+    """The first offset whose generation a stamp is sure to have; it may lack those before."""
+    return state.generations[0].since if len(state.generations) >= MOST_GENERATIONS else 0
+
+
+def refuse_older(stream: str, state: MirrorState, begins: Mapping[TopicPartition, int]) -> None:
+    """Refuse to order changes of any age where a stamp may lack generations.
+
+    Args:
+        stream: For messages.
+        state: Of the mirror's stamp.
+        begins: By partition, the first offset from which on changes are ordered; those before have expired.
+
+    Raises:
+        UnknownGenerationError: It may.
+    """
+    for partition, each in sorted(state.partitions.items()):
+        if begins.get(partition, 0) < (first := first_known(each)):
+            raise UnknownGenerationError(stream, partition, first)
+
+
+def generation_at(state: PartitionState, offset: int) -> int:
+    """The number of the generation that a change belongs to."""
+    reached = [each.number for each in state.generations if each.since <= offset]
+    return reached[-1] if reached else state.generations[0].number

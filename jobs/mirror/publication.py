@@ -18,9 +18,8 @@ from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.merge_plan import MergeResult
-from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
+from jobs.mirror.mirror_stamp import MirrorStamp, mirrored, other_writes
 from jobs.mirror.session import MirrorSession
-from jobs.mirror.waiting_rows import aged
 
 MOST_NAMED = 20
 """So many are remembered; whether there are some does not depend on it."""
@@ -170,8 +169,6 @@ def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIn
     """
     until = found.until
     assert until is not None, "there is a snapshot"
-    # A row that is not waited for any more has one value at least that nobody knows.
-    waiting = aged(known.state.waiting, until.timestamp_ms)
     said = replace(
         known,
         snapshot_id=until.snapshot_id,
@@ -179,8 +176,6 @@ def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIn
         at_ms=until.timestamp_ms,
         letters=letters,
         positions=found.positions,
-        unresolved=known.unresolved + len(known.state.waiting) - len(waiting),
-        state=replace(known.state, waiting=waiting),
     )
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:

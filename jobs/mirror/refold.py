@@ -1,45 +1,60 @@
-"""Refold: keys are folded again from all their changes in the changelog, where an increment alone does not tell."""
+"""Refold: keys are folded again from all their changes in the changelog, where an increment alone does not tell.
+
+So are rows that are to be inserted, and that a later change may have removed already.
+"""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
+# PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
+# pyright: reportCallIssue=false
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In, Reference
+from pyiceberg import conversions
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    Or,
+    Reference,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
-from jobs.increment.offset_ranges import quoted_name
+from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
-from jobs.mirror.base_frame import base_frame, with_base
-from jobs.mirror.base_rows import AmongBaseRows
 from jobs.mirror.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, session_cores
-from jobs.mirror.fold_tasks import FoldTask, KeptTables, OrderTask
-from jobs.mirror.generations import refuse_older
+from jobs.mirror.fold import FOLD_COLUMN, OP_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
+from jobs.mirror.fold_tasks import FoldTask, OrderTask
 from jobs.mirror.log_scan import carried_positions
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan
-from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_key
-from jobs.mirror.order import Order
-from jobs.mirror.order_token import order_positions
+from jobs.mirror.order import Order, refuse_older
+from jobs.mirror.order_token import NO_POSITION, least_position, order_positions
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.sorted_rows import sorted_rows
+from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-Part: TypeAlias = "Callable[[DataFrame], DataFrame]"
+
 PLACE = (TOPIC, PARTITION, OFFSET, POSITION)
 _FEW_KEYS = 1_000_000
 """So many go to each task whole."""
@@ -49,13 +64,10 @@ _LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All changes of a changelog up to a merge.
-
-    Where changes have expired, those that are left, and the rows of the mirror's base.
+    """All changes of a changelog up to a merge; where changes have expired, those that are left.
 
     Attributes:
         session: Of the merge.
-        mirror: With its base.
         order: Of the increment.
         until: At its end the frames cannot be read any more.
     """
@@ -63,7 +75,6 @@ class History:
     session: SparkSession
     settings: Settings
     changelog: Table
-    mirror: Table
     plan: MergePlan
     order: Order
     until: contextlib.ExitStack
@@ -76,10 +87,10 @@ class History:
             count: How many they are.
         """
         few = count <= _FEW_KEYS
-        return self._folded(self.changes(keys, few=few), lambda rows: self._of_keys(rows, keys, few=few), row_filter)
+        return self._folded(self.changes(keys, few=few), row_filter)
 
-    def ordered(self, keys: DataFrame, count: int, extra: tuple[str, ...]) -> tuple[DataFrame, StructType]:
-        """The changes of keys with their order, and rows of the base, in no sequence; and what `prepared` is made of.
+    def ordered(self, keys: DataFrame, count: int, extra: tuple[str, ...]) -> DataFrame:
+        """The changes of keys with their order, in no sequence.
 
         Args:
             keys, count: As `folded` takes them.
@@ -88,8 +99,7 @@ class History:
         few = count <= _FEW_KEYS
         changes = self.changes(keys, few=few)
         extra = (*PLACE, *(name for name in extra if name in changes.columns))
-        rows = self._ordered(changes, extra, lambda found: self._of_keys(found, keys, few=few))
-        return rows, ordered_kinds(changes, self.plan.columns)
+        return self._ordered(changes, extra)
 
     def folded_where(self, condition: Column | None, row_filter: RowFilter) -> DataFrame:
         """The folded row of each key that fulfils a condition and has a change.
@@ -99,28 +109,21 @@ class History:
         """
         from pyspark.sql import functions as sql
 
-        def part(rows: DataFrame) -> DataFrame:
-            return rows if condition is None else rows.where(condition)
-
         changes = self._read(AlwaysTrue())
         for name in self.plan.key:
             # Only a truncate has none.
             changes = changes.where(sql.col(quoted_name(name)).isNotNull())
-        return self._folded(part(changes), part, row_filter)
+        return self._folded(changes if condition is None else changes.where(condition), row_filter)
 
-    def _folded(self, changes: DataFrame, part: Part, row_filter: RowFilter) -> DataFrame:
+    def _folded(self, changes: DataFrame, row_filter: RowFilter) -> DataFrame:
         plan = self.plan
-        ordered = self._ordered(changes, PLACE, part)
-        prepared = self.prepared(ordered_kinds(changes, plan.columns), plan.key)
-        task = FoldTask(plan.key, plan.columns, row_filter, prepared)
+        ordered = self._ordered(changes, PLACE)
+        task = FoldTask(plan.key, plan.columns, row_filter, CarriedPositions(plan.key, plan.scope == "source"))
         by_key = sorted_by_key(ordered, plan.key, session_cores(changes))
         return by_key.mapInArrow(task, folded_kinds(changes, plan.columns))
 
-    def _ordered(self, changes: DataFrame, extra: tuple[str, ...], part: Part) -> DataFrame:
-        """The changes with their order; where some have expired, with the rows of the base.
-
-        Args:
-            part: Takes what is wanted of the base.
+    def _ordered(self, changes: DataFrame, extra: tuple[str, ...]) -> DataFrame:
+        """The changes with their order.
 
         Raises:
             UnknownGenerationError: Changes are older than what the mirror's stamp has of generations.
@@ -128,29 +131,7 @@ class History:
         plan = self.plan
         refuse_older(plan.stream, plan.state, self.order.begins)
         kinds = ordered_kinds(changes, plan.columns, extra)
-        ordered = changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
-        if plan.start is None:
-            return ordered
-        floors = [floor for _, floor in sorted(self.order.state.floors.items())]
-        path = table_path(self.settings, self.mirror)
-        return with_base(ordered, part(base_frame(self.session, path, self.mirror, plan, floors, kinds)))
-
-    def prepared(self, kinds: StructType, key: tuple[str, ...]) -> KeptTables:
-        """What is done with the changes of whole keys before they are folded.
-
-        Args:
-            kinds: The columns of ordered changes.
-            key: Those that tell the keys apart.
-        """
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        plan = self.plan
-        carried = CarriedPositions(key, plan.scope == "source")
-        if plan.start is None:
-            return carried
-        types = {each.name: each.type for each in to_arrow_schema(kinds) if each.name in plan.columns}
-        nested = {name: kind for name, kind in types.items() if pa.types.is_nested(kind)}
-        return AmongBaseRows(key, plan.columns, carried, nested)
+        return changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
 
     def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW, *, few: bool = True) -> DataFrame:
         """The changes of keys, as they landed.
@@ -239,3 +220,93 @@ class CarriedPositions:
         tokens = pc.if_else(pc.and_(pc.is_null(positions), pc.is_valid(carried)), made, by_log[ORDER_COLUMN])
         placed = by_log.set_column(by_log.schema.get_field_index(ORDER_COLUMN), ORDER_COLUMN, tokens)
         return sorted_rows(placed.select(rows.column_names), (*self.key, ORDER_COLUMN))
+
+
+_DAY_MICROSECONDS = 86_400_000_000
+# A function by type, whose signature no type checker sees.
+_from_bytes: Any = conversions.from_bytes
+
+
+def memory_begins(changelog: Schema, timestamp: str, files: Iterable[DataFile], now: float) -> datetime | None:
+    """From when on deletions are looked for; None if Kafka's times are not known.
+
+    Args:
+        changelog: Its columns.
+        timestamp: That of Kafka's time.
+        files: Of the increment.
+        now: In seconds since 1970.
+    """
+    if timestamp not in {field.name for field in changelog.fields}:
+        return None
+    field = changelog.find_field(timestamp)
+    bounds = [(file.upper_bounds or {}).get(field.field_id) for file in files]
+    known: list[int] = [_from_bytes(field.field_type, bound) for bound in bounds if bound]
+    if not known:
+        return None
+    # Producers set these times: one may be of a clock far ahead, or in another unit.
+    newest = min(max(known), int(now * 1e6))
+    return datetime.fromtimestamp(max(newest, _DAY_MICROSECONDS * DELETION_MEMORY.days) / 1e6, UTC) - DELETION_MEMORY
+
+
+def may_be_behind(newest: str) -> str:
+    """The condition, in the SQL of Spark, of folded rows that a removal of which one knows may have come before.
+
+    Args:
+        newest: The greatest order token of a removal. Of others only those are asked for that a position orders, and
+            in the same generation: positions before and after a restore say nothing of each other.
+    """
+    return (
+        f"{FOLD_COLUMN} = '{UPSERT}' AND {ORDER_COLUMN} < {quoted_text(newest)} AND "
+        f"substring({ORDER_COLUMN}, 1, 5) = {quoted_text(newest[:5])} AND "
+        f"substring({ORDER_COLUMN}, 6, 2) <> '{NO_POSITION}.'"
+    )
+
+
+def rows_behind(orders: pa.Array, newest: str) -> pa.Array:
+    """Which orders, of rows that are to be set, fulfil `may_be_behind`.
+
+    Args:
+        newest: As there; empty where no removal is known.
+    """
+    if not newest:
+        return pa.repeat(pa.scalar(False), len(orders))
+    same = pc.equal(pc.utf8_slice_codeunits(orders, 0, 5), newest[:5])
+    placed = pc.not_equal(pc.utf8_slice_codeunits(orders, 5, 7), f"{NO_POSITION}.")
+    return pc.and_(pc.and_(same, placed), pc.less(orders, newest))
+
+
+def removed_later(history: History, rows: DataFrame, count: int, since: datetime | None) -> DataFrame:
+    """The keys of folded rows of which the changelog has a later change by which they are not in the mirror.
+
+    A row that was deleted leaves nothing in the mirror by which an older change could be told that comes behind: one
+    whose order is that of a version, or that of another partition. Offsets alone tell nothing of the kind: a key stays
+    in its partition, and what comes late there is folded again anyway.
+
+    Args:
+        rows: That the mirror does not have, with positions in their order, all of one generation.
+        count: How many they are.
+        since: Earlier deletions, by Kafka's time, are not looked for.
+    """
+    from pyspark.sql import functions as sql
+
+    plan = history.plan
+    key = [sql.col(quoted_name(name)) for name in plan.key]
+    may_have: BooleanExpression = AlwaysTrue()
+    if since is not None:
+        may_have = GreaterThanOrEqual(plan.timestamp, since.isoformat())
+    least = rows.agg(sql.min(sql.split_part(sql.col(ORDER_COLUMN), sql.lit("."), sql.lit(2)))).toArrow()[0][0].as_py()
+    # A later one has no lower position, so it is in few files unless positions are those of single rows.
+    may_have = And(may_have, Or(IsNull(POSITION), GreaterThanOrEqual(POSITION, least_position(least))))
+    if plan.where is None:
+        may_have = And(may_have, EqualTo(OP_COLUMN, "d"))
+    place = (TOPIC, PARTITION, OFFSET, POSITION)
+    found = history.changes(rows.select(*key), may_have, few=count <= _FEW_KEYS)
+    changes = found.select(*key, OP_COLUMN, UNAVAILABLE_COLUMN, *place)
+    if plan.where is None:
+        # A row that does not fulfil a condition is gone by whichever change made it so.
+        changes = changes.where(sql.col(OP_COLUMN) == "d")
+    # By the generations that the stamp has no change is lower than by all of them: at worst a key is folded again.
+    ordered = changes.mapInArrow(OrderTask(history.order, plan.key, late=True), ordered_kinds(changes, plan.key))
+    mine = rows.select(*key, sql.col(ORDER_COLUMN).alias("_mine"))
+    later = ordered.join(mine, list(plan.key)).where(sql.col(ORDER_COLUMN) > sql.col("_mine"))
+    return later.select(*key).distinct()

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg import types as ice
 
-from jobs.increment.offset_ranges import quoted_name
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 
 def in_types_of(rows: DataFrame, columns: Sequence[str], mirror: StructType, also: Sequence[str]) -> DataFrame:
@@ -29,64 +27,6 @@ def in_types_of(rows: DataFrame, columns: Sequence[str], mirror: StructType, als
         field.name: field for field in rows.schema.fields if field.name in also
     }
     return _in_schema_of(rows, StructType([kinds[name] for name in (*columns, *also)]))
-
-
-def narrowed_to(rows: DataFrame, wanted: StructType) -> DataFrame:
-    """Rows of a mirror in the types of changes, all of them optional: the way back, so that each value fits.
-
-    Args:
-        rows: In types that may be wider, with fields in another order; what they lack is null.
-        wanted: The columns of changes.
-    """
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import StructField, StructType
-
-    own = {field.name: field.dataType for field in rows.schema.fields}
-    alike = [
-        StructField(field.name, arranged_as(own.get(field.name, field.dataType), field.dataType))
-        for field in wanted.fields
-    ]
-    there = _in_schema_of(rows, StructType(alike))
-    return there.select(
-        *[
-            sql.col(quoted_name(field.name)).cast(_optional_type(field.dataType)).alias(field.name)
-            for field in wanted.fields
-        ]
-    )
-
-
-def arranged_as(own: DataType, wanted: DataType) -> DataType:
-    """A type with the fields of another one, in its order, each as it is; where it has none of them, as the other's."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
-    if isinstance(own, StructType) and isinstance(wanted, StructType):
-        mine = {field.name: field.dataType for field in own.fields}
-        return StructType(
-            [
-                StructField(field.name, arranged_as(mine.get(field.name, field.dataType), field.dataType))
-                for field in wanted.fields
-            ]
-        )
-    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
-        return ArrayType(arranged_as(own.elementType, wanted.elementType))
-    if isinstance(own, MapType) and isinstance(wanted, MapType):
-        return MapType(arranged_as(own.keyType, wanted.keyType), arranged_as(own.valueType, wanted.valueType))
-    return own
-
-
-def _optional_type(kind: DataType) -> DataType:
-    """A type whose parts may all be null."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
-    match kind:
-        case StructType():
-            return StructType([StructField(field.name, _optional_type(field.dataType)) for field in kind.fields])
-        case ArrayType():
-            return ArrayType(_optional_type(kind.elementType))
-        case MapType():
-            return MapType(_optional_type(kind.keyType), _optional_type(kind.valueType))
-        case _:
-            return kind
 
 
 def _in_schema_of(rows: DataFrame, wanted: StructType) -> DataFrame:

@@ -115,10 +115,10 @@ class Mirror(SpecModel):
 
 
 def keep_problems(mirrors: Sequence[Mirror]) -> list[Problem]:
-    """Returns what is wrong with mirrors of a changelog that lets changes go, once bases stand for them."""
+    """Returns what is wrong with mirrors of a changelog that lets changes go, once mirrors have them."""
     if not mirrors:
-        return [(("changes", "keep"), "goes with mirrors: a change may go once a base of each mirror stands for it")]
-    said = "must not stand beside changes.keep: a base would lack the rows that do not fulfil it, or not yet"
+        return [(("changes", "keep"), "goes with mirrors: a change may go once each mirror has it")]
+    said = "must not stand beside changes.keep: rows that come to fulfil it may need values that have expired"
     return [(("mirrors", at, "where"), said) for at, each in enumerate(mirrors) if each.where is not None]
 
 

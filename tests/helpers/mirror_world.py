@@ -21,8 +21,7 @@ from pyiceberg.transforms import BucketTransform
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_plan import Deletes, HistoryStart, MergePlan, MergeResult, MirrorState, Scope
-from jobs.mirror.mirror_run import IncrementMerger
+from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
 from jobs.mirror.mirror_table import MIRROR_PROPERTIES
 from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.schema.arrow_schema import rows_arrow_schema
@@ -84,7 +83,7 @@ class MirrorWorld:
         self.state: MirrorState = MirrorState()
         self.attempts: int = 0
         self.files: list[DataFile] = []
-        self.start: HistoryStart | None = None
+        self.begins: dict[TopicPartition, int] = {}
         self.small: int = 0
         columns = iceberg_schema(parse_schema(row))
         old_key = ", ".join(f"{name} {columns.find_type(name)}" for name in key)
@@ -128,29 +127,21 @@ class MirrorWorld:
         planned = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
         self.files += [file for file in planned if file.file_path in paths]
 
-    def expire(self, begins: Mapping[TopicPartition, int]) -> MirrorState:
-        """The mirror as it is becomes a base, and changes from before these offsets go; the base's state."""
-        head = self.mirror.current_snapshot()
-        assert head is not None and not self.files
-        self.mirror.manage_snapshots().create_tag(head.snapshot_id, f"frazil-base-{self.attempts}").commit()
+    def expire(self, begins: Mapping[TopicPartition, int]) -> None:
+        """Changes from before these offsets go."""
+        assert not self.files
         for each, since in begins.items():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Delete operation did not match any records")
                 self.changelog.delete(f"_kafka_partition = {each.partition} and _kafka_offset < {since}")
-        self.start = HistoryStart(begins, head.snapshot_id)
-        return self.state
-
-    def rebuilt(self, state: MirrorState) -> MergeResult:
-        """The mirror is made anew of its base, whose state is given, and what the changelog has."""
-        files = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
-        return self.merged(files=files, state=state, anew=True)
+        self.begins = dict(begins)
 
     def merged(
         self,
         *,
         files: Sequence[DataFile] | None = None,
         state: MirrorState | None = None,
-        anew: bool = False,
+        incomplete: bool = False,
         by: By = "spark",
     ) -> MergeResult:
         """What landed since the last time is merged, and published."""
@@ -171,13 +162,9 @@ class MirrorWorld:
             self.where,
             self.scope,
             self.scattered,
-            start=self.start,
-            anew=anew,
+            begins=self.begins,
+            incomplete=incomplete,
         )
-        if anew:
-            assert self.session is not None
-            session = self.session
-            IncrementMerger(self.settings, lambda: session).clear(self.mirror, branch)
         chosen = self.files if files is None else files
         result = None
         if by != "spark":

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from jobs.errors import FrazilError
-from jobs.mirror import join_conf
+from jobs.mirror import merge as join_conf
 from jobs.mirror.errors import UnknownGenerationError
 from jobs.mirror.merge import table_path
 from jobs.mirror.merge_plan import Deletes, MirrorState

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from jobs.mirror import refold
-from jobs.mirror.merge_plan import MergePlan
-from jobs.mirror.merging_session import merging_session
-from jobs.mirror.moved_rows import with_moved_rows
-from jobs.mirror.order import Order
-from jobs.mirror.refold import History
-from jobs.mirror.row_filter import RowFilter
+from jobs.mirror.errors import MovedValuesError
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
 
@@ -68,37 +62,38 @@ def _move(key: int, former: int, offset: int, position: int, partition: int) -> 
     )
 
 
-def test_a_row_that_has_moved_gets_the_values_that_come_for_its_former_keys_later(
-    tmp_path: Path, spark: SparkSession
-) -> None:
-    """The partition of the former key lags: its last changes are merged behind the row with the new key."""
+def test_a_mirror_stops_until_the_changes_of_a_former_key_are_there(tmp_path: Path, spark: SparkSession) -> None:
+    """The partition of the former key lags: its last changes land behind the row with the new key."""
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
     world.land([change("r", n, 0, id=n, name="first", note="old") for n in (1, 5)])
     world.merged()
     # The row has moved twice, and another one once.
     moved = [_move(2, 1, 0, 11, 1), change("d", 1, 14, partition=1, id=2), _move(3, 2, 2, 14, 1), _move(6, 5, 3, 16, 1)]
     world.land(moved)
-    first = world.merged(by="either")
-    assert (world.small, first.counts.unresolved, first.counts.awaited) == (0, 2, 2)
-    assert _notes(world) == {1: "old", 3: "old", 5: "old", 6: "old"}
-    # A comparison tells which rows there is nothing to compare with.
-    assert _said(world) == {1: ("old", False), 3: ("old", True), 5: ("old", False), 6: ("old", True)}
-    assert [(each.key, each.former) for each in first.state.waiting] == [(("3",), (("1",),)), (("6",), (("5",),))]
-    # What concerns none of them needs no Spark.
-    world.land([change("c", 5, 18, partition=1, id=9, note="nine")])
-    assert len(world.merged(by="process").state.waiting) == 2
-    # A row that waits and goes waits no more; with a change of its own that does not send the value it goes on.
-    world.land([change("d", 4, 17, partition=1, id=6)])
-    world.land([change("u", 6, 19, partition=1, id=3, name="new", unavailable=["note"])])
-    still = world.merged(by="either")
-    assert [each.key for each in still.state.waiting] == [("3",)] and still.counts.unresolved == 1
-    assert _notes(world) == {1: "old", 3: "old", 5: "old", 9: "nine"}
+    with pytest.raises(MovedValuesError, match=r"2 values of rows whose key changed"):
+        world.merged(by="either")
+    assert _notes(world) == {1: "old", 5: "old"}
     world.land([change("u", 7, 10, id=1, name="first", note="NEW"), change("d", 8, 11, id=1)])
-    last = world.merged(by="either")
-    assert world.small == 1 and last.state.waiting == () and last.counts.unresolved == 0
-    assert _notes(world) == {3: "NEW", 5: "old", 9: "nine"}
-    assert world.rows()[(3,)]["name"] == "new"
-    assert _said(world) == {3: ("NEW", False), 5: ("old", False), 9: ("nine", False)}
+    with pytest.raises(MovedValuesError, match=r"1 values of .* id = 6,"):
+        world.merged(by="either")
+    # The connector takes a snapshot of the rows: the last deletion may never come.
+    world.land([change("r", 4, 17, partition=1, id=6, name="moved", note="sent")])
+    assert world.merged(by="either").counts.unresolved == 0
+    assert _notes(world) == {3: "NEW", 5: "old", 6: "sent"}
+    world.land([change("u", 5, 19, partition=1, id=3, name="new", unavailable=["note"])])
+    world.merged(by="process")
+    assert world.rows()[(3,)] == {"id": 3, "name": "new", "note": "NEW"}
+
+
+def test_a_mirror_that_is_made_of_what_is_left_has_no_value_that_is_not_there(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+    world.land([change("u", 0, id=1, name="n", unavailable=["note"]), change("d", 1, id=1), _move(2, 1, 2, 1, 0)])
+    with pytest.raises(MovedValuesError):
+        world.merged()
+    assert world.merged(incomplete=True).counts.unresolved == 1
+    assert world.rows() == {(2,): {"id": 2, "name": "moved", "note": None}}
 
 
 def test_a_change_that_comes_late_to_a_former_key_changes_the_rows_that_had_it(
@@ -116,16 +111,3 @@ def test_a_change_that_comes_late_to_a_former_key_changes_the_rows_that_had_it(
     late = world.merged()
     assert (late.counts.late, late.counts.refolded) == (1, 3)
     assert _notes(world) == {3: "NEW", 7: "seven"}
-
-
-def _said(world: MirrorWorld) -> dict[int, tuple[str | None, bool]]:
-    """By key the note that all changes make, and whether it is not known for sure."""
-    assert world.session is not None
-    head = world.changelog.current_snapshot()
-    plan = MergePlan("shop", world.key, world.columns, world.state, head.snapshot_id if head else 0)
-    with contextlib.ExitStack() as until:
-        session, order = merging_session(world.session, world.settings), Order(world.state, {})
-        history = History(session, world.settings, world.changelog, world.mirror, plan, order, until)
-        rows = with_moved_rows(history, history.folded_where(None, RowFilter()), None, RowFilter())
-        found = rows.where("_fold_op = 'upsert'").toArrow().to_pylist()
-    return {row["id"]: (row["note"], row["_refold"]) for row in found}

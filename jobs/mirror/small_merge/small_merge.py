@@ -28,13 +28,12 @@ from jobs.commit.operations import RowDelta
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.change_frame import AT, LINEAGE, OFFSET, PARTITION, POSITION, TOPIC, log_scans_here
-from jobs.mirror.fold import DELETE, FOLD_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN, UPSERT
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
-from jobs.mirror.merge_engine import increment_order
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan, MergeResult
 from jobs.mirror.mirror_table import refuse_unread
-from jobs.mirror.order import Order
-from jobs.mirror.removed_keys import rows_behind
+from jobs.mirror.order import Order, increment_order
+from jobs.mirror.refold import rows_behind
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 from jobs.mirror.small_merge.mirror_files import MirrorFiles, NotSmallError
 from jobs.mirror.small_merge.new_rows import (
@@ -46,8 +45,6 @@ from jobs.mirror.small_merge.new_rows import (
     with_former_deletes,
 )
 from jobs.mirror.small_merge.rows_there import KEY_TYPES, ChangedKeys, RowsThere, may_have_rows, rows_there
-from jobs.mirror.sorted_rows import sorted_rows
-from jobs.mirror.waiting_rows import named_keys, texts_of, with_first
 from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.file_access import delete_unreferenced
 from jobs.write.position_deletes import write_position_deletes
@@ -95,7 +92,7 @@ def merge_small(
         FrazilError: A table is none that Spark could read.
     """
     refuse_unread(plan.stream, changelog, mirror)
-    if not files and not plan.anew:
+    if not files:
         return MergeResult(plan.state)
     try:
         _refuse_table(mirror, plan)
@@ -142,8 +139,6 @@ def _small_increment(changelog: Table, files: Sequence[DataFile], plan: MergePla
 
 def _refuse_table(mirror: Table, plan: MergePlan) -> None:
     """See that the mirror is a table that is written here."""
-    if plan.anew:
-        raise NotSmallError("the mirror is made anew from a base")
     metadata = mirror.metadata
     if metadata.format_version != 2:
         raise NotSmallError(f"the table has format {metadata.format_version}")
@@ -188,7 +183,6 @@ class _Merge:
                 raise NotSmallError(why)
         if folded[PROBLEM_COLUMN].null_count < folded.num_rows:
             raise NotSmallError("the filter has no answer for a row")
-        self._refuse_awaited(folded)
         gone = pc.equal(folded[FOLD_COLUMN], DELETE)
         removed = pc.max(folded[ORDER_COLUMN].filter(gone)).as_py() or ""
         deletes = pc.sum(gone).as_py()
@@ -209,12 +203,6 @@ class _Merge:
         row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
         folded = list(FoldTask(plan.key, plan.columns, row_filter)(rows.to_batches()))
         return pa.Table.from_batches(folded).combine_chunks() if folded else None
-
-    def _refuse_awaited(self, folded: pa.Table) -> None:
-        """See that no row that waits has a change, and none of its former keys."""
-        key, named = self.plan.key, named_keys(self.plan.state.waiting)
-        if named and {*texts_of(with_first(folded.select([*key]), key[0], named), key)} & {*named}:
-            raise NotSmallError("changes have come to rows that wait, or to keys that they had before")
 
     def _merged(self, folded: pa.Table) -> tuple[int, ...]:
         """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""

@@ -28,7 +28,8 @@ def merged_facts(spec: StreamSpec, mirror: Mirror, done: Merged) -> dict[str, An
         "snapshot_id": done.snapshot_id,
         "attempts": done.attempts,
         "files": len(done.increment.files) if done.result else 0,
-        "changes": dataclasses.asdict(done.result.counts) if done.result else None,
+        # No row waits any more for changes of a former key.
+        "changes": dataclasses.asdict(done.result.counts) | {"awaited": 0} if done.result else None,
         **_position_facts(source_position(done.stamp, spec.stream) if done.stamp else None),
     }
 
@@ -52,8 +53,7 @@ def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str
         "left out, from before changes that have expired": counts.too_late,
         "truncates": counts.truncates,
         "rows outside of the filter": counts.filtered,
-        "values that no change in the changelog has": counts.unresolved - counts.awaited,
-        "values of rows that wait for changes of their former keys": counts.awaited,
+        "values that no change in the changelog has": counts.unresolved,
     }
     said = "; ".join(f"{number:,} {what}" for what, number in left_out.items() if number)
     if said:
@@ -111,7 +111,7 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
     if stamp is not None and stamp.too_late:
         yield f"  too late    {stamp.too_late:,} changes from before those that expired came late: they are left out"
     if stamp is not None and stamp.state.waiting:
-        yield f"  waiting     {len(stamp.state.waiting):,} rows whose key changed wait for changes of their former keys"
+        yield f"  waiting     {len(stamp.state.waiting):,} rows whose key changed lack values: the next merge stops"
     if stamp is not None and stamp.unresolved:
         yield (
             f"  not sent    {stamp.unresolved:,} values were not sent, and no change has them: they are null, or as "

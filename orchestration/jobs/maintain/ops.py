@@ -40,7 +40,7 @@ ACTION = "maintain"
 POOL = "frazil.maintenance"
 # What the steps do, in the words of a plan.
 COMPACT = ("compact", "position_deletes", "manifests", "remake")
-EXPIRE = ("base", "changes", "expire")
+EXPIRE = ("changes", "expire")
 ORPHANS = ("orphans", "metadata")
 # The resource that hands what one step has found to the next, in memory.
 HANDED_ON = "handed_on"

@@ -18,7 +18,6 @@ from orchestration.formatting import span
 _COUNTED = {
     "position_deletes": "delete files",
     "manifests": "manifests",
-    "base": "bases",
     "expire": "snapshots",
     "orphans": "files listed",
 }
@@ -94,10 +93,8 @@ def _held(done: StepResult) -> Iterator[str]:
     if lost := done.detail.get(LOST):
         yield f"{done.step.action} left to the next run: {lost}"
     if changes := done.detail.get("expired_changes"):
-        yield f"{changes:,} changes from before {done.detail['before']} have expired: all mirrors' bases have them"
-    if tag := done.detail.get("tag"):
-        yield f"snapshot {done.detail['snapshot_id']} is a base now, by tag {tag}"
-    if done.step.action not in ("base", "expire") or done.error is not None:
+        yield f"{changes:,} changes from before {done.detail['before']} have expired: all mirrors have them"
+    if done.step.action != "expire" or done.error is not None:
         return
     if holders := done.detail.get("held_by"):
         yield f"snapshots stay for {holders}"

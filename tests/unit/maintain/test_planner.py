@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFacts, TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, plan_json
-from jobs.maintain.plan_expiry import BaseForecast, ChangesForecast
+from jobs.maintain.plan_expiry import ChangesForecast
 from jobs.maintain.plan_metadata import RemakeForecast
 from jobs.maintain.planner import plan
 from jobs.spec.maintenance_policy import Policy
@@ -64,7 +64,7 @@ def test_steps_come_in_their_order_and_the_plan_is_json() -> None:
     due = ChangesForecast(30 * DAY, NOW - 30 * DAY, files=2, rows=9, bytes=MB, all_files=5)
     gated = {"ingest": RemakeForecast(9, 3)}
     history, cutoff = MaintenanceHistory(), cutoff_of(spoilt, policy())
-    found = plan(spoilt, policy(), history, NOW, cutoff=cutoff, gated=gated, base=BaseForecast(7, NOW), changes=due)
+    found = plan(spoilt, policy(), history, NOW, cutoff=cutoff, gated=gated, changes=due)
     assert tuple(step.action for step in found.steps) == ACTIONS
     assert (found.bytes, found.skips) == (sum(step.bytes for step in found.steps), ())
     shown = json.loads(json.dumps(plan_json(found)))

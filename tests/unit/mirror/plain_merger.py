@@ -17,7 +17,6 @@ from pyiceberg.table import Table
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
-from jobs.mirror.waiting_rows import WaitingRow
 
 P0 = TopicPartition("customers", 0)
 
@@ -47,13 +46,9 @@ class PlainMerger:
             key=lambda row: row["_kafka_offset"],
         )
         head = mirror.metadata.refs[branch].snapshot_id
-        begins = plan.start.offsets if plan.start else {}
-        changes = [each for each in changes if each["_kafka_offset"] >= begins.get(partition_of(each), 0)]
+        changes = [each for each in changes if each["_kafka_offset"] >= plan.begins.get(partition_of(each), 0)]
         before = {row["id"]: row for row in mirror.scan(snapshot_id=head).to_arrow().to_pylist()}
         rows = dict(before)
-        if plan.anew and plan.start:
-            base = mirror.scan(snapshot_id=plan.start.snapshot_id).to_arrow().to_pylist()
-            rows |= {row["id"]: row for row in base}
         for change in changes:
             order = f"{change['_kafka_offset']:016x}"
             if order <= ((rows.get(change["id"]) or {}).get("_change_order") or ""):
@@ -71,7 +66,7 @@ class PlainMerger:
         state = MirrorState({p: PartitionState(at, f"{at:016x}", None, one) for p, at in ends.items()}, {"db": 0})
         state = replace(state, breaks=plan.state.breaks)
         counts = MergeCounts(read=len(changes))
-        if rows == before and not plan.anew:
+        if rows == before:
             return MergeResult(state, counts)
         frame = pa.Table.from_pylist(list(rows.values()), schema=mirror.schema().as_arrow())
         with copy_on_write():
@@ -82,14 +77,3 @@ class PlainMerger:
     def clear(self, mirror: Table, branch: str) -> None:
         with copy_on_write():
             mirror.delete(AlwaysTrue(), branch=branch)
-
-
-class WaitingMerger(PlainMerger):
-    """The same, of rows of which three values are not known: one row waits for a change of its former key."""
-
-    def merge(
-        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
-    ) -> MergeResult:
-        done = super().merge(changelog, files, mirror, branch, plan)
-        state = replace(done.state, waiting=(WaitingRow("0000", ("1",), (("9",),)),))
-        return replace(done, state=state, counts=replace(done.counts, unresolved=3, awaited=1))

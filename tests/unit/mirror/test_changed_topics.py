@@ -257,7 +257,7 @@ def test_another_log_behind_expired_changes_stops_a_mirror_after_its_snapshots_a
         with pytest.raises(AnotherLogError, match=rf"topic customers of changelog {CHANGELOG} {told}"):
             world.merge(how=how)
     assert world.rows() == {1: "ann", 2: "bob"}
-    assert "stay" in said(maintained(world, CHANGELOG, LATER + timedelta(days=200)))
+    assert "stay" in said(maintained(world, LATER + timedelta(days=200)))
 
 
 def test_an_answer_that_a_rollback_has_undone_is_none(tmp_path: Path) -> None:

@@ -17,12 +17,9 @@ from jobs.commit.stamp_history import history_of
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.maintain.mirror_bases import tagged_bases
+from jobs.mirror.changelog_increment import refuse_incomplete
 from jobs.mirror.errors import ExpiredChangesError
-from jobs.mirror.mirror_stamp import mirror_id
-from jobs.mirror.rebuilding import refuse_incomplete
-from jobs.time_travel.tags import delete_tag
-from tests.unit.mirror.expiry import LATER, bases, bases_at, maintained, said
+from tests.unit.mirror.expiry import LATER, maintained, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0
 
@@ -36,19 +33,16 @@ def world(tmp_path: Path) -> MirrorWorld:
     return made
 
 
-def test_changes_that_a_base_stands_for_go_and_the_mirror_goes_on(world: MirrorWorld) -> None:
+def test_changes_that_the_mirror_has_go_and_it_goes_on(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"), Change(2, "bob"))
     world.land(Change(1, None), Change(3, "cid"))
+    assert f"Mirror {MIRROR} has not merged the changes" in said(maintained(world))
     world.merge()
-    assert f"Mirror {MIRROR} has no base" in said(maintained(world, CHANGELOG))
-    (made,) = maintained(world, MIRROR).done
-    assert made.step.action == "base" and bases(world) == [made.detail["tag"]]
-    assert "another one is made each day" in said(maintained(world, MIRROR, bases_at(world)))
     world.at = LATER - timedelta(days=1)
     world.land(Change(2, "bert"))
 
-    assert "4 changes from before 2026-11-11 in 2 data files" in said(maintained(world, CHANGELOG, dry_run=True))
-    (gone,) = maintained(world, CHANGELOG).done
+    assert "4 changes from before 2026-11-11 in 2 data files" in said(maintained(world, dry_run=True))
+    (gone,) = maintained(world).done
     assert (gone.files_before, gone.files_after, gone.detail["expired_changes"]) == (3, 1, 4)
     assert world.changelog().scan().count() == 1
     known = expired_changes(world.changelog().metadata.properties, CHANGELOG)
@@ -57,70 +51,53 @@ def test_changes_that_a_base_stands_for_go_and_the_mirror_goes_on(world: MirrorW
     past = history_of(world.changelog(), "customers")
     assert past.newest is not None and not past.rolled_back and past.newest.position == {P0: 5}
     world.land(Change(4, "dan"))
-    assert "No data file holds changes alone" in said(maintained(world, CHANGELOG))
+    assert "No data file holds changes alone" in said(maintained(world))
     refuse_incomplete(world.spec, world.mirror, world.changelog())
     world.merge()
     assert world.rows() == world.source() == {2: "bert", 3: "cid", 4: "dan"}
 
-    # Made anew it has what is gone from its base.
-    before = world.stamp()
-    world.merge(how="anew")
-    after = world.stamp()
-    assert world.rows() == world.source()
-    assert before is not None and after is not None and after.numbers == before.numbers
-    # A day later there is another base, and the first is none any more.
-    (first,) = bases(world)
-    (again,) = maintained(world, MIRROR, LATER + timedelta(days=2)).done
-    assert again.detail["untagged"] == first and len(bases(world)) == 1
-    world.merge(how="anew")
-    assert world.rows() == world.source()
 
-
-def test_without_its_base_a_mirror_is_made_of_what_is_left_only_by_an_operators_word(world: MirrorWorld) -> None:
+def test_where_changes_have_expired_a_mirror_is_made_of_what_is_left_only_by_an_operators_word(
+    world: MirrorWorld,
+) -> None:
     world.land(Change(1, "ann"), Change(2, "bob"))
     world.merge()
-    maintained(world, MIRROR)
     world.at = LATER
     world.land(Change(3, "cid"))
-    maintained(world, CHANGELOG)
-    (base,) = bases(world)
-    delete_tag(world.catalog(), MIRROR, base)
+    maintained(world)
     with pytest.raises(ExpiredChangesError, match=r"2 of its changes, from before 2026-11-11"):
         world.merge(how="anew")
     world.merge()
     assert world.rows() == world.source()
-    assert f"Mirror {MIRROR} has no base" in said(maintained(world, CHANGELOG, LATER + timedelta(days=60)))
     world.merge(how="incomplete")
     assert world.rows() == {3: "cid"}
+    # A new snapshot of the source brings all rows back.
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    world.merge()
+    assert world.rows() == world.source()
     # Another mirror, of which nothing was made yet.
     world.write(mirrors=[{"table": "shop.others"}])
     with pytest.raises(ExpiredChangesError, match=r"mirror shop\.others cannot be made"):
         world.merge()
 
 
-def test_changes_stay_for_a_mirror_that_lags_for_letters_and_for_younger_ones(world: MirrorWorld) -> None:
+def test_changes_stay_for_letters_and_for_younger_ones(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"))
     world.land(Change(2, "bob"))
     world.merge()
-    maintained(world, MIRROR)
-    world.land(Change(1, "anna"))
     world.at = LATER - timedelta(days=1)
     world.land(Change(5, "eve"))
     letters = world.catalog().create_table(world.spec.dead_letter_table, DEAD_LETTER_SCHEMA)
     letters.append(pa.Table.from_pylist([letter(1, "new"), letter(0, "dismissed")], letters.schema().as_arrow()))
-    # The first goes; the second is behind a letter that may come back, and the base lacks the third.
-    result = maintained(world, CHANGELOG)
-    waits = "changes that a base lacks, or that are behind a waiting letter, at offsets from 1 on"
-    assert f"2 older ones stay in files with others, or for {waits} (2026-11-01 00:01)" in said(result)
+    # The first goes; the second is behind a letter that may come back.
+    result = maintained(world)
+    waits = "changes that a mirror lacks, or that are behind a waiting letter, at offsets from 1 on"
+    assert f"1 older ones stay in files with others, or for {waits} (2026-11-01 00:01)" in said(result)
     assert result.done[0].detail["expired_changes"] == 1
-    assert "No data file holds" in said(maintained(world, CHANGELOG))
+    assert "No data file holds" in said(maintained(world))
     letters.overwrite(pa.Table.from_pylist([letter(1, "replayed")], letters.schema().as_arrow()))
-    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+    assert maintained(world).done[0].detail["expired_changes"] == 1
     world.merge()
-    assert maintained(world, CHANGELOG).done == ()
-    maintained(world, MIRROR, LATER + timedelta(days=2))
-    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
-    world.merge(how="anew")
     assert world.rows() == world.source()
 
 
@@ -131,13 +108,13 @@ def test_changes_stay_for_a_week_behind_what_the_stream_has_not_read(world: Mirr
     world.valid_through_ms = through = int((AT + timedelta(days=8)).timestamp() * 1000)
     world.land(Change(2, "bob"))
     world.merge()
-    maintained(world, MIRROR)
-    result = maintained(world, CHANGELOG)
+    result = maintained(world)
     assert result.done[0].detail["expired_changes"] == 1
     assert "a week before the time through which the stream is complete (2026-11-02 00:00)" in said(result)
     world.valid_through_ms = through + timedelta(days=5) // timedelta(milliseconds=1)
     world.land(Change(3, "cid"))
-    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+    world.merge()
+    assert maintained(world).done[0].detail["expired_changes"] == 2
 
 
 def test_changes_stay_as_long_as_it_is_not_known_through_when_the_stream_is_complete(world: MirrorWorld) -> None:
@@ -145,44 +122,34 @@ def test_changes_stay_as_long_as_it_is_not_known_through_when_the_stream_is_comp
     world.valid_through_ms = None
     world.land(Change(1, "ann"), Change(1, None))
     world.merge()
-    maintained(world, MIRROR)
-    assert "does not know through when it is complete" in said(maintained(world, CHANGELOG))
+    assert "does not know through when it is complete" in said(maintained(world))
     assert world.changelog().scan().count() == 2
 
 
-def test_changes_that_were_old_when_they_came_stay_for_a_week(world: MirrorWorld) -> None:
-    # Records with the times that they had in another cluster: merges look for their deletions for a week.
+def test_changes_stay_for_a_week_before_what_a_mirror_has_not_merged(world: MirrorWorld) -> None:
+    """A merge of it looks for deletions of the week before."""
     world.land(Change(1, "ann"), Change(1, None))
     world.merge()
-    maintained(world, MIRROR)
-    (first,) = bases(world)
-    assert "No base of mirror shop.customers is 7d old yet" in said(maintained(world, CHANGELOG, young=[first]))
-    world.land(Change(2, "bob"), Change(2, None))
+    world.at = AT + timedelta(days=5)
+    world.land(Change(2, "bob"))
+    world.at = LATER
+    assert "a week before changes that a mirror has not merged (2026-10-30 00:02)" in said(maintained(world))
     world.merge()
-    maintained(world, MIRROR, bases_at(world) + timedelta(days=2))
-    (second,) = {*bases(world)} - {first}
-    assert maintained(world, CHANGELOG, young=[second]).done[0].detail["expired_changes"] == 2
-    known = expired_changes(world.changelog().metadata.properties, CHANGELOG)
-    assert known is not None and known.offsets == {P0: 2}
-    # Both bases stand for them.
-    there = tagged_bases(world.table().metadata, mirror_id("customers", MIRROR))
-    assert {each.tag for each in there if each.sequence >= known.sequence} == {first, second}
-    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 2
+    assert maintained(world).done[0].detail["expired_changes"] == 3
 
 
-def test_changes_stay_while_a_batch_that_bases_have_is_not_committed_everywhere(world: MirrorWorld) -> None:
+def test_changes_stay_while_a_batch_that_mirrors_have_is_not_committed_everywhere(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"))
     world.merge()
     pending = world.settings.state / "streams" / "customers" / "pending-0.json"
     pending.parent.mkdir(parents=True, exist_ok=True)
     pending.write_text(json.dumps({"targets": {CHANGELOG: {"uuid": "u", "files": []}}}))
     os.utime(pending, (0, 0))
-    maintained(world, MIRROR)
-    assert "was not committed to all of its tables before the bases" in said(maintained(world, CHANGELOG))
-    # That of a batch that was made later than the bases holds nothing.
+    assert "was not committed to all of its tables before the mirrors" in said(maintained(world))
+    # That of a batch that was made later than the merge holds nothing.
     later = LATER.timestamp() + 10 * 365 * 86_400
     os.utime(pending, (later, later))
-    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+    assert maintained(world).done[0].detail["expired_changes"] == 1
 
 
 def test_a_row_of_a_topic_that_was_retired_does_not_come_back(world: MirrorWorld) -> None:
@@ -191,11 +158,8 @@ def test_a_row_of_a_topic_that_was_retired_does_not_come_back(world: MirrorWorld
     retired_topic(world, "ann", "bob")
     world.land(Change(2, "cid"), Change(3, "dan"), Change(0, None))
     world.merge()
-    maintained(world, MIRROR)
-    (gone,) = maintained(world, CHANGELOG).done
+    (gone,) = maintained(world).done
     assert gone.detail["expired_changes"] == 3
-    world.merge(how="anew")
-    assert world.rows() == {1: "bob", 2: "cid", 3: "dan"}
     known = expired_changes(world.changelog().metadata.properties, CHANGELOG)
     assert known is not None and known.offsets == {P0: 3, OLD: 2}
     # No other topic of that name is taken for it.
@@ -206,8 +170,7 @@ def test_changes_stay_where_nothing_would_tell_another_topic_of_a_retired_ones_n
     retired_topic(world, "ann")
     world.land(Change(1, "bob"))
     world.merge()
-    maintained(world, MIRROR)
-    assert "does not read topic old any more" in said(maintained(world, CHANGELOG))
+    assert "does not read topic old any more" in said(maintained(world))
 
 
 def test_changes_stay_where_another_stream_lands_in_the_changelog(world: MirrorWorld) -> None:
@@ -215,21 +178,19 @@ def test_changes_stay_where_another_stream_lands_in_the_changelog(world: MirrorW
     other = Target(world.catalog(), CHANGELOG, "others")
     other.claim(1, lambda newest: Stamp("others", "claim", -1, 1, "c", start={OLD: 0}, position={OLD: 0}))
     world.merge()
-    maintained(world, MIRROR)
-    assert "Streams customers and others land in shop.customers_changes" in said(maintained(world, CHANGELOG))
+    assert "Streams customers and others land in shop.customers_changes" in said(maintained(world))
 
 
 def test_a_letter_of_a_year_that_python_does_not_know_does_not_stop_what_expires(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"))
     world.merge()
-    maintained(world, MIRROR)
     none = {"write.metadata.metrics.column.timestamp": "none"}
     letters = world.catalog().create_table(world.spec.dead_letter_table, DEAD_LETTER_SCHEMA, properties=none)
     kinds = letters.schema().as_arrow()
     rows = pa.Table.from_pylist([letter(5, "dismissed"), letter(6, "new")], kinds)
     far = pa.array([2**60, 2**60], pa.int64()).cast(kinds.field("timestamp").type)
     letters.append(rows.set_column(rows.schema.get_field_index("timestamp"), kinds.field("timestamp"), far))
-    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+    assert maintained(world).done[0].detail["expired_changes"] == 1
 
 
 def retired_topic(world: MirrorWorld, *names: str) -> None:

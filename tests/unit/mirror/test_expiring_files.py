@@ -65,7 +65,7 @@ def test_no_change_counts_any_more_that_came_before_one_that_is_gone(tmp_path: P
 
 def test_a_change_that_counts_holds_what_came_later_in_all_partitions(tmp_path: Path) -> None:
     table = landed(tmp_path, [(0, 40, 0)], [(0, 50, 1)], [(1, 900, 2)], [(1, 899, 0)])
-    # A letter, or a base that lacks it.
+    # A letter, or a mirror that lacks it.
     found = expiring(table, {P0: 50, P1: 1000})
     assert len(found.files) == 2
     assert found.offsets == {P0: 41, P1: 900}
@@ -78,13 +78,13 @@ def test_changes_of_a_topic_that_is_read_no_more_stay_and_count_no_more(tmp_path
     found = expiring(table, {P1: 1000}, gone={P0: 60})
     # Or a row that came in it would be there again once its deletion has gone.
     assert len(found.files) == 1 and found.offsets == {P0: 51, P1: 901}
-    # What a base lacks of it holds the others.
+    # What a mirror lacks of it holds the others.
     assert expiring(table, {P1: 1000}, gone={P0: 50}).files == []
-    # Of one that is read, and that a base has nothing of, nothing is known.
+    # Of one that is read, and that a mirror has nothing of, nothing is known.
     assert expiring(table, {P1: 1000}).files == []
 
 
-def test_a_base_has_younger_changes_that_count_no_more_as_their_offsets_are_lower(tmp_path: Path) -> None:
+def test_mirrors_have_younger_changes_that_count_no_more_as_their_offsets_are_lower(tmp_path: Path) -> None:
     # The clock of a producer was ahead.
     table = landed(tmp_path, [(0, 52, 1)], [(0, 51, 40)], [(0, 53, 40)])
     found = expiring(table, {P0: 60})

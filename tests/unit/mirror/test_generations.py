@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.mirror.errors import UnknownGenerationError
-from jobs.mirror.generations import refuse_older
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import MOST_GENERATIONS, MirrorState, TruncateFloor
-from jobs.mirror.order import Order
+from jobs.mirror.order import Order, refuse_older
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, change
 from tests.unit.mirror.order_reference import Change, Log
@@ -67,7 +66,7 @@ def test_changes_of_any_age_are_ordered_as_long_as_a_stamp_has_all_generations(c
     assert first == count - MOST_GENERATIONS
     with pytest.raises(UnknownGenerationError, match=rf"before offset {first}.*stays as it is and can be read"):
         refuse_older("shop", state, {P0: first - 1} if first else {P0: -1})
-    # A baseline stands for what is older.
+    # What is older has expired.
     refuse_older("shop", state, {P0: first})
 
 
@@ -95,7 +94,7 @@ def test_a_late_truncate_of_an_older_generation() -> None:
 
 
 def test_a_truncate_of_an_older_generation_that_the_mirror_has() -> None:
-    """The mirror is made anew of a baseline that stands for it."""
+    """It has expired."""
     log = failovers(36)
     log[3] = at(3, "1", "s1", op="t")
     state = merged(log, [10, 20, 30])

@@ -16,7 +16,7 @@ from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, scanned
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import MirrorState
-from jobs.mirror.moved_keys import Histories
+from jobs.mirror.moved_rows import Histories
 from jobs.mirror.order import Order
 from jobs.mirror.row_filter import RowFilter
 from tests.helpers.mirror_world import Row

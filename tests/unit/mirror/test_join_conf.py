@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.mirror.join_conf import join_conf
+from jobs.mirror.merge import join_conf
 
 FILTER = "spark.sql.optimizer.runtime.bloomFilter"
 

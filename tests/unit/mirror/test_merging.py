@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogMovedError
+from jobs.mirror.errors import WaitingRowsError
+from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, MIRROR_STEPS, AtStep, Change, MirrorWorld
@@ -184,3 +190,25 @@ def test_a_mirror_of_another_key_is_refused(world: MirrorWorld) -> None:
     world.land(Change(2, "bob"))
     with pytest.raises(FrazilError, match="where none, and its file says id > 1"):
         world.merge()
+
+
+class WaitingMerger(PlainMerger):
+    """Leaves a row waiting, as an earlier release did."""
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        done = super().merge(changelog, files, mirror, branch, plan)
+        return replace(done, state=replace(done.state, waiting=(["0000", 0, ["1"], ["9"]],)))
+
+
+def test_a_mirror_of_which_an_earlier_release_left_rows_waiting_is_made_anew(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    with world.session() as session:
+        merge_new(session, WaitingMerger())
+    world.land(Change(2, "bob"))
+    with pytest.raises(WaitingRowsError, match=r"1 rows of mirror .*\n  Next: frazil mirror rebuild customers"):
+        world.merge()
+    assert world.rows() == {1: "ann"}
+    world.merge(how="anew")
+    assert world.rows() == {1: "ann", 2: "bob"}

@@ -16,6 +16,7 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.mirror import publication
+from jobs.mirror.changelog_increment import hold_changelog, hold_property
 from jobs.mirror.merging import Merged, Merger
 from jobs.mirror.mirror_problem import note_problem, noted_problem
 from jobs.mirror.mirror_run import chosen_mirrors, hold_changelog, hold_property, rebuild_mirror, run_mirror

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.mirror.moved_keys import Histories
+from jobs.mirror.moved_rows import Histories
 from jobs.mirror.order_token import STREAMED, order_token
 
 
@@ -67,21 +67,21 @@ def test_a_deletion_in_another_partition_is_at_the_place_of_its_change(deleted_a
     if updated:
         changes.append(told(at("09", deleted_at - 1), "u", 1, a="a2", left_out=("b",)))
     changes.append(told(at("09", deleted_at), "d", 1))
-    row, unknown, awaited = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
-    assert (row["a"], row["b"], unknown, awaited) == ("a2" if updated else "a1", "b1", 0, set())
+    row, unknown, former = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
+    assert (row["a"], row["b"], unknown, former) == ("a2" if updated else "a1", "b1", 0, 0)
 
 
 def test_the_deletion_of_an_earlier_row_with_that_key_is_not_that_of_the_change() -> None:
     earlier = [told(at("02", 2), "c", 1, a="a0", b="b0"), told(at("03", 3), "d", 1)]
     moved = told(at("09", 50), "c", 2, left_out=("a", "b"), old=1)
     found = Histories.of(["id"], ["id", "a", "b"], [*earlier, moved])
-    row, unknown, awaited = found.folded((2,))
-    assert (row["a"], unknown, awaited) == (None, 2, {(1,)})
+    row, unknown, former = found.folded((2,))
+    assert (row["a"], unknown, former) == (None, 2, 2)
     later = [told(at("08", 4), "c", 1, a="a1", b="b1"), told(at("09", 5), "d", 1), told(at("09", 6), "d", 1)]
     assert folded(2, *earlier, moved, *later) == ("a1", "b1", 0)
     # Versions of a row are those of each key by itself.
-    row, unknown, awaited = replace(found, placed=False).folded((2,))
-    assert (row["a"], unknown, awaited) == ("a0", 0, set())
+    row, unknown, former = replace(found, placed=False).folded((2,))
+    assert (row["a"], unknown, former) == ("a0", 0, 0)
 
 
 def test_a_deletion_at_another_place_is_of_a_later_row() -> None:
@@ -90,26 +90,20 @@ def test_a_deletion_at_another_place_is_of_a_later_row() -> None:
         place = None if position is None else "09"
         changes = [told(at("05", 2), "c", 1, a="a1", b="b1"), {**moved, "_change_order": at(place, 50)}]
         changes.append(told(at(position, offset), "d", 1))
-        row, unknown, awaited = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
-        assert (row["a"], unknown) == ("a1" if position else None, 2)
-        assert awaited == {(1,)}
+        row, unknown, former = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
+        assert (row["a"], unknown, former) == ("a1" if position else None, 2, 2)
     # In one partition what stands behind the deletion and the change that it is of is later, at the same place too.
     again = [told(at("09", 51), "c", 1, a="x", b="x"), told(at("09", 52), "d", 1)]
     changes = [told(at("05", 2), "c", 1, a="a1", b="b1"), told(at("09", 49), "d", 1), moved, *again]
     assert folded(2, *changes) == ("a1", "b1", 0)
 
 
-def test_the_former_keys_whose_deletion_has_not_come_are_waited_for() -> None:
-    def awaited(key: int, *changes: Any) -> set[Any]:
-        return Histories.of(["id"], ["id", "a", "b"], changes).folded((key,))[2]
-
+def test_values_are_not_sure_until_the_deletion_of_each_former_key_has_come() -> None:
     again = told("6", "c", 3, a="x", left_out=("b",), old=2)
-    assert awaited(2, *MOVE) == set() == awaited(2, *MOVE[2:])
-    assert awaited(2, MOVE[0], MOVE[3]) == {(1,)} == awaited(2, MOVE[3])
-    assert awaited(3, MOVE[0], MOVE[3], again) == {(1,), (2,)}
-    assert awaited(3, MOVE[0], MOVE[3], told("5", "d", 2), again) == {(1,)}
+    assert folded(2, *MOVE)[2] == folded(2, *MOVE[2:])[2] - 2 == 0
+    assert folded(3, MOVE[0], MOVE[3], told("5", "d", 2), again)[2] == 1
     # What the row has itself is not asked of others.
-    assert awaited(2, MOVE[3], told("5", "u", 2, a="new", b="new")) == set()
+    assert folded(2, MOVE[3], told("5", "u", 2, a="new", b="new"))[2] == 0
 
 
 def test_keys_that_change_in_a_circle_come_to_an_end() -> None:

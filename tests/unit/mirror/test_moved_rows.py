@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.mirror.moved_rows import UNKNOWN_COLUMN, MovedTask
+from jobs.mirror.fold import sorted_rows
+from jobs.mirror.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, MovedTask
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.sorted_rows import sorted_rows
 
 SCHEMA = pa.schema(
     {
@@ -33,7 +33,7 @@ def told(row: int, own: bool, op: str, key: int, order: int, note: str | None = 
 
 def folded(changes: list[Any], batch: int) -> list[dict[str, Any]]:
     table = sorted_rows(pa.Table.from_pylist(changes, SCHEMA), ("_change_row", "id", "_change_order"))
-    task = MovedTask(("id",), ("id", "note"), RowFilter(), lambda rows: rows, placed=True)
+    task = MovedTask(("id",), ("id", "note"), RowFilter(), placed=False)
     return [row for part in task(table.combine_chunks().to_batches(batch)) for row in part.to_pylist()]
 
 
@@ -51,4 +51,4 @@ def test_each_row_has_the_values_of_its_former_keys_wherever_batches_end() -> No
             *[(n, "shared", "0005") for n in range(5)],
             (8, "y", "0003"),
         ]
-        assert [row[UNKNOWN_COLUMN] for row in found] == [0, 0, 0, 0, 0, 1]
+        assert [row[UNKNOWN_COLUMN] for row in found] == [row[MOVED_COLUMN] for row in found] == [0, 0, 0, 0, 0, 1]

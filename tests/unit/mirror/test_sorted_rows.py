@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from jobs.mirror.sorted_rows import sorted_rows
+from jobs.mirror.fold import sorted_rows
 
 
 def test_a_name_that_begins_with_a_dot_is_a_name() -> None:

@@ -16,7 +16,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.mirror import order
 from jobs.mirror.errors import ScatteredChangesError
 from jobs.mirror.merge_plan import MirrorState
-from jobs.mirror.merge_planning import merge_plan
+from jobs.mirror.merging import merge_plan
 from jobs.spec.loading import load_stream
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
@@ -145,5 +145,5 @@ def test_what_tells_whether_a_rows_changes_are_in_one_partition(
     if keyed:
         with world.changelog.update_schema() as update:
             update.add_column("_change_key", StructType(NestedField(1, "id", LongType())))
-    plan = merge_plan(spec, spec.mirrors[0], world.changelog, ("id",), MirrorState(), 0, None)
+    plan = merge_plan(spec, spec.mirrors[0], world.changelog, ("id",), MirrorState(), 0)
     assert plan.scattered is scattered
