@@ -84,7 +84,7 @@ def values(count: int, one_in: int) -> Iterator[tuple[bytes, bytes]]:
         value = made.value
         if one_in and number % one_in == 0:
             value = bad(json.loads(value), number // one_in % 5)
-        yield made.key, value
+        yield made.key or b"", value
 
 
 def bad(record: dict[str, Any], kind: int) -> bytes:

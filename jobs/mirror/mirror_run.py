@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError
 from jobs.commit.lineage import ancestors
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
-from jobs.maintain.table_properties import READER_PREFIX
 from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import changelog_increment, hold_changelog, refuse_incomplete
 from jobs.mirror.merge import merge_increment
@@ -166,50 +162,3 @@ def _hold(spec: StreamSpec, mirror: Mirror, catalog: Catalog, done: Merged) -> N
     """Let the changelog's expiry know how far the mirror says it is."""
     if done.stamp is not None:
         hold_changelog(catalog, spec.table.name, spec.stream, mirror.table, done.stamp.snapshot_id)
-
-
-EVERY = timedelta(minutes=10)
-
-
-def hold_property(mirror: str) -> str:
-    """The changelog's property that says from where a mirror goes on."""
-    return f"{READER_PREFIX}mirror.{mirror}"
-
-
-def hold_changelog(
-    catalog: Catalog, changelog: str, stream: str, mirror: str, snapshot_id: int, *, every: timedelta = EVERY
-) -> bool:
-    """Note on the changelog that a mirror goes on from a snapshot; returns whether it was noted.
-
-    Args:
-        snapshot_id: Through which the mirror has all changes.
-        every: Nothing is noted as long as the mirror has come less far than this since it was.
-
-    Raises:
-        CommitRefusedError: Others committed to the changelog each time; what was noted before stands.
-    """
-    name = hold_property(mirror)
-
-    def attempt() -> bool:
-        table = catalog.load_table(changelog)
-        if not _is_due(table, table.metadata.properties.get(name, ""), snapshot_id, every):
-            return False
-        with conflicts_as_moved_head(), table.transaction() as change:
-            change.set_properties({name: str(snapshot_id)})
-        return True
-
-    def given_up(said: str) -> CommitRefusedError:
-        return CommitRefusedError(
-            f"stream {stream}: how far mirror {mirror} has its changelog was not noted there: {said}",
-            fix=f"frazil mirror run {stream}",
-        )
-
-    return compare_and_swap(changelog, attempt, given_up)
-
-
-def _is_due(table: Table, noted: str, snapshot_id: int, every: timedelta) -> bool:
-    if noted == str(snapshot_id):
-        return False
-    before = table.metadata.snapshot_by_id(int(noted)) if noted.isdigit() else None
-    now = table.metadata.snapshot_by_id(snapshot_id)
-    return before is None or now is None or now.timestamp_ms - before.timestamp_ms >= every.total_seconds() * 1000

@@ -28,7 +28,6 @@ from jobs.mirror.mirror_stamp import (
     source_position,
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
-from jobs.mirror.publication import newest_merge, other_writes
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec

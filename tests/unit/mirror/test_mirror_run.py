@@ -19,7 +19,7 @@ from jobs.mirror import publication
 from jobs.mirror.changelog_increment import hold_changelog, hold_property
 from jobs.mirror.merging import Merged, Merger
 from jobs.mirror.mirror_problem import note_problem, noted_problem
-from jobs.mirror.mirror_run import chosen_mirrors, hold_changelog, hold_property, rebuild_mirror, run_mirror
+from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_stamp import refuse_other_rows
 from jobs.mirror.mirror_status import MirrorStatus, mirror_status
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
