@@ -213,7 +213,7 @@ def asked_subjects(
 
 def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":
     """Changes of a stream's table that wait for somebody to decide."""
-    from jobs.spec.transform.shaping import evolving_schema
+    from jobs.spec.shaped_table import evolving_schema
     from jobs.state.stream_folder import stream_folder
     from jobs.stream.schema_proposals import proposals
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
-    NoSuchNamespaceError,
     NoSuchPropertyException,
     NoSuchTableError,
     NotInstalledError,
@@ -192,11 +191,3 @@ def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table 
         raise
     except Exception as problem:
         raise FrazilError(f"table {name}: {type(problem).__name__}: {first_line(problem)}") from problem
-
-
-def existing_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
-    """A catalog's table as a branch has it; None if it is not there. What else the catalog raises is left as it is."""
-    try:
-        return on_branch(catalog.load_table(name), branch)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.catalog import existing_table
 from jobs.certify.changes import ChangedRows, Row, source_change
 from jobs.certify.load import Load
 from jobs.certify.workspace import STREAM
+from jobs.commit.branch import existing_table
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id, mirrored

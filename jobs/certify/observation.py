@@ -13,11 +13,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.catalog import existing_table
 from jobs.certify.comparison import Comparison, Offsets, TableRows, Values, compare, stamp_problems, with_values
 from jobs.certify.load import NO_VALUE, Expected, Fate
 from jobs.certify.shapes import TYPES
 from jobs.certify.workspace import STREAM, Workspace
+from jobs.commit.branch import existing_table
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp

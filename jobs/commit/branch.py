@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -212,3 +213,11 @@ def _requirement_on(metadata: TableMetadata, branch: str, requirement: TableRequ
         return requirement
     head = metadata.refs.get(branch)
     return AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head.snapshot_id if head else None})
+
+
+def existing_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
+    """A catalog's table as a branch has it; None if it is not there. What else the catalog raises is left as it is."""
+    try:
+        return on_branch(catalog.load_table(name), branch)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None

@@ -23,7 +23,7 @@ from jobs.schema.needs import Coordinates, EvolutionPolicy, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import evolving_rules, evolving_schema, followed
+from jobs.spec.shaped_table import evolving_rules, evolving_schema, followed
 from jobs.transform.columns import TransformProblem
 
 _NOWHERE = Coordinates("", 0, 0)

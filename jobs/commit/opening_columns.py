@@ -29,7 +29,7 @@ from jobs.schema.evolution import Fitting
 from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import can_be_taken, changed_columns, evolving_schema, fitting_table
+from jobs.spec.shaped_table import can_be_taken, changed_columns, evolving_schema, fitting_table
 
 _MOST_DOUBTFUL = 6
 

@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
 from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, masked_columns, needed_columns, row_count

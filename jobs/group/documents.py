@@ -12,9 +12,9 @@ import msgspec
 from jobs.errors import FrazilError
 from jobs.group.members import Member
 from jobs.spec.generation import generation
+from jobs.spec.groups import group_of
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings
-from jobs.spec.trigger import group_of
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.logs import driver_log
 from jobs.supervise.actual import Driver, read_certain

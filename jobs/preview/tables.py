@@ -27,8 +27,8 @@ from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
+from jobs.spec.shaped_table import changed_columns, evolving_schema, first_decoded
 from jobs.spec.targets import TargetSpec, named_table
-from jobs.spec.transform.shaping import changed_columns, evolving_schema, first_decoded
 from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.stream.row_table import new_decoded, refuse_unfollowed, shaped_schema

@@ -17,7 +17,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions

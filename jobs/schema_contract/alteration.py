@@ -36,7 +36,7 @@ from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import changed_columns
+from jobs.spec.shaped_table import changed_columns
 
 _ANY = 1_000_000
 

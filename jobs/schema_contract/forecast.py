@@ -22,7 +22,7 @@ from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import changed_columns
+from jobs.spec.shaped_table import changed_columns
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}

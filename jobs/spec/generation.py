@@ -10,12 +10,13 @@ from typing import Any
 from jobs.spec.changes import hashed_changes
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
+from jobs.spec.groups import group_of
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import WrittenSecret
 from jobs.spec.settings import UI_ADDRESS, Settings
 from jobs.spec.targets import MAIN_BRANCH
-from jobs.spec.trigger import Every, Restart, group_of
+from jobs.spec.trigger import Every, Restart
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
 # How it is started again is one: its keeper does so by what was launched.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -13,12 +11,10 @@ from pydantic import AfterValidator, Discriminator, Tag
 from jobs.spec.base import Problems, SpecModel
 from jobs.spec.fields import NonNegativeInt
 from jobs.spec.maintenance_policy import OrNone
-from jobs.spec.secrets import Secret, secrets_in
 from jobs.spec.units import Duration
 
 if TYPE_CHECKING:
-    from jobs.spec.models import StreamSpec
-    from jobs.spec.settings import Settings
+    pass
 
 
 def _a_minute(value: timedelta | None) -> timedelta | None:
@@ -120,36 +116,3 @@ class GroupsSettings(SpecModel):
     """
 
     default: Annotated[str, AfterValidator(_default_group)] | None = None
-
-
-def group_of(spec: StreamSpec, settings: Settings) -> str | None:
-    """The group whose driver carries a stream; None if it has a driver of its own, or needs none."""
-    if not spec.continuous:
-        return None
-    name = spec.group or settings.groups.default
-    return None if name == OWN else name
-
-
-def mixed_groups(specs: Iterable[StreamSpec], settings: Settings) -> Iterator[tuple[StreamSpec, str]]:
-    """Streams that must not be in their group, each with a sentence that says why.
-
-    A group is one process: whatever runs there for one stream could read the secrets of all. So all of its streams
-    name the same ones in their files, those of the settings being everybody's. What most of them name is the measure;
-    of as many, what the first by its id does.
-    """
-    groups: dict[str, list[tuple[StreamSpec, frozenset[Secret]]]] = {}
-    for spec in sorted(specs, key=lambda each: each.stream):
-        if (group := group_of(spec, settings)) is not None:
-            groups.setdefault(group, []).append((spec, frozenset(secrets_in(spec))))
-    for group, members in groups.items():
-        counted = Counter(secrets for _, secrets in members)
-        other, measure = max(members, key=lambda each: counted[each[1]])
-        for spec, own in members:
-            if own == measure:
-                continue
-            names = ", ".join(sorted(str(each) for each in measure ^ own))
-            yield (
-                spec,
-                f"group {group} is one process, in which every stream could read the secrets of all others; "
-                f"{names} is named by only one of {other.stream} and {spec.stream}",
-            )

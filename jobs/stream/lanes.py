@@ -20,7 +20,7 @@ from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.topic_tables import TopicTable, topic_tables
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import misfit_fix
+from jobs.spec.shaped_table import misfit_fix
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.second_run import known_table, table_as_decided, unknown_as_decided

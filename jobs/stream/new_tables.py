@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, Tabl
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.commit.followers import following
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges

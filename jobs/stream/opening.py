@@ -31,7 +31,7 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import find_stream_file, load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
-from jobs.spec.transform.shaping import misfit_fix
+from jobs.spec.shaped_table import misfit_fix
 from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.lease import Lease, stream_lease
 from jobs.state.store_proof import prove_store, unrenewed

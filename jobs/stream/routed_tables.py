@@ -9,8 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
-from jobs.catalog import existing_table
-from jobs.commit.branch import stream_table
+from jobs.commit.branch import existing_table, stream_table
 from jobs.commit.errors import CommitDeniedError, SchemaChangeError
 from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError

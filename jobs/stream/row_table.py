@@ -23,8 +23,9 @@ from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import undeclared_column
 from jobs.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
 from jobs.spec.models import StreamSpec
+from jobs.spec.shaped_table import first_decoded, misfit_fix
 from jobs.spec.table import Table as TableSettings
-from jobs.spec.transform.shaping import first_decoded, key_fields, misfit_fix
+from jobs.spec.transform.shaping import key_fields
 from jobs.steps import step
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.write.partitioning import partition_spec

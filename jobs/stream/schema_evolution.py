@@ -28,7 +28,7 @@ from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import evolving_schema
+from jobs.spec.shaped_table import evolving_schema
 from jobs.steps import step
 from jobs.stream.column_refusals import MOST_REFUSED, field_place
 from jobs.stream.open_stream import OpenStream

@@ -30,7 +30,7 @@ from jobs.deadletter.reader import batch_letters
 from jobs.errors import FrazilError, StreamStopped
 from jobs.formats.writer_schema import SchemaId
 from jobs.schema.decoded_columns import properties_as_decided
-from jobs.spec.transform.shaping import evolving_schema
+from jobs.spec.shaped_table import evolving_schema
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.source_topics import readable_table

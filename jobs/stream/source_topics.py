@@ -8,8 +8,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.catalog import existing_table
-from jobs.commit.branch import stream_table
+from jobs.commit.branch import existing_table, stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import history

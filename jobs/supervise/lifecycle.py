@@ -19,8 +19,9 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
+from jobs.spec.groups import group_of, mixed_groups
 from jobs.spec.settings import Settings, load_settings
-from jobs.spec.trigger import OWN, group_of, mixed_groups
+from jobs.spec.trigger import OWN
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step

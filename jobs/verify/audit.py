@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import PartitionRange, Ranges, pointwise_max
 from jobs.commit.stamp_fields import Counts

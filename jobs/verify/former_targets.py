@@ -9,7 +9,7 @@ from pyiceberg.exceptions import NoSuchPropertyException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.stamp_history import as_written, history, stamped_snapshots, written_branch
 from jobs.commit.target_directory import TargetDirectory

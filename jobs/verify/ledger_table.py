@@ -29,7 +29,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts

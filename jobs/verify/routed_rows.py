@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.catalog import existing_table
+from jobs.commit.branch import existing_table
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec

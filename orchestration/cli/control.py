@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import click
 
 from jobs.errors import FrazilError
-from jobs.spec.trigger import group_of
+from jobs.spec.groups import group_of
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control

@@ -7,8 +7,8 @@ import msgspec
 import yaml
 
 from jobs.errors import FrazilError
+from jobs.spec.groups import group_of
 from jobs.spec.settings import SETTINGS_FILE
-from jobs.spec.trigger import group_of
 from jobs.supervise.groups import DriverGroup, group_command
 from jobs.supervise.launcher import driver_command
 from jobs.supervise.launchers.kubernetes import KubernetesPods

@@ -25,7 +25,7 @@ from jobs.schema_contract.alteration import (
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.transform.shaping import evolving_schema
+from jobs.spec.shaped_table import evolving_schema
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals

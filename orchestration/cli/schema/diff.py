@@ -15,7 +15,7 @@ from jobs.schema_contract.finding import ContractFinding
 from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.transform.shaping import evolving_schema
+from jobs.spec.shaped_table import evolving_schema
 from jobs.spec.validation import shown_path
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals

@@ -23,7 +23,7 @@ from jobs.spec.base import Location, field_path
 from jobs.spec.column_problems import contract_problems_of, letter_contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
-from jobs.spec.transform.shaping import misfit_fix
+from jobs.spec.shaped_table import misfit_fix
 from jobs.state.store_proof import prove_store
 from jobs.state.stream_folder import state_store
 from jobs.write.dry_run import check_new_table_writable, check_writable

@@ -23,7 +23,7 @@ from jobs.spec.base import field_path
 from jobs.spec.decode import value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.transform.shaping import misfit_fix
+from jobs.spec.shaped_table import misfit_fix
 from jobs.stream.source_topics import parked_tables
 from jobs.write.dry_run import check_writable
 from jobs.write.table_remaking import is_as_made

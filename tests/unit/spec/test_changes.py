@@ -18,7 +18,8 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.transform.shaping import first_decoded, fitting_table, key_fields
+from jobs.spec.shaped_table import first_decoded, fitting_table
+from jobs.spec.transform.shaping import key_fields
 from jobs.spec.validation import SpecError
 from jobs.write.partitioning import partition_spec
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from jobs.spec.generation import generation, group_generation
+from jobs.spec.groups import group_of, mixed_groups
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, SettingsFile
-from jobs.spec.trigger import group_of, mixed_groups
 
 
 def spec(stream: str = "s", **changes: Any) -> StreamSpec:

@@ -22,14 +22,8 @@ from jobs.schema.evolution import Evolution, judged
 from jobs.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import (
-    changed_columns,
-    evolving_schema,
-    first_decoded,
-    fitting_table,
-    followed,
-    key_fields,
-)
+from jobs.spec.shaped_table import changed_columns, evolving_schema, first_decoded, fitting_table, followed
+from jobs.spec.transform.shaping import key_fields
 from jobs.write.partitioning import partition_spec
 from tests.helpers.evolving_stream import rows_of
 

@@ -20,7 +20,7 @@ from jobs.schema.difference import parse_rename
 from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
 from jobs.spec.settings import load_settings
-from jobs.spec.transform.shaping import evolving_schema
+from jobs.spec.shaped_table import evolving_schema
 from jobs.stream import row_table
 from jobs.stream.schema_proposals import proposals
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted

@@ -18,7 +18,7 @@ from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.decoded_columns import decoded_properties
 from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import first_decoded
+from jobs.spec.shaped_table import first_decoded
 from jobs.transform.frame import HEADERS
 from tests.debezium.samples import Name, Sample, samples
 from tests.unit.transform.changes.streams import fates, key_of
