@@ -23,8 +23,9 @@ from typing import Any
 import yaml
 from confluent_kafka import Producer
 
+from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from orchestration.cli.demo.payments import ensure_topic, payment
+from orchestration.cli.demo.payments import payment
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 SHARES = {"clean": 0, "1 %": 100, "10 %": 10}

@@ -19,8 +19,9 @@ from typing import Any
 
 import yaml
 
+from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from orchestration.cli.demo.payments import PaymentProducer, ensure_topic
+from orchestration.cli.demo.payments import PaymentProducer
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 

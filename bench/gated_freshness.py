@@ -19,12 +19,13 @@ from jobs.commit.branch import on_branch
 from jobs.commit.stamp_history import history
 from jobs.contract.gate_judge import ContractJudge
 from jobs.errors import FrazilError
+from jobs.kafka.record_producer import ensure_topic
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.stream_control import StreamControl
-from orchestration.cli.demo.payments import PaymentProducer, ensure_topic
+from orchestration.cli.demo.payments import PaymentProducer
 from orchestration.sensors.due_runs import INTERVAL_SECONDS
 from orchestration.sensors.publications import PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment

@@ -34,6 +34,7 @@ from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
+from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
@@ -42,7 +43,6 @@ from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
-from orchestration.cli.demo.payments import ensure_topic
 
 GROUP = "small"
 SCHEMA = "id string not null, n long, amount double, note string"

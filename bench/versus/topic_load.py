@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from bench.versus.formats import PAYMENT_FORMATS, Format, register, written
 from bench.versus.records import Size, payments
 from jobs.errors import FrazilError
-from jobs.kafka.record_producer import RecordProducer
+from jobs.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.state.durable_files import write_durably
-from orchestration.cli.demo.payments import PARTITIONS, ensure_topic
+from orchestration.cli.demo.payments import PARTITIONS
 
 _FLUSH_SECONDS = 120.0
 _PATIENCE_SECONDS = 20.0

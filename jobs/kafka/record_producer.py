@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from jobs.errors import FrazilError
 
 FLUSH_SECONDS = 60.0
+TOPIC_PARTITIONS = 4
 
 
 class RecordProducer:
@@ -85,3 +88,19 @@ class RecordProducer:
     def flush(self, seconds: float = FLUSH_SECONDS) -> int:
         """Wait until the brokers have answered for all; returns how many records still wait."""
         return self._producer.flush(seconds)
+
+
+def ensure_topic(address: str, topic: str, partitions: int = TOPIC_PARTITIONS) -> None:
+    """Create the topic, unless it exists.
+
+    Raises:
+        FrazilError: The broker refuses.
+    """
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    for future in admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)]).values():
+        try:
+            future.result(timeout=60)
+        except KafkaException as problem:
+            error: Any = problem.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise FrazilError(f"topic {topic} could not be created: {error.str()}") from problem

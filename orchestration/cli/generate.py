@@ -24,7 +24,7 @@ from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, g
 from jobs.generate.stream_records import record_generator
 from jobs.generate.values import OneSchema
 from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.record_producer import RecordProducer
+from jobs.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.registry.client import RegistryClient, registry_client
 from jobs.registry.failures import NotInRegistryError
 from jobs.spec.decode import key_subjects, value_subjects
@@ -32,7 +32,6 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings, Settings
 from jobs.spec.source import Source
-from orchestration.cli.demo.payments import ensure_topic
 from orchestration.cli.schema.tables import stream_table
 from orchestration.cli.terminal import progress_bar
 from resources.deployment import Deployment

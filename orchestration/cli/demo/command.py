@@ -13,12 +13,13 @@ from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.record_producer import ensure_topic
 from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
-from orchestration.cli.demo.payments import MakePayment, PaymentProducer, ensure_topic
+from orchestration.cli.demo.payments import MakePayment, PaymentProducer
 from orchestration.cli.demo.report import Demo, StampedCounts, print_report, stamped_counts, table_sums
 from orchestration.cli.dev.command import local_services
 from orchestration.cli.dev.dagster_api import FINISHED, AssetJob, why_failed

@@ -10,11 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from typing import Literal, TypeAlias
 
 from jobs.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
@@ -91,22 +87,6 @@ def _value(record: dict[str, object], kind: Kind, rng: random.Random) -> bytes |
     value = json.dumps(record, separators=(",", ":")).encode()
     # Cut within the object, so that no prefix of it is JSON.
     return value[: rng.randrange(1, len(value))] if kind == "truncated_json" else value
-
-
-def ensure_topic(address: str, topic: str) -> None:
-    """Create the topic, unless it exists.
-
-    Raises:
-        FrazilError: The broker refuses.
-    """
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    for future in admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)]).values():
-        try:
-            future.result(timeout=60)
-        except KafkaException as problem:
-            error: Any = problem.args[0]
-            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise FrazilError(f"topic {topic} could not be created: {error.str()}") from problem
 
 
 class PaymentProducer(threading.Thread):
