@@ -1,0 +1,353 @@
+"""Import order of packages, and of what is in a package: each imports only what stands before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ["jobs", "resources", "assets", "orchestration"]
+ORDER: dict[str, list[str]] = {
+    "jobs": [
+        "errors",
+        "system",
+        "schema",
+        "formats",
+        "steps",
+        "generate",
+        "expression",
+        "transform",
+        "spec",
+        "redaction",
+        "write",
+        "commit",
+        "kafka",
+        "pipeline",
+        "state",
+        "registry",
+        "install",
+        "spark",
+        "deadletter",
+        "task",
+        "local_broker",
+        "local_registry",
+        "rest_catalog",
+        "catalog",
+        "schema_contract",
+        "promote",
+        "supervise",
+        "stream",
+        "preview",
+        "group",
+        "replay",
+        "publish",
+        "runtime",
+        "translate",
+        "verify",
+        "operator",
+        "time_travel",
+        "maintain",
+        "increment",
+        "contract",
+        "mirror",
+        "certify",
+    ],
+    "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
+    "jobs.deadletter": [
+        "kafka_record",
+        "masking",
+        "outbox",
+        "parked_letters",
+        "retention",
+        "row_json",
+        "table",
+        "rows",
+        "selection",
+        "reader",
+        "page",
+        "tally",
+    ],
+    "jobs.formats": [
+        "conform_place",
+        "connect_types",
+        "json_texts",
+        "problems",
+        "columns",
+        "conform_values",
+        "conform_plan",
+        "avro",
+        "conform",
+        "connect_json",
+        "decoder",
+        "primitive",
+        "writer_schema",
+        "decoder_spec",
+        "json",
+        "json_schema",
+        "own",
+        "protobuf",
+        "record_columns",
+        "registry_wire",
+        "rescued_fields",
+        "registry_decoder",
+        "known_formats",
+    ],
+    "jobs.mirror": [
+        "merge_plan",
+        "errors",
+        "fold",
+        "mirror_problem",
+        "mirror_stamp",
+        "changed_topics",
+        "changelog_increment",
+        "order_token",
+        "log_scan",
+        "change_frame",
+        "order",
+        "row_filter",
+        "fold_tasks",
+        "merge_sql",
+        "merging_session",
+        "mirror_table",
+        "refold",
+        "moved_rows",
+        "merge_source",
+        "merge",
+        "row_types",
+        "session",
+        "accepting",
+        "mirror_status",
+        "publication",
+        "merging",
+        "consistency",
+        "compared_columns",
+        "compared_rows",
+        "small_merge",
+        "mirror_run",
+        "main",
+        "source_report",
+        "source_check",
+    ],
+    "jobs.replay": [
+        "landed",
+        "replay_state",
+        "pending_return",
+        "result",
+        "session",
+        "opening",
+        "routing",
+        "lanes",
+        "pipeline",
+        "request",
+        "run",
+        "connect",
+        "return_to_topic",
+    ],
+    "jobs.spec": [
+        "base",
+        "catalog_properties",
+        "kafka_options",
+        "launcher_name",
+        "mask",
+        "contract_columns",
+        "row_condition",
+        "table_columns",
+        "units",
+        "value_format",
+        "yaml_document",
+        "secrets",
+        "drivers",
+        "security",
+        "registry",
+        "validation",
+        "services",
+        "catalog",
+        "expectation_catalogue",
+        "partitioning",
+        "fields",
+        "decode",
+        "event_time",
+        "maintenance_policy",
+        "source",
+        "error_handling",
+        "targets",
+        "contract",
+        "contract_plan",
+        "table",
+        "column_problems",
+        "evolve",
+        "mirror",
+        "route",
+        "stream_targets",
+        "transform",
+        "changes",
+        "topic_route",
+        "trigger",
+        "settings",
+        "stream_tables",
+        "groups",
+        "correction",
+        "generation",
+        "loading",
+        "maintained_tables",
+        "models",
+        "row_problems",
+        "shaped_table",
+    ],
+    "jobs.supervise": [
+        "control_request",
+        "flush_request",
+        "heartbeat",
+        "keeper_record",
+        "kept_stream",
+        "launches",
+        "measures",
+        "spec_check",
+        "stall",
+        "desired",
+        "waiting",
+        "driver_session",
+        "launchers",
+        "actual",
+        "termination",
+        "launcher",
+        "groups",
+        "keeper_restart",
+        "keeper_process",
+        "keeper_start",
+        "observation",
+        "configuration",
+        "lifecycle",
+        "stream_control",
+    ],
+    "jobs.transform": [
+        "columns",
+        "frame",
+        "masks",
+        "path",
+        "row_json",
+        "transform",
+        "conditional",
+        "nested",
+        "cast",
+        "mask",
+        "own_code",
+        "parse_json",
+        "record_parts",
+        "select",
+        "set_columns",
+        "sql",
+        "timestamps",
+        "smt",
+        "changes",
+    ],
+    "orchestration.cli": [
+        "registry",
+        "state",
+        "broker",
+        "accept",
+        "dagster_instance",
+        "durations",
+        "interrupts",
+        "manifest",
+        "recorded_runs",
+        "selection_options",
+        "snapshot_selection",
+        "terminal",
+        "contract",
+        "control",
+        "preview",
+        "certify",
+        "at",
+        "audit",
+        "check_history",
+        "dev",
+        "letters",
+        "mirror",
+        "replay",
+        "reset_offsets",
+        "sql_session",
+        "check",
+        "maintain",
+        "publish",
+        "status",
+        "tag",
+        "unexpected_error",
+        "run",
+        "main",
+        "validate",
+        "schema",
+        "generate",
+        "demo",
+    ],
+    "orchestration.jobs": [
+        "mirrors",
+        "audit",
+        "discard_report",
+        "runs",
+        "contract",
+        "control",
+        "history",
+        "actions",
+        "dead_letter_expiry",
+        "discard",
+        "maintain",
+        "publish",
+        "release",
+        "replay",
+        "reset",
+    ],
+}
+
+
+def module_name(path: Path) -> str:
+    """Dotted name of a module or package, from its path."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_files(package: str) -> list[Path]:
+    """All Python files of a package and of its sub-packages; a module's name gives its one file."""
+    folder = ROOT / package.replace(".", "/")
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+
+
+def child_names(package: str) -> set[str]:
+    """Names of the modules and sub-packages that stand directly in a package."""
+    folder = ROOT / package.replace(".", "/")
+    modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+    return modules | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
+def packages_with_sub_packages() -> list[str]:
+    """Packages of the product that hold other packages; their children have an order."""
+    found = {module_name(path.parent.parent) for top in LAYERS for path in (ROOT / top).glob("*/**/__init__.py")}
+    return sorted(found)
+
+
+def imported_names(text: str) -> Iterator[str]:
+    """Every imported name with its dots, wherever in the file it is imported, `TYPE_CHECKING` included."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "." * node.level
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imported_by(path: Path) -> tuple[str, ...]:
+    """Names that a file imports, see `imported_names`."""
+    return tuple(imported_names(path.read_text()))
+
+
+def wrong_imports(path: Path, forbidden: list[str]) -> list[str]:
+    """Imports of a file that are, or are within, one of the forbidden packages; one sentence each."""
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for name in imported_by(path)
+        if any(f"{name}.".startswith(f"{package}.") for package in forbidden)
+    ]
