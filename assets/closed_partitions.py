@@ -13,7 +13,7 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.metadata import instant
 from assets.stream_checks import CheckOutcome, check_result
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

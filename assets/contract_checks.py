@@ -19,7 +19,7 @@ from assets.published_check import PUBLISHED
 from assets.schema_contract import SCHEMA_CONTRACT
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from assets.table_health import TABLE_HEALTH
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.contract import Expectation
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec

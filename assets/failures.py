@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 
 def failure(problem: FrazilError) -> dg.Failure:

@@ -31,9 +31,9 @@ from assets.metadata import (
 from assets.named_tables import report_drained
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import TableOnBranch, on_branch
 from jobs.deadletter.tally import tally_dead_letters
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec

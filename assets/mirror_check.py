@@ -15,7 +15,7 @@ from assets.failures import failure
 from assets.last_reported import last_check_result
 from assets.metadata import cell
 from assets.mirrors import mirror_key
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

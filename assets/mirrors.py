@@ -14,7 +14,7 @@ from assets.failures import failure
 from assets.metadata import instant, table_metadata
 from assets.named_tables import named_tables_key, named_tables_of
 from assets.stream_checks import CheckOutcome
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

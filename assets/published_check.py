@@ -10,7 +10,7 @@ import dagster as dg
 from assets import dagster_names
 from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource

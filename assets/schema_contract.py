@@ -12,8 +12,8 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
+from jobs.base.errors import FrazilError
 from jobs.commit.named_tables import with_told_tables
-from jobs.errors import FrazilError
 from jobs.schema.difference import RenameSuggestion
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import declared_contract, identifier_sentence

@@ -14,7 +14,7 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
 from jobs.maintain.maintenance_history import read_history, table_store

@@ -27,6 +27,7 @@ import yaml
 
 from bench.by_turns import Pairs, pairs_of, spread
 from bench.drain import SPEC, produce
+from jobs.base.system.cpu import tree_cpu_seconds
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.spark.end import end_spark
@@ -34,7 +35,6 @@ from jobs.spark.session import start_session
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.stream.drain import drain
-from jobs.system.cpu import tree_cpu_seconds
 from orchestration.cli.run.measurement import Meter, run_facts
 from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, SparkCluster, spark_cluster
 

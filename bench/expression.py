@@ -22,8 +22,8 @@ from decimal import Decimal
 import pyarrow as pa
 from pyiceberg import types as ice
 
+from jobs.base.system.pandas_import import keep_pandas_out
 from jobs.formats.json import block  # noqa: F401
-from jobs.system.pandas_import import keep_pandas_out
 
 EXPRESSIONS = ("amount * 155", "date_trunc('day', created_at)", "upper(type) || '-' || payer")
 CONDITION = "type <> 'test'"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.gated_deployment import SIDES, STREAM, TABLE, Side, deployment
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog, find_table, quick_catalog
 from jobs.commit.branch import on_branch
 from jobs.commit.stamp_history import history
 from jobs.contract.gate_judge import ContractJudge
-from jobs.errors import FrazilError
 from jobs.kafka.record_producer import ensure_topic
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness

@@ -32,8 +32,8 @@ from pyiceberg.table import Table
 from bench.groups_connect import ConnectGroup
 from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
 from jobs.spec.models import StreamSpec

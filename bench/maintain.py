@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from bench.checksum import checksum
 from bench.payment_batches import Payments, Stream
 from bench.timed_target import TimedTarget, payments_spec
+from jobs.base.system.signals import deferred_signals
 from jobs.catalog import connect_catalog
 from jobs.maintain.results import StepProgress, TableResult
 from jobs.maintain.table_maintenance import maintain_table
@@ -30,7 +31,6 @@ from jobs.spark.session import start_session
 from jobs.spec.maintained_tables import maintained_table
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
-from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import Consumer, TopicPartition
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from tests.helpers.database_server import DATABASE, PASSWORD, USER, DatabaseServer, client, database_server
 from tests.helpers.debezium import LOGICAL, create_signals, debezium_worker, follows
 from tests.helpers.waiting import wait_for

@@ -30,10 +30,10 @@ from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
 from bench.versus.sides import connect_commit_seconds
 from bench.versus.sink_config import SinkConfig
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import start_time, stop_process
 from jobs.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from jobs.system.processes import start_time, stop_process
 from jobs.write.table_creation import create_table_properties
 from orchestration.cli.interrupts import Interrupts
 

@@ -17,7 +17,9 @@ from typing import NoReturn
 
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock, boot_id
+from jobs.base.system.processes import start_time
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -25,8 +27,6 @@ from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work, write_heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
-from jobs.system.boot import boot_clock, boot_id
-from jobs.system.processes import start_time
 from orchestration.reconcile.cursor import SensorCursor
 from orchestration.sensors.reconcile import run_reconcile_tick
 from resources.deployment import Deployment

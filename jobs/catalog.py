@@ -16,14 +16,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.utils.config import Config
 
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.deadline import within
+from jobs.base.system.private_files import private_folder
 from jobs.commit.branch import on_branch
-from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.spec.catalog import OWN_CLASS, CatalogSettings
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
-from jobs.system.deadline import within
-from jobs.system.private_files import private_folder
 
 PYICEBERG_EXTRAS = ("glue", "hive", "dynamodb", "bigquery")
 """Types of catalogs whose client is an extra of PyIceberg's, of the same name."""

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.mounted import texts_read
 from jobs.spec.secrets import Secret, WrittenSecret
 from jobs.spec.settings import Settings, secret_references
-from jobs.system.mounted import texts_read
 
 
 def redacted(settings: Settings, text: str, also: Iterable[Secret] = ()) -> str:

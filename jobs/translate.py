@@ -8,7 +8,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.settings import Settings

@@ -7,12 +7,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.private_files import keep_private, private_folder
 from jobs.spec.loading import find_stream_file, load_streams
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
 from jobs.spec.validation import SpecError
-from jobs.system.private_files import keep_private, private_folder
 
 STREAMS_FOLDER = "streams"
 HOME_VARIABLE = "FRAZIL_HOME"

@@ -7,12 +7,12 @@ from pydantic import Field, PrivateAttr
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.system.signals import deferred_signals
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spark.end import end_spark
 from jobs.spark.session import Workload, apply_secrets, prepare_environment, spark_conf
 from jobs.spark.start import SessionOnDemand
-from jobs.system.signals import deferred_signals
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from bench.versus.settings import FAVOURS, settings_of
 from bench.versus.sides import Contest, Say
 from bench.versus.sink_config import SinkConfig
 from bench.versus.topic_load import Load, loaded
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.local_broker.broker import LocalBroker
 from jobs.local_registry.registry import LocalRegistry

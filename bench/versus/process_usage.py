@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from bench.versus.measurement import Reading
-from jobs.system.cpu import process_tree, tree_cpu_seconds
+from jobs.base.system.cpu import process_tree, tree_cpu_seconds
 
 _EVERY_SECONDS = 0.2
 # The kernel walks all pages of a process to tell what it shares.

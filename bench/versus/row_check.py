@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from bench.checksum import Checksum, checksum
 from bench.versus.formats import Format
 from bench.versus.topic_load import Load
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 # Of each Kafka partition; hashing all rows would take longer than landing them.
 HASHED_OFFSETS = 100_000

@@ -23,9 +23,9 @@ from bench.versus.measurement import Commit, Run, Side
 from bench.versus.process_usage import UsageSampler
 from bench.versus.sink_config import SinkConfig
 from bench.versus.topic_load import Load
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import start_time, stop_process
 from jobs.local_broker.broker import LocalBroker
-from jobs.system.processes import start_time, stop_process
 
 Say = Callable[[str], None]
 

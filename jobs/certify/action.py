@@ -7,9 +7,9 @@ import json
 import sys
 from pathlib import Path
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.certify.workspace import STREAM
-from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings

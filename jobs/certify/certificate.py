@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.certify.changes import change_to_load, partition_of
 from jobs.certify.comparison import main_problems, stamp_problems
@@ -31,7 +32,6 @@ from jobs.certify.scenario_plan import Scenario
 from jobs.certify.scenario_run import await_merge, finish_merges, run_scenario
 from jobs.certify.shapes import SHAPES, Shape
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
-from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.settings import Settings
 from jobs.verify.audit_result import problem_sentence, verdict_sentence

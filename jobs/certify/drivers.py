@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import is_alive, session_members, was_given
 from jobs.certify.workspace import STREAM, Workspace
-from jobs.errors import FrazilError
 from jobs.spec.trigger import Restart
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder, stream_folder
@@ -26,7 +27,6 @@ from jobs.supervise.launcher import driver_command
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE, OUTPUT
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.stream_control import Action, StreamControl
-from jobs.system.processes import is_alive, session_members, was_given
 
 _POLL_SECONDS = 0.01
 # Each look at the note is a request there, which may fail for a moment.

@@ -20,10 +20,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, StringType
 
+from jobs.base.errors import FrazilError, first_line
 from jobs.certify.load import SCHEMA
 from jobs.certify.shapes import NAMED
 from jobs.certify.workspace import PARTITIONS, Workspace
-from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jobs.base.errors import FrazilError
 from jobs.certify.drivers import Drivers, DriverWatch
 from jobs.certify.load import Load
 from jobs.certify.mirror_reader import MirrorReader
@@ -14,7 +15,6 @@ from jobs.certify.observation import Observation, Observer
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import Scenario
 from jobs.certify.workspace import Workspace
-from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import read_heartbeat
 
 COMMIT_SECONDS = 600.0

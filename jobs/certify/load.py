@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
+from jobs.base.errors import FrazilError
 from jobs.certify.shapes import TYPES
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings

@@ -7,9 +7,9 @@ from collections import Counter
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import history_of
-from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import every_file
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging import Merger, load_changelog, merge_plan

@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
 from jobs.certify.comparison import Comparison, Offsets, TableRows, Values, compare, stamp_problems, with_values
 from jobs.certify.load import NO_VALUE, Expected, Fate
 from jobs.certify.shapes import TYPES
@@ -22,7 +23,6 @@ from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import target_positions
-from jobs.errors import FrazilError
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.state.lease_record import read_lease

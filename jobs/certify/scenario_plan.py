@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import STEPS as EVERY_STEP
 from jobs.certify.shapes import SHAPES, SHAPES_OF_KINDS, Shape
-from jobs.errors import FrazilError
-from jobs.steps import STEPS as EVERY_STEP
 
 Manner = Literal[
     "batch",

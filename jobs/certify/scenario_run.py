@@ -8,6 +8,7 @@ import os
 import signal
 import time
 
+from jobs.base.system.processes import command_of, session_members
 from jobs.certify.action import reset_to
 from jobs.certify.comparison import main_problems, rows_of
 from jobs.certify.drivers import DriverWatch, armed_command
@@ -29,7 +30,6 @@ from jobs.state.lease import Lease, stream_lease
 from jobs.stream.logs import spark_log
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
-from jobs.system.processes import command_of, session_members
 
 _PASSED_OVER = 40
 # As Spark's scheduler says it.

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
+from jobs.base.errors import FrazilError
 from jobs.certify.changes import CHANGES_SCHEMA
 from jobs.certify.load import SCHEMA
 from jobs.certify.shapes import MIRROR, TYPES, Shape, row_tables, shape_blocks
-from jobs.errors import FrazilError
 from jobs.spark.master import is_local, master_of, standalone_addresses
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

@@ -24,8 +24,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from jobs.base.errors import FrazilError
 from jobs.commit.lineage import LINE_PROPERTY, ancestors, last_sequence, line_at_head
-from jobs.errors import FrazilError
 
 
 class TableOnBranch(Table):

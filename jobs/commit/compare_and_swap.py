@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import CatalogFailedError, HeadMovedError
-from jobs.errors import FrazilError
 
 MAX_REFUSALS = 50
 # In place; then the stream is opened anew, says that it waits, and goes on from the pending record.

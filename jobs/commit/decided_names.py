@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.name_matching import NAME_MAPPING, aliases_of
 from jobs.schema.schema_change import columns_of
 

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import msgspec
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import begin_property
 from jobs.commit.errors import damaged_property
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
-from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import whole_property
 
 DISCARDS_PREFIX = "frazil.discards."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.offsets import Ranges
-from jobs.errors import FrazilError, StreamStopped
 
 _BEGUN = "the stream's own table from its `start`, any other with what comes from then on"
 

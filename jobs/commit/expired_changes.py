@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import another_topic
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.stamps import Stamp, property_key
-from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import whole_property
 
 EXPIRED_CHANGES = "frazil.changes-expired"

@@ -12,10 +12,10 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.opening_columns import columns_operation
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation, with_operation
-from jobs.errors import FrazilError
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution import Evolution, Fitting, fitting, judged
 from jobs.schema.identifier_fields import identifier_problem, with_identifier_fields

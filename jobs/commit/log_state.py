@@ -6,9 +6,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import OffsetsLostError, TopicRecreatedError
 from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe_ranges
-from jobs.errors import FrazilError
 
 NOWHERE: Positions = MappingProxyType({})
 

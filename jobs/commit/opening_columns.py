@@ -14,10 +14,10 @@ from typing import Any
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation
 from jobs.commit.stamps import Stamp, property_key
-from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import (
     DecodedColumns,
     decoded_columns,

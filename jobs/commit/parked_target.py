@@ -12,13 +12,13 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from jobs.base.errors import first_line
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.parked_places import PARKED_PART, parked_id, parked_places
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps
-from jobs.errors import first_line
 from jobs.spec.models import StreamSpec
 
 

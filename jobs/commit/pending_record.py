@@ -15,10 +15,10 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.proposals import Seen
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.write.datafile_json import from_json, to_json
 
 FORMAT = 1

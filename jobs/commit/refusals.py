@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement
 
+from jobs.base.errors import first_line
 from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError, TableForbiddenError
 from jobs.commit.lineage import last_sequence
-from jobs.errors import first_line
 
 # The catalog that commits within this process and one transaction of its database.
 _IN_PROCESS = "pyiceberg.catalog.sql"

@@ -15,8 +15,8 @@ import msgspec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.errors import FrazilError
-from jobs.system.typed_json import decode_json
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import decode_json
 
 REISSUED_KEY = "frazil.reissued"
 _FORMAT = 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from jobs.base.errors import FrazilError
 from jobs.commit.accept import signed_answer
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe_ranges
@@ -20,7 +21,6 @@ from jobs.commit.recovery import half_committed
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import NewestStamps, target_positions
-from jobs.errors import FrazilError
 
 # A stamp is carried by every later snapshot's metadata, so its note stays short.
 _NAMED_IN_NOTE = 10

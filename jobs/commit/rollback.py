@@ -9,6 +9,7 @@ from typing import Literal
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import described
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, describe_ranges, pointwise_max
@@ -18,7 +19,6 @@ from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import NewestStamps, target_positions
-from jobs.errors import FrazilError
 
 
 def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANCH) -> RolledBackError:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.schema.decoded_columns import whole_property
-from jobs.system.typed_json import decode_json
 
 PROPERTY = "frazil.schema-changes"
 MOST = 50

@@ -14,6 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.system.typed_json import decode_json
 from jobs.commit.branch import seen_on
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
@@ -21,7 +22,6 @@ from jobs.commit.reissue import as_landed
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamps import PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp, property_key, sequences_key
 from jobs.schema.decoded_columns import whole_property
-from jobs.system.typed_json import decode_json
 
 
 @dataclass(frozen=True, slots=True)

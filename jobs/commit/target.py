@@ -18,6 +18,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit import proposals, stamp_history
 from jobs.commit.branch import on_branch
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
@@ -38,10 +40,8 @@ from jobs.commit.refusals import permitted
 from jobs.commit.rollback import restored, rolled_back
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key, sequences_key
 from jobs.commit.target_directory import TargetDirectory, directory_key, used_places
-from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import decoded_digest, whole_property
 from jobs.schema.name_matching import NAME_MAPPING
-from jobs.steps import step
 from jobs.write.file_access import KeyAge, keys_of
 from jobs.write.renewed_file_io import RenewedFileIO
 

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.schema.decoded_columns import whole_property
-from jobs.system.typed_json import decode_json
 
 T = TypeVar("T")
 

@@ -15,6 +15,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.branch import existing_table
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
@@ -22,7 +24,6 @@ from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, masked_c
 from jobs.contract.earlier_rows import Beside, beside, with_main
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.unavailable import spark_told
-from jobs.errors import FrazilError
 from jobs.increment.increment import Increment, increment_since
 from jobs.increment.row_selection import RowSelection, increment_rows, present_coordinates, rows_sql, whole_table
 from jobs.increment.validated_position import CheckSummary, record_validated, validated_position
@@ -33,7 +34,6 @@ from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.spec.validation import suggestion
 from jobs.state.stream_folder import stream_folder
-from jobs.steps import step
 from jobs.verify.ledger_table import read_ledger
 from jobs.write.data_file_rows import UnreadableFileError
 

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from jobs.base.system.typed_json import typed_decoder
 from jobs.contract.check_result import Scope, TableCheck
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome, Hidden
@@ -24,7 +25,6 @@ from jobs.spec.contract import columns_of
 from jobs.spec.targets import Role, TargetSpec
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import typed_decoder
 
 MOST_CHECKS = 1_000
 """So many are kept of each table, the newest."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.increment.arrow_rows import MOST_BYTES, MOST_ROWS, TooManyRowsError, small_table
 from jobs.increment.row_selection import RowSelection
 from jobs.increment.spark_rows import rows_to_read_again

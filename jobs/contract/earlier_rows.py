@@ -36,9 +36,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from jobs.base.errors import FrazilError
 from jobs.contract.unique_keys import Bounds, EarlierKeys, comparable_keys
 from jobs.contract.usual_volume import Extent
-from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import arrow_batches
 from jobs.increment.increment import Increment
 from jobs.increment.offset_ranges import quoted_name

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from jobs.base.errors import FrazilError
 from jobs.contract.outcome import MOST_SAMPLES
 from jobs.contract.unavailable import what_is_away
-from jobs.errors import FrazilError
 
 KEY = "frazil"
 """Of an expectation's `meta`: what its result is told by, since results come in another order than expectations."""

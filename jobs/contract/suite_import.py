@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.base import field_path
 from jobs.spec.contract import default_name
 from jobs.spec.expectation_catalogue import argument_problems, expectation_types, left_out

@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.write.data_file_rows import UnreadableFileError
 
 # By name, so that nothing is imported that is not used.

@@ -16,11 +16,11 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.deadletter.parked_letters import not_of_parked
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import ARROW_SCHEMA, OF_THE_RECORD, REPLAY_STATE_ARROW, STATES
-from jobs.errors import FrazilError
 from jobs.formats.columns.text_values import within_years
 from jobs.formats.problems import DISCARDED
 from jobs.spec.targets import DEAD_LETTER_COORDINATES

@@ -28,10 +28,10 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.parked_letters import TARGET, not_of_parked
 from jobs.deadletter.table import STATES
-from jobs.errors import FrazilError
 from jobs.formats.problems import DISCARDED, LATE
 
 REPLAYABLE = ("new", "failed_again")

@@ -24,9 +24,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import HeadMovedError
-from jobs.errors import FrazilError
 from jobs.schema.compatibility import holds
 from jobs.spec.partitioning import PartitionExpr
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.connect_json.format import CONNECT_JSON
 from jobs.formats.decoder import Format, UnknownField, ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec, declared_of

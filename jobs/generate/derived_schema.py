@@ -12,7 +12,7 @@ from typing import Any
 
 from pyiceberg import types as ice
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.connect_types import DECIMAL
 from jobs.schema.iceberg_schema import schema_text
 

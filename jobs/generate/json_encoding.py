@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from pyiceberg import types as ice
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
 from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType

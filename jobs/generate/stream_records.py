@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.connect_json.payloads import REPLACE_NULL, SCHEMA_CONTENT
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import AS_SENT

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.threads import CURRENT_STREAM, background_thread
 from jobs.redaction import redacted
 from jobs.spark.end import spark_is_over
 from jobs.spec.generation import generation
@@ -18,7 +20,6 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import secrets_in
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
-from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import driver_log, stream_logging
@@ -28,7 +29,6 @@ from jobs.stream.runner import SharedDriver, StreamRunner
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, Heartbeat
 from jobs.supervise.termination import Timeouts
-from jobs.system.threads import CURRENT_STREAM, background_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

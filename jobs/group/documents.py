@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock
 from jobs.group.members import Member
 from jobs.spec.generation import generation
 from jobs.spec.groups import group_of
@@ -31,7 +32,6 @@ from jobs.supervise.launches import (
     write_launch,
     write_launched_process,
 )
-from jobs.system.boot import boot_clock
 
 log = logging.getLogger(__name__)
 

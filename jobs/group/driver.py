@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.locks import exclusive
 from jobs.group.carried_stream import CarriedStream
 from jobs.group.documents import MemberDocuments
 from jobs.group.members import Member, in_order, proven
@@ -18,7 +20,6 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import Secret, secrets_in
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder, streams_with
-from jobs.steps import step
 from jobs.stream.mirror_process import mirror_process
 from jobs.supervise.actual import UnreadableStateError
 from jobs.supervise.control_request import LOCK, ControlReader
@@ -33,7 +34,6 @@ from jobs.supervise.launches import (
     read_launch,
 )
 from jobs.supervise.termination import Timeouts
-from jobs.system.locks import exclusive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.private_files import keep_private
 from jobs.redaction import RedactingFormatter
 from jobs.spark.executors import application_ended
 from jobs.spark.log import spark_log_option
@@ -21,7 +23,6 @@ from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
 from jobs.spec.settings import load_settings
 from jobs.spec.trigger import Restart
-from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from jobs.stream.metrics import MetricsServer
@@ -30,7 +31,6 @@ from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launchers.driver_identity import note_itself
-from jobs.system.private_files import keep_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

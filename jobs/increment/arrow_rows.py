@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.types import NestedField, TimeType, UUIDType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.increment.offset_ranges import RangesByPartition
 from jobs.increment.row_selection import RowSelection
 from jobs.write.data_file_rows import BLOCK_ROWS, stored_rows

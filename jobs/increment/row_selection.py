@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import TimeType, UUIDType
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.increment.increment import Increment
 from jobs.increment.offset_ranges import RangesByPartition, quoted_name, quoted_text, ranges_condition, ranges_sql
 from jobs.schema.row_filters import filter_problem

@@ -12,7 +12,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.increment.arrow_rows import file_batches, shown_schema
 from jobs.increment.offset_ranges import quoted_name, ranges_sql
 from jobs.increment.row_selection import RowSelection

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
 from jobs.install import ivy
 from jobs.install.coordinates import ArtifactSet, artifact_sets
 from jobs.state.durable_files import write_durably
-from jobs.system.locks import exclusive
 
 CHECKSUMS = Path(__file__).with_name("artifacts.sha256")
 REPAIR = "make setup (or: python -m jobs.install.artifacts)"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import CHECKSUMS, fetch_unchecked, resolve_jars
 from jobs.install.coordinates import FETCHED_AT_SETUP, ArtifactSet, artifact_sets
 from jobs.install.preflight import preflight

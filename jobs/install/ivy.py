@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.coordinates import Coordinate
 from jobs.install.preflight import PreflightError, check_java, pyspark_folder
 

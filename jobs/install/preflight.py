@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.install.coordinates import JAVA_VERSIONS, PYSPARK_BELOW, PYSPARK_MINIMUM
 
 PYTHON_MINIMUM = (3, 11)

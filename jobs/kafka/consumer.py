@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.carried import local_options
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.refusals import LOGIN_CODES
 from jobs.spec.kafka_options import reading_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
-from jobs.system.carried import local_options
 
 _OPTIONS: dict[str, Any] = {
     "enable.auto.commit": False,

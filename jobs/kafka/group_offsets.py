@@ -11,13 +11,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.refusals import lacks_right, missing_rule, user_of
 from jobs.spec.kafka_options import connection_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
-from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState, undecided
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_fields import LastReads
-from jobs.errors import FrazilError
 from jobs.kafka.consumer import MonitoredConsumer, consumer_options
 from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
 from jobs.spec.kafka_options import connection_options

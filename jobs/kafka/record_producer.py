@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 FLUSH_SECONDS = 60.0
 TOPIC_PARTITIONS = 4

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from confluent_kafka import Message
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.records import as_bytes
 from jobs.kafka.topic_reader import TopicReader

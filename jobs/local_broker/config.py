@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.errors import FrazilError
-from jobs.system.ports import HOST, free_ports
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import HOST, free_ports
 
 _SHOWN_LINES = 12
 

@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import private_opener
+from jobs.base.system.processes import is_alive, start_time, stop_process
 from jobs.state.durable_files import write_durably
-from jobs.system.locks import exclusive
-from jobs.system.private_files import private_opener
-from jobs.system.processes import is_alive, start_time, stop_process
 
 _LOCK_DEADLINE_SECONDS = 300.0
 

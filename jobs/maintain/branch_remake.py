@@ -8,8 +8,8 @@ from datetime import datetime
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_metadata import RemakeForecast, remake_pays

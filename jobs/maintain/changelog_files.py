@@ -18,8 +18,8 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.errors import FrazilError
 
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes

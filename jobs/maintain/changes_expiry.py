@@ -16,6 +16,7 @@ from typing import Any
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.expired_changes import (
@@ -33,7 +34,6 @@ from jobs.commit.other_logs import other_logs
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history_of
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp, property_key
-from jobs.errors import FrazilError
 from jobs.maintain.changelog_files import ChangesKeptError, landed_files, times_of
 from jobs.maintain.expiring_files import Reads, WaitingLetters, expiring_files, old_files, waiting_letters
 from jobs.maintain.pending_files import read_pending_files

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.iceberg_procedures import RewriteResult
 from jobs.maintain.plan import Step

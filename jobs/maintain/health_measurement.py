@@ -22,12 +22,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
 from jobs.commit.publications import published_through
 from jobs.commit.stamp_history import streams_on_branch
 from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, SUMMARY_KEY, Stamp
-from jobs.errors import FrazilError
 from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFacts, TableFacts
 from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.maintain.partition_measurement import measure_partitions

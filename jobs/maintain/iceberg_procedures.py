@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.signals import deferred_signals
 from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.procedure_arguments import (
     java_sort_order,
@@ -24,7 +25,6 @@ from jobs.spark.catalog_conf import use_catalog
 from jobs.spark.jvm_calls import interruptible, jvm_error_text
 from jobs.spec.partitioning import SortExpr
 from jobs.spec.settings import Settings
-from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

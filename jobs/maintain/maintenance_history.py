@@ -13,11 +13,11 @@ from typing import Annotated
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.spec.settings import Settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part
-from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 

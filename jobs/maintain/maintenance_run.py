@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.maintain.health_score import Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.results import OnProgress, TableResult, no_progress

@@ -14,8 +14,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from jobs import steps
-from jobs.errors import FrazilError
+from jobs.base import failpoints as steps
+from jobs.base.errors import FrazilError
 from jobs.maintain.pending_files import PendingFiles, pending_paths, read_pending_files
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore

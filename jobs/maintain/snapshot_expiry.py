@@ -7,13 +7,13 @@ from datetime import datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs import steps
+from jobs.base import failpoints as steps
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import branches, line_property, seen_on
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.lineage import line_at_head
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
-from jobs.errors import FrazilError
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches

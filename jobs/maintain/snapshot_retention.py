@@ -10,9 +10,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
-from jobs.errors import FrazilError
 from jobs.spec.maintenance_policy import Expire
 from jobs.time_travel.tags import ends_at, tags_of
 

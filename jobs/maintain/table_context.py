@@ -11,14 +11,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.deadline import DeadlineError, within
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.redaction import redacted
 from jobs.spark.end import jvm_is_gone
 from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.system.deadline import DeadlineError, within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

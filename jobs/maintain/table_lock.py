@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import FencedError
-from jobs.errors import FrazilError
 from jobs.maintain.maintenance_history import table_store
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs import steps
+from jobs.base import failpoints as steps
+from jobs.base.errors import FrazilError
 from jobs.commit.named_tables import all_with_named_tables
-from jobs.errors import FrazilError
 from jobs.maintain.branch_remake import gated_branches, remake_branch
 from jobs.maintain.changes_expiry import changes_forecast, expire_changes
 from jobs.maintain.compaction import batches, compact, rewrite_position_deletes

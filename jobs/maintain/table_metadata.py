@@ -6,8 +6,8 @@ import logging
 import random
 import time
 
+from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.errors import FrazilError
 from jobs.maintain.iceberg_procedures import LostToOthersError
 from jobs.maintain.plan import Step
 from jobs.maintain.results import LOST, StepResult

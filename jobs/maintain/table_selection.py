@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.deadline import within
 from jobs.catalog import CATALOG_SECONDS
 from jobs.commit.named_tables import all_with_named_tables
-from jobs.errors import FrazilError, first_line
 from jobs.maintain.plan import ACTIONS
 from jobs.redaction import redacted
 from jobs.spec.maintained_tables import MaintainedTable, maintained_table, maintained_tables, namespaces_to_list
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.system.deadline import within
 
 _CLOSE = 0.5
 

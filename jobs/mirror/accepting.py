@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.catalog import find_table
 from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.mirror_stamp import answers_alone, mirrored, state_to_begin_with
 from jobs.mirror.session import mirror_session
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.steps import step
 
 
 def accept_new_generation(

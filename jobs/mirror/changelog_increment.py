@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.expired_changes import ExpiredChanges, expired_changes
@@ -26,7 +27,6 @@ from jobs.commit.lineage import ancestors, line_of, stands_on
 from jobs.commit.offsets import Positions
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp
 from jobs.commit.target_directory import MOST_NAMED
-from jobs.errors import FrazilError
 from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.maintain.table_properties import READER_PREFIX

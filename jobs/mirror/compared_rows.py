@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.compared_columns import RowDigests, SourceColumn, source_name
 from jobs.mirror.consistency import BUCKETS

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
-from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.changed_topics import expired_offsets, refuse_recreated_topics
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError, StreamStopped
 from jobs.mirror.merge_plan import LAST_GENERATION
 
 ANOTHER_CHANGELOG = (

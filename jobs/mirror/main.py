@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.maintain.table_lock import TableBusyError
 from jobs.mirror.errors import KeylessChangelogError
@@ -40,7 +41,6 @@ from jobs.spec.settings import Settings, load_settings
 from jobs.state.lease import LeaseHeldError
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.launches import launched_file
-from jobs.system.threads import background_thread
 from jobs.translate import translate_errors
 
 if TYPE_CHECKING:

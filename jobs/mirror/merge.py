@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_text
 from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT

@@ -20,12 +20,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.mirror.changed_topics import (
     expired_offsets,
     refuse_added_partitions,
@@ -59,7 +60,6 @@ from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
-from jobs.steps import step
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
-from jobs.system.typed_json import decode_json
 
 
 class MirrorProblem(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,10 +10,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.lineage import ancestors
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_history import history_of
-from jobs.errors import FrazilError
 from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import changelog_increment, hold_changelog, refuse_incomplete
 from jobs.mirror.merge import merge_increment

@@ -14,11 +14,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import damaged_property
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
-from jobs.errors import FrazilError
 from jobs.maintain.table_properties import MIRROR_PART
 from jobs.mirror.merge_plan import MirrorState
 from jobs.spec.mirror import Mirror

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.offsets import Positions
 from jobs.commit.stamp_history import history_of
 from jobs.deadletter.tally import tally_dead_letters
-from jobs.errors import FrazilError
 from jobs.increment.increment import snapshots_since
 from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import refuse_moved

@@ -13,13 +13,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform
 
+from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
 from jobs.commit.schema_operation import changed_mapping
 from jobs.commit.stamps import PROPERTY_PREFIX, property_key
-from jobs.errors import FrazilError
 from jobs.expression.problem import ExpressionProblem
 from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.mirror.errors import KeylessChangelogError

@@ -8,12 +8,12 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.operations import Append, PublishBranch
 from jobs.commit.proposals import Proposal
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.merge_plan import MergeResult
 from jobs.mirror.mirror_stamp import MirrorStamp, mirrored, other_writes

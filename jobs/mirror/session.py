@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError, FencedError, RolledBackError
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
 from jobs.spec.mirror import Mirror

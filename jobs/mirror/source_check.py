@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror.compared_columns import ComparedColumn, compared_columns, postgresql_digests, spark_digests
 from jobs.mirror.compared_rows import (
     Key,

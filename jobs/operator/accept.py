@@ -9,6 +9,7 @@ from functools import partial
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError, table_gone
@@ -25,7 +26,6 @@ from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.take_over import take_over
 from jobs.operator.unpark import ensure_parked_table, refuse_unless_parked, unpark_table, with_lost

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.deadletter.outbox.position import OutboxPosition, count_unpublished
 from jobs.deadletter.retention import ExpiredLetters, expire_dead_letters
 from jobs.deadletter.table import check_dead_letter_table
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder

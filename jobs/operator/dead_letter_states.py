@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.session import CommitSession
@@ -17,7 +18,6 @@ from jobs.commit.target import Target
 from jobs.deadletter.reader import UnreadableDeadLettersError, dead_letter_batches
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import STATES
-from jobs.errors import FrazilError
 from jobs.replay.connect.opening import reland_queue
 from jobs.replay.landed import already_landed
 from jobs.replay.opening import replay_session

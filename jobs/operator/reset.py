@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.failpoints import step
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import private_folder
 from jobs.catalog import connect_catalog
 from jobs.commit import proposals
 from jobs.commit.errors import table_gone
@@ -34,15 +37,12 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.steps import step
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps
 from jobs.stream.source_topics import coordinator_stamp
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import LOCK, read_control
 from jobs.supervise.launchers.choice import looker
-from jobs.system.locks import exclusive
-from jobs.system.private_files import private_folder
 
 _LOCK_SECONDS = 120.0
 

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reset import ResetMove, valid_through_after
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.operator.reset_request import ResetRequest, explicit_offsets
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import Role, TargetSpec

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.failpoints import step
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import NothingToAcceptError, RolledBackError, SchemaChangeError
 from jobs.commit.recovery import half_committed
@@ -16,11 +18,9 @@ from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
-from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, lane_columns
 from jobs.stream.previous_targets import previous_stamps

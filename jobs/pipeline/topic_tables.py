@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import EXPRESSION_FAILED, UNROUTED
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState, naming_state

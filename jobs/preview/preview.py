@@ -14,6 +14,7 @@ import msgspec
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.system.typed_json import decode_json
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
@@ -35,7 +36,6 @@ from jobs.preview.values import Hiding, decoded_hiding, landed_hiding
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
-from jobs.system.typed_json import decode_json
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import TaskResult, run_split

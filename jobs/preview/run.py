@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.named_tables import all_with_named_tables
 from jobs.commit.offsets import OffsetRange, PartitionRange, Ranges, TopicPartition, describe_ranges
 from jobs.deadletter.selection import OffsetSelection
-from jobs.errors import FrazilError
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import read_split

@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
+from jobs.base.system.typed_json import decode_json
 from jobs.catalog import find_table
 from jobs.commit.followers import following, following_operation, needed_changes, new_follower_schema
 from jobs.commit.opening_columns import columns_operation, opening_columns, opening_operation
@@ -33,7 +34,6 @@ from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.stream.row_table import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.schema_evolution import CHANGES_LEFT, ROUNDS
-from jobs.system.typed_json import decode_json
 from jobs.task.needs import UnnamedTable, merged_tables
 from jobs.task.run import TaskResult
 from jobs.write.partitioning import partition_spec

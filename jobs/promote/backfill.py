@@ -14,18 +14,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DoubleType, FloatType
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.errors import FrazilError
 from jobs.formats.json.seen_values import Place
 from jobs.promote.filling import Filling
 from jobs.promote.promotion import Promotion
 from jobs.promote.rescued_values import files_with_rescued_data, places_of
 from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, Primitive, StructType
-from jobs.steps import step
 from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.target_writer import TargetWriter

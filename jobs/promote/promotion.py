@@ -8,7 +8,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.column_names import partition_names
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
 from jobs.schema.evolution import judged

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.discards import Discard, Discards
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.publish.discarded_letters import DiscardedLetters, LetterCounts, NoRecords
 from jobs.publish.gated import held_interval, refuse_without_gate
 from jobs.publish.interval import Interval, UnpublishableError, interval_since

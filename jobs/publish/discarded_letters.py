@@ -23,11 +23,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.discards import Discard
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.row_json import DISCARDED_ROW, carried_columns, rows_as_json, uncarried_column
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import DISCARDED

@@ -28,6 +28,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.discards import DISCARDED_KEY, Discard, Discards
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -38,7 +40,6 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import ensure_replay_state_columns
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.records import whole_records
 from jobs.kafka.topic_reader import TopicReader
@@ -58,7 +59,6 @@ from jobs.publish.publishing import given_up, interval_of, publishing_session
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings, Settings
 from jobs.spec.source import Source
-from jobs.steps import step
 from jobs.write.target_writer import TargetWriter
 
 OpenReader = Callable[[], AbstractContextManager[RecordReader]]

@@ -14,10 +14,10 @@ from typing import Any, Self
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import damaged_property
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.errors import FrazilError
 from jobs.publish.interval import Interval, landed_snapshots
 from jobs.schema.decoded_columns import whole_property
 

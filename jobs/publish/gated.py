@@ -17,6 +17,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
@@ -25,7 +27,6 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, Held, Verdict, gate_property
 from jobs.publish.interval import PUBLISHED_KEY, Interval, publication_text
 from jobs.publish.publishing import (
@@ -40,7 +41,6 @@ from jobs.publish.publishing import (
 )
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.steps import step
 
 HELD_KEY = "frazil.held"
 # Somebody else decides, or the branch is altered, each time while it is judged.

@@ -21,6 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import begin_property
 from jobs.commit.discards import Discard, is_discarded
 from jobs.commit.event_times import NO_EVENTS, EventTimes
@@ -28,7 +29,6 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
-from jobs.errors import FrazilError
 from jobs.write.manifest_doubles import exact_entries
 
 

@@ -13,6 +13,7 @@ import msgspec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import branches, seen_on
 from jobs.commit.discards import Discards
 from jobs.commit.errors import DamagedPropertyError
@@ -22,7 +23,6 @@ from jobs.commit.publications import branch_through, publication_id, published_t
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import history, stamps_along_main, written_branch
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, Held, answers_to_held
 from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
 

@@ -20,6 +20,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.catalog import find_table
 from jobs.commit.accept import signed_answer
 from jobs.commit.compare_and_swap import Backoff
@@ -33,7 +35,6 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.publish.continuity import Break, branch_break, break_on_main, kept_publication, refuse_break
 from jobs.publish.gate import Gate
 from jobs.publish.interval import (
@@ -47,7 +48,6 @@ from jobs.publish.interval import (
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
-from jobs.steps import step
 from jobs.stream.completeness import settled_through
 
 T = TypeVar("T")

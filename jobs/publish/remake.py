@@ -21,6 +21,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.branch import begin_property, on_branch
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.discards import Discards
@@ -32,12 +34,10 @@ from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, last_
 from jobs.commit.stamp_history import history_of, stamps_along_main, streams_on_branch
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.commit.target import pass_written
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, gate_property
 from jobs.publish.interval import PART_MARK, Interval, ManifestMemo, branch_begin, interval_entries, left_out_property
 from jobs.publish.publishing import interval_of, refuse_other_spec
 from jobs.spec.models import StreamSpec
-from jobs.steps import step
 
 
 class NotRemadeError(FrazilError):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.carried import local_options
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import RegistryConnection, TokenRequest, registry_connection
 from jobs.registry.failures import (
@@ -26,7 +27,6 @@ from jobs.registry.failures import (
     tls_problem,
 )
 from jobs.spec.registry import RegistrySettings
-from jobs.system.carried import local_options
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

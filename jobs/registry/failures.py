@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 
 
 class NotInRegistryError(FrazilError):

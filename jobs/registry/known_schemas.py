@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from jobs.errors import StreamStopped
+from jobs.base.errors import StreamStopped
+from jobs.base.system.typed_json import decode_json
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.failures import NotInRegistryError, RegistryError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 

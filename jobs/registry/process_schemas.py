@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
-from jobs.errors import first_line
+from jobs.base.errors import first_line
 from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.client import RegistryClient

@@ -10,13 +10,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.failpoints import step
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import ensure_replay_state_columns
-from jobs.errors import FrazilError, StreamStopped
 from jobs.replay.pending_return import PendingReturn, pending_returns
 from jobs.replay.replay_state import changes_from_parquet
 from jobs.replay.session import BATCHES, ReplaySession, changes_key, landed_batches, replay_folder, replay_id
@@ -24,7 +25,6 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError, stream_lease
 from jobs.state.stream_folder import StreamFolder
-from jobs.steps import step
 from jobs.stream.source_topics import parked_tables
 
 log = logging.getLogger(__name__)

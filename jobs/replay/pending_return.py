@@ -7,11 +7,11 @@ from typing import Self
 import msgspec
 import pyarrow as pa
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import decode_json
 from jobs.replay.replay_state import changes_as_parquet, changes_from_parquet
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import decode_json
 
 RETURNED_TO = "returned to topic "
 _BATCHES = 2**32

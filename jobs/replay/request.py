@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.named_tables import with_named_tables
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
 from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
-from jobs.errors import FrazilError
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
 from jobs.schema.difference import differences

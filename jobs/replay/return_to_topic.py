@@ -17,12 +17,13 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.branch import existing_table
 from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.deadletter.parked_letters import TABLE_PARKED
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.landed import are_rows, first_of, stand_in_table
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
@@ -38,7 +39,6 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
 from jobs.state.stream_folder import stream_folder
-from jobs.steps import step
 
 GROUP = "frazil-replay-"
 STANDING, ELSEWHERE, ROW, WAITS = "stands_in_table", "of_another_topic", "row_as_json", "waits_for_its_table"

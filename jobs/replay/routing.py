@@ -13,11 +13,11 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.followers import following
 from jobs.commit.proposals import Seen
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
-from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED
 from jobs.pipeline.block import Block

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.row_steps import asks_batch_time
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
@@ -30,7 +31,6 @@ from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
-from jobs.steps import step
 from jobs.stream.writer_schemas import schema_lookup
 
 MAX_RUNS = 5

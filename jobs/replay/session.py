@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.failpoints import step
 from jobs.commit.errors import RolledBackError
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.pending_record import Pending, PendingTarget
@@ -26,7 +27,6 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.store import NotWrittenError
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.steps import step
 from jobs.write.file_access import delete_unreferenced
 
 # The batches of a replay are numbered where a stream has the offsets of a partition: batch n is the range [n, n + 1).

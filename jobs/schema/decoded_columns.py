@@ -19,10 +19,10 @@ from pydantic import ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import decode_json
 from jobs.schema.compatibility import promotes
 from jobs.schema.name_matching import Aliases
-from jobs.system.typed_json import decode_json
 
 PART_PREFIX = "frazil.part."
 _MARK = 10

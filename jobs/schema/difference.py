@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.compatibility import holds, widened_type
 from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.name_matching import NameRule, with_column_names

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.needs import Path
 
 if TYPE_CHECKING:

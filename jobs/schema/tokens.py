@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 _TOKEN = re.compile(
     r"\s+|(?P<quoted>`(?:[^`]|``)*`)|(?P<text>'(?:[^']|'')*'|\"[^\"]*\")"

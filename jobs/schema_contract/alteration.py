@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
@@ -24,7 +25,6 @@ from jobs.commit.opening_columns import (
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_operation import schema_operation, with_operation
-from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
 from jobs.schema.difference import RenamedColumn, renamed_schema
 from jobs.schema.evolution import fitting

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import OnProgress, resolve_jars
 from jobs.install.coordinates import ArtifactSet
 from jobs.spark.trusted_authorities import AUTHORITIES, trust_authorities

@@ -18,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
+from jobs.base.system.processes import start_time, stop_process
 from jobs.install.artifacts import OnProgress, resolve_jars
 from jobs.install.preflight import check_java, check_pyspark, pyspark_folder
-from jobs.system.locks import exclusive
-from jobs.system.processes import start_time, stop_process
 
 VARIABLE = "FRAZIL_CLASS_ARCHIVE"
 _DEADLINE_SECONDS = 240.0

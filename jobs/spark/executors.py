@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
 from jobs.spark.end import is_stopped
 from jobs.spark.master import is_local, standalone_addresses, unanswered
-from jobs.system.threads import background_thread
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobs.errors import first_line
+from jobs.base.errors import first_line
+from jobs.base.system.signals import deferred_signals
 from jobs.redaction import redacted
 from jobs.spec.security import ALLOWED_URLS
 from jobs.spec.settings import Settings
-from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.durable_files import write_durably
 
 _LOG4J = """\

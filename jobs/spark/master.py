@@ -6,7 +6,7 @@ import ipaddress
 import re
 import socket
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.settings import SETTINGS_FILE, Settings
 
 _STANDALONE = "spark://"

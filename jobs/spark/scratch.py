@@ -12,8 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jobs.system.locks import exclusive
-from jobs.system.private_files import private_folder
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import private_folder
 
 _PREFIX = "process-"
 _HELD = "held"

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.pandas_import import keep_pandas_out, without_pandas
+from jobs.base.system.private_files import private_folder, private_opener
 from jobs.install.artifacts import resolve_jars
 from jobs.redaction import redacted
 from jobs.spark.catalog_conf import catalog_jars
@@ -20,8 +22,6 @@ from jobs.spark.end import end_spark
 from jobs.spark.master import is_local, master_of, not_accepted, require_master
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
-from jobs.system.pandas_import import keep_pandas_out, without_pandas
-from jobs.system.private_files import private_folder, private_opener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.signals import deferred_signals
 from jobs.spark.end import end_spark, jvm_is_gone
 from jobs.spark.executors import application_ended
 from jobs.spark.master import is_local
-from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.private_files import private_folder
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.settings import Settings
-from jobs.system.private_files import private_folder
 
 AUTHORITIES = ("ssl.cabundle", STORE_AUTHORITIES)
 """Properties that name files with authorities."""

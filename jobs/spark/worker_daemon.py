@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 
-from jobs.system.pandas_import import keep_pandas_out
+from jobs.base.system.pandas_import import keep_pandas_out
 
 TASKS = ("jobs.task.run", "jobs.kafka.range_reader")
 """What the tasks of a batch import; those of a replay come on top when there is one."""

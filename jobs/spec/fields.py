@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
 from jobs.spec.base import MAX_INT64, AnyInt, LineInText, Problem, problems_at

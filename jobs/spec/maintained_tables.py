@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.base import Location, field_path
 from jobs.spec.maintenance_policy import Compact, Policy, TablePolicy, contradictions, is_given, overlaid
 from jobs.spec.models import StreamSpec

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder import LEFT_OUT
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import shown_key

@@ -12,7 +12,7 @@ from pydantic import PlainSerializer, PlainValidator
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IcebergType, StructType, UUIDType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.declared import quoted
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.spec.mask import path_parts

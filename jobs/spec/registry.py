@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.base import Flag, LocalPath, Problems, SpecModel
 from jobs.spec.secrets import Secret
 from jobs.spec.security import TextOrSecret

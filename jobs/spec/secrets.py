@@ -16,11 +16,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, PlainSerializer
 from pydantic_core import core_schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.carried import variable
+from jobs.base.system.mounted import mounted_text
 from jobs.spec.base import Problem, problems_at
 from jobs.spec.yaml_document import LocatedText
-from jobs.system.carried import variable
-from jobs.system.mounted import mounted_text
 
 REFERENCE = re.compile(r"\$\{(?:env:([A-Za-z_][A-Za-z0-9_]*)|file:(/[^${}\x00-\x1f]+))\}")
 _ADVICE = "write ${env:NAME} here and set the environment variable NAME"

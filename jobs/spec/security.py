@@ -16,7 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.base import Flag, LocalPath, Problems, SpecModel
 from jobs.spec.secrets import Secret, reveal, text_or_secret
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.base import LocalPath, Problems, SpecModel
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.drivers import DriversSettings

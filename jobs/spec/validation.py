@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.base import Location, Problem, field_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
 

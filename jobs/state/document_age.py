@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.state.documents import DAMAGED
 from jobs.state.durable_files import put_in_place, staged
-from jobs.system.typed_json import decode_json
 
 # Of this process, for whoever may not write there.
 _SEEN: dict[Path, _Seen] = {}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.store import StateStore
 
 # Every document is so deep at most, and has one of these endings.

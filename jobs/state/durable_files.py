@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from jobs.system.private_files import private_folder, private_opener
+from jobs.base.system.private_files import private_folder, private_opener
 
 
 def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from jobs.base.system.typed_json import typed_decoder
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import typed_decoder
 
 MOST_EPOCHS = 500
 MOST_FILES = 200

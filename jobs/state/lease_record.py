@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock, boot_id, is_ahead
+from jobs.base.system.processes import lives_here, start_time
+from jobs.base.system.typed_json import typed_decoder
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.boot import boot_clock, boot_id, is_ahead
-from jobs.system.processes import lives_here, start_time
-from jobs.system.typed_json import typed_decoder
 
 # Claims that this process has given up, whatever its documents say: it may not have been able to write that.
 _GIVEN_UP: set[str] = set()

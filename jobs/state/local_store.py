@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from jobs.base.system.boot import boot_clock, boot_id
 from jobs.state.durable_files import create_durably, put_in_place, remove_durably, staged
 from jobs.state.store import NotWrittenError
-from jobs.system.boot import boot_clock, boot_id
 
 
 class LocalStore:
     """Documents as files: the key is the path below a folder. It imports little, because keepers wait with it.
 
     A document is written beside its place, under a name that begins with a dot, and then renamed: a disk that is full
-    leaves nothing of it. Modes are those of `jobs.system.private_files`.
+    leaves nothing of it. Modes are those of `jobs.base.system.private_files`.
 
     Args:
         root: The folder; made with the first document.

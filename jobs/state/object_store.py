@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.shared_store import BusyStoreError, Expected, Version, matcher
 from jobs.state.store import NotWrittenError
 

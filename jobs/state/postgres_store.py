@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.shared_store import BusyStoreError, Expected, Version, matcher
 from jobs.state.store import NotWrittenError
 

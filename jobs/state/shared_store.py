@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
+from jobs.base.system.boot import boot_clock, boot_id
 from jobs.state.document_age import forget, unchanged_for
 from jobs.state.local_store import LocalStore
 from jobs.state.store import NotWrittenError
-from jobs.system.boot import boot_clock, boot_id
 
 # A write is tried again for so long; a lease that cannot be renewed runs out meanwhile, which its holder notices.
 RETRY_SECONDS = 8.0

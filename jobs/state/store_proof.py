@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.shared_store import Documents, SharedStore
 from jobs.state.store import StateStore
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.base.system.private_files import private_folder
 from jobs.state.local_store import LocalStore
 from jobs.state.store import StateStore
-from jobs.system.private_files import private_folder
 
 if TYPE_CHECKING:
     # A keeper, which launches drivers with a few megabytes, imports neither.

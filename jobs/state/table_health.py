@@ -9,9 +9,9 @@ import contextlib
 
 import msgspec
 
+from jobs.base.system.typed_json import typed_decoder
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import typed_decoder
 
 KEY = "health.json"
 RED_BELOW = 40

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition, pointwise_max, spark_offsets
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.target_positions import TargetNeed, need
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.steps import step
 from jobs.stream.batch_commit import BatchCommit, batch_stamp
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity

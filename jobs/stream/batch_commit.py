@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from jobs.base.failpoints import step
 from jobs.commit.decided_names import decided_names
 from jobs.commit.event_times import EventTimes
 from jobs.commit.log_state import has_id
@@ -22,7 +23,6 @@ from jobs.commit.target_directory import MOST_NAMED
 from jobs.commit.target_positions import TargetNeed
 from jobs.spec.targets import TargetSpec
 from jobs.state.store import NotWrittenError
-from jobs.steps import step
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.lanes import tables_of_topics

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.full_disk import is_full
 from jobs.catalog import connect_catalog
 from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -26,7 +27,6 @@ from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import query_failure_text
 from jobs.stream.unknown_fields import UnknownFieldsRecord
-from jobs.system.full_disk import is_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
-from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import SeenEnvelopes, merged_columns
 from jobs.formats.connect_types import AS_SENT
 from jobs.formats.decoder import Format

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.errors import FrazilError
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.flush_request import FlushReader
 from jobs.supervise.heartbeat import Flush, Work

@@ -14,6 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.branch import stream_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitDeniedError, CommitRefusedError, SchemaChangeError
@@ -24,12 +26,10 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import Stamp
 from jobs.commit.table_remake import remade_table
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.evolution import Fitting
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
-from jobs.steps import step
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.failpoints import step
 from jobs.commit.accept import recreated_table, signed_answer
 from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.refusals import is_there
 from jobs.commit.stamps import Stamp
 from jobs.spec.models import StreamSpec
-from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from typing import Any, Self
 
 import msgspec
 
+from jobs.base.system.boot import boot_clock, boot_id
+from jobs.base.system.processes import start_time
+from jobs.base.system.threads import background_thread
 from jobs.state.store import StateStore
 from jobs.stream.progress import WorkLog
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, Heartbeat, State, Work, read_heartbeat, write_heartbeat
-from jobs.system.boot import boot_clock, boot_id
-from jobs.system.processes import start_time
-from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 

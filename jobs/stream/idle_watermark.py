@@ -6,12 +6,12 @@ import logging
 import time
 from dataclasses import replace
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.event_times import EventTimes
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.event_time import EventTime
-from jobs.steps import step
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import WorkLog

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.spec.models import StreamSpec
 from jobs.stream.progress import WorkLog
 from jobs.supervise.heartbeat import LastError
-from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ import logging
 
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Ranges
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
 from jobs.stream.new_rows import SchemaAwaitedError, new_columns

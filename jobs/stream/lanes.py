@@ -8,10 +8,10 @@ from dataclasses import replace
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target_positions import TargetNeed
-from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import SURVEY
 from jobs.formats.problems import UNROUTED
 from jobs.pipeline.lanes import Lane

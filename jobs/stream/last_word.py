@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.errors import FencedError, ToleranceError
-from jobs.errors import FrazilError, StreamStopped
 from jobs.state.lease import LeaseHeldError
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError, State

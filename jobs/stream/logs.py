@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.private_files import private_folder, private_opener
+from jobs.base.system.threads import CURRENT_STREAM
 from jobs.redaction import RedactingFormatter
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings
-from jobs.system.private_files import private_folder, private_opener
-from jobs.system.threads import CURRENT_STREAM
 
 FILE_BYTES = 10_000_000
 FILES = 5

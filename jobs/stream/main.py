@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.private_files import keep_private
 from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
@@ -28,7 +30,6 @@ from jobs.spec.secrets import secrets_in
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
-from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
@@ -38,7 +39,6 @@ from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launchers.driver_identity import note_itself, take_launched_file
 from jobs.supervise.launches import SPEC_FILE
-from jobs.system.private_files import keep_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

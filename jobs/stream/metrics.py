@@ -20,8 +20,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from jobs.base.errors import FrazilError
 from jobs.commit.lateness import LATENESS_MS
-from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.measures import OF_DRIVER, OF_WORK, Measure
 

@@ -10,9 +10,9 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState, of_topics
 from jobs.commit.offsets import Positions
-from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.kafka.topic_sample import SampleRecord

@@ -14,6 +14,8 @@ from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, Tabl
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.branch import existing_table
 from jobs.commit.followers import following
 from jobs.commit.named_tables import belongs_to
@@ -21,10 +23,8 @@ from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
-from jobs.errors import FrazilError
 from jobs.pipeline.route_naming import is_full
 from jobs.spec.targets import named_table
-from jobs.steps import step
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files

@@ -13,6 +13,9 @@ from pathlib import Path
 import yaml
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.full_disk import full_disk_named, refuse_if_full
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
 from jobs.commit.log_state import LogState, refuse_unidentifiable
 from jobs.commit.named_tables import with_named_tables
@@ -24,7 +27,6 @@ from jobs.commit.starting_point import starting_point
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.pipeline.row_steps import prepare_steps
 from jobs.spec.generation import generation
@@ -36,7 +38,6 @@ from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.lease import Lease, stream_lease
 from jobs.state.store_proof import prove_store, unrenewed
 from jobs.state.stream_folder import stream_folder
-from jobs.steps import step
 from jobs.stream.continuity import log_departures
 from jobs.stream.follower_tables import refuse_bare
 from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped
@@ -52,7 +53,6 @@ from jobs.stream.watches import registry_watch
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.launches import SPEC_FILE
-from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
 from jobs.catalog import connect_catalog
 from jobs.commit.errors import FencedError
 from jobs.deadletter.outbox.outbox import REFRESH_SECONDS, Outbox
 from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import OutboxError, cluster_of
-from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.error_handling import DeadLetterTopic, dead_letter_secrets
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.open_stream import OpenStream
-from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 

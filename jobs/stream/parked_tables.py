@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
 
+from jobs.base.errors import StreamStopped
+from jobs.base.failpoints import step
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import (
     CommitDeniedError,
@@ -28,8 +30,6 @@ from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, target_positions
-from jobs.errors import StreamStopped
-from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)

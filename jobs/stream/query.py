@@ -13,8 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.signals import deferred_signals
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spark.jvm_calls import allow_token_url
 from jobs.spec.kafka_options import planner_options
@@ -24,13 +26,11 @@ from jobs.spec.settings import KafkaSettings
 from jobs.spec.units import format_duration
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part
-from jobs.steps import step
 from jobs.stream.batch import BatchRunner
 from jobs.stream.batch_pace import ByteBound, pause_after, poll_delay
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import BatchDone
 from jobs.stream.watches import HealthWatch
-from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

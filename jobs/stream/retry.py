@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.full_disk import DiskFullError
 from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError, TableUnableError
-from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.redaction import redacted
 from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
@@ -32,7 +33,6 @@ from jobs.state.store_proof import StoreAwayError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError
-from jobs.system.full_disk import DiskFullError
 from jobs.write.file_access import refused_keys
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import existing_table, stream_table
 from jobs.commit.errors import CommitDeniedError, SchemaChangeError
 from jobs.commit.table_remake import remade_table
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.row_table import ensure_row_table, ensure_table_of_rows

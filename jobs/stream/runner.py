@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.full_disk import is_full
+from jobs.base.system.signals import deferred_signals
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.group_offsets import GroupOffsets
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.redaction import redacted
@@ -23,7 +26,6 @@ from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.steps import step
 from jobs.stream.batch_pace import ByteBound
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.flush import FlushWatch
@@ -42,8 +44,6 @@ from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.stream.watches import JvmWatch, SecretWatch, secret_files
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError
-from jobs.system.full_disk import is_full
-from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,6 +13,7 @@ from collections.abc import Container, Mapping
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.failpoints import step
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.followers import follower_names, needed_changes
 from jobs.commit.opening_columns import columns_operation
@@ -29,7 +30,6 @@ from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import evolving_schema
-from jobs.steps import step
 from jobs.stream.column_refusals import MOST_REFUSED, field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import keep_proposal

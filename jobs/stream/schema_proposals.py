@@ -15,6 +15,7 @@ import msgspec
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType
 
+from jobs.base.system.typed_json import decode_json
 from jobs.schema.compatibility import holds
 from jobs.schema.difference import rename_option
 from jobs.schema.iceberg_schema import column_text, column_type
@@ -22,7 +23,6 @@ from jobs.schema.needs import Change, Coordinates, Path
 from jobs.schema.schema_change import SchemaChange, columns_of
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from functools import partial
 
 from pyiceberg.schema import Schema
 
+from jobs.base.errors import FrazilError
 from jobs.commit.proposals import Seen
 from jobs.commit.target_positions import TargetNeed
-from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.schema.evolution import Evolution
 from jobs.stream.follower_tables import FollowerTables

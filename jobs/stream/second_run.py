@@ -19,6 +19,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.decided_names import decided_properties
 from jobs.commit.followers import new_follower_schema
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
@@ -27,7 +28,6 @@ from jobs.commit.proposals import Seen
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.reader import batch_letters
-from jobs.errors import FrazilError, StreamStopped
 from jobs.formats.writer_schema import SchemaId
 from jobs.schema.decoded_columns import properties_as_decided
 from jobs.spec.shaped_table import evolving_schema

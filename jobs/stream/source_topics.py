@@ -8,12 +8,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import existing_table, stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.failpoints import step
 from jobs.commit.errors import table_gone
 from jobs.commit.log_state import another_topic
 from jobs.commit.named_tables import with_tables_of
@@ -21,9 +23,7 @@ from jobs.commit.refusals import is_there
 from jobs.commit.stamp_history import stamps_along_main, written_branch
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog
-from jobs.steps import step
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.gone_tables import begin_dropped_anew
 from jobs.stream.open_stream import OpenStream

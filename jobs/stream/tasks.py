@@ -13,6 +13,9 @@ import msgspec
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 
+from jobs.base.failpoints import dies_elsewhere
+from jobs.base.system.carried import NOTHING, carry
+from jobs.base.system.typed_json import decode_json
 from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
@@ -29,7 +32,6 @@ from jobs.schema.needs import RecordNeed
 from jobs.spark.executors import cluster_problem, end_executor, executors_watched
 from jobs.spark.master import is_local, master_of
 from jobs.spec.targets import TargetSpec
-from jobs.steps import dies_elsewhere
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
 from jobs.stream.open_stream import OpenStream
@@ -38,8 +40,6 @@ from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
 from jobs.stream.second_run import failed_before, parked_columns, table_as_decided, unknown_as_decided
 from jobs.stream.watermark import believed_until, known_times, passed_bounds
-from jobs.system.carried import NOTHING, carry
-from jobs.system.typed_json import decode_json
 from jobs.task.event_time import EventTimePlan
 from jobs.task.needs import UnnamedTable, decoded_need, merged_tables
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata

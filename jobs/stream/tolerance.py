@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from jobs.base.system.typed_json import decode_json
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import stamped_snapshots
@@ -22,7 +23,6 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.system.typed_json import decode_json
 from jobs.task.tally import Example, Tally
 
 log = logging.getLogger(__name__)

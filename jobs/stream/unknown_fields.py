@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import decode_json
 
 if TYPE_CHECKING:
     from jobs.spec.event_time import Slo

@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.cpu import grandchildren_cpu_seconds
+from jobs.base.system.mounted import mounted_text
+from jobs.base.system.threads import background_thread
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spark.master import is_local
 from jobs.spec.models import StreamSpec
@@ -23,9 +26,6 @@ from jobs.state.table_health import read_health
 from jobs.stream.progress import WorkLog
 from jobs.stream.writer_schemas import WriterSchemas
 from jobs.supervise.control_request import ControlReader
-from jobs.system.cpu import grandchildren_cpu_seconds
-from jobs.system.mounted import mounted_text
-from jobs.system.threads import background_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

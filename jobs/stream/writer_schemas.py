@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jobs.base.errors import FrazilError
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError

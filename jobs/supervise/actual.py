@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import AHEAD_SECONDS, boot_id
+from jobs.base.system.processes import is_alive
 from jobs.spec.launcher_name import LOCAL
 from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.state.store import StateStore
@@ -29,8 +31,6 @@ from jobs.supervise.launches import (
     read_launch,
     read_launched_process,
 )
-from jobs.system.boot import AHEAD_SECONDS, boot_id
-from jobs.system.processes import is_alive
 
 LeaseState: TypeAlias = Literal["none", "live", "expired", "released", "dead"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import find_stream_file, load_stream
 from jobs.spec.models import StreamSpec

@@ -15,10 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import typed_decoder
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import typed_decoder
 
 log = logging.getLogger(__name__)
 

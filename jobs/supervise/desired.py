@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream, load_streams
 from jobs.spec.models import StreamSpec

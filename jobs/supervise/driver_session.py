@@ -11,10 +11,15 @@ import signal
 import time
 from collections.abc import Callable
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import (
+    is_alive,
+    session_members,
+    start_time,
+    was_given,
+)
 from jobs.supervise.launches import LaunchedProcess
 from jobs.supervise.waiting import POLL_SECONDS, wait_until
-from jobs.system.processes import is_alive, session_members, start_time, was_given
 
 DRIVER_VARIABLE = "FRAZIL_DRIVER"
 # The system takes the memory of a large process back before it is gone.

@@ -11,10 +11,10 @@ import time
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import typed_decoder
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import typed_decoder
 
 KEY = "flush.json"
 # Where each look is a request to a service.

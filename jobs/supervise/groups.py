@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import private_folder, private_opener
 from jobs.spec.generation import group_generation
 from jobs.spec.settings import Settings
 from jobs.spec.trigger import Restart
@@ -36,8 +38,6 @@ from jobs.supervise.launches import (
     read_launched_process,
 )
 from jobs.supervise.termination import Timeouts, end_driver
-from jobs.system.locks import exclusive
-from jobs.system.private_files import private_folder, private_opener
 
 MODULE = "jobs.group.main"
 _STREAM_MODULE = "jobs.stream.main"

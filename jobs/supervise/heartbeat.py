@@ -13,12 +13,12 @@ from typing import Literal
 
 import msgspec
 
+from jobs.base.system.boot import boot_clock, boot_id, is_ahead
+from jobs.base.system.processes import lives_here
+from jobs.base.system.typed_json import typed_decoder
 from jobs.commit.lateness import NONE_LATE, Lateness
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.boot import boot_clock, boot_id, is_ahead
-from jobs.system.processes import lives_here
-from jobs.system.typed_json import typed_decoder
 
 KEY = "heartbeat.json"
 HEARTBEAT_SECONDS = 2.0

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jobs.base.system.private_files import private_opener
+from jobs.base.system.processes import is_alive
 from jobs.state.local_store import LocalStore
 from jobs.supervise.keeper_record import write_keeper
-from jobs.system.private_files import private_opener
-from jobs.system.processes import is_alive
 
 LOCK = "keeper.lock"
 _LOOK_SECONDS = 1.0

@@ -12,9 +12,9 @@ import socket
 import time
 from dataclasses import asdict, dataclass
 
+from jobs.base.system.boot import boot_id
+from jobs.base.system.processes import lives_here, start_time
 from jobs.state.store import StateStore
-from jobs.system.boot import boot_id
-from jobs.system.processes import lives_here, start_time
 
 KEY = "keeper.json"
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.locks import exclusive
 from jobs.state.stream_folder import StreamFolder
-from jobs.steps import step
 from jobs.supervise.actual import ActualState, UnreadableStateError, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control
 from jobs.supervise.driver_session import end_leftovers
@@ -27,7 +28,6 @@ from jobs.supervise.launcher import driver_command, launched_driver
 from jobs.supervise.launchers.launcher import DriverOrder
 from jobs.supervise.launchers.local_process import LocalProcesses
 from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch, failures_in_a_row, pause_before
-from jobs.system.locks import exclusive
 
 _LOCK_SECONDS = 10.0
 _AGAIN_SECONDS = 5.0

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobs.base.system.processes import start_time
 from jobs.spec.secrets import written_variables
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.keeper_restart import RestartPolicy
-from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
     from jobs.spec.settings import Settings

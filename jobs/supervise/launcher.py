@@ -14,9 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.signals import deferred_signals
 from jobs.state.stream_folder import StreamFolder
-from jobs.steps import step
 from jobs.supervise.driver_session import kill_session
 from jobs.supervise.heartbeat import KEY as BEAT
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
@@ -25,7 +26,6 @@ from jobs.supervise.launchers.local_process import COMMAND_VARIABLE, OUTPUT, rea
 from jobs.supervise.launches import Launch, LaunchedProcess, process_name, write_launch, write_launched_process
 from jobs.supervise.termination import Timeouts
 from jobs.supervise.waiting import POLL_SECONDS, wait_until
-from jobs.system.signals import deferred_signals
 
 _TAIL_LINES = 15
 _READY = frozenset({"running", "paused", "retrying"})

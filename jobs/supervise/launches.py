@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import lives_here
+from jobs.base.system.typed_json import typed_decoder
 from jobs.spec.launcher_name import LOCAL, LauncherName
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.system.processes import lives_here
-from jobs.system.typed_json import typed_decoder
 
 LAUNCH_KEY = "launch.json"
 PROCESS_KEY = "process.json"

@@ -17,14 +17,16 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import private_folder
 from jobs.redaction import redacted
 from jobs.spec.groups import group_of, mixed_groups
 from jobs.spec.settings import Settings, load_settings
 from jobs.spec.trigger import OWN
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
-from jobs.steps import step
 from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
@@ -46,8 +48,6 @@ from jobs.supervise.launches import (
 from jobs.supervise.observation import Observation, observe
 from jobs.supervise.termination import Timeouts, end_driver, end_in_group
 from jobs.supervise.waiting import wait_until
-from jobs.system.locks import exclusive
-from jobs.system.private_files import private_folder
 
 
 class DriverProcesses:

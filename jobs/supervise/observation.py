@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, Driver, UnreadableStateError, read_actual

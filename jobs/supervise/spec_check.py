@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.commit.opening_columns import has_landed, keeps_decoded, opening_columns
-from jobs.errors import FrazilError
 from jobs.spec.base import LineInText, Location
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

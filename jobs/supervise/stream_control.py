@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.store import StateStore
 from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.launcher_name import LauncherName
 from jobs.supervise.actual import Driver
 from jobs.supervise.driver_session import end_leftovers_of

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
+from jobs.base.system.typed_json import decode_json
 from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.block import Block
 from jobs.schema.iceberg_schema import column_text, column_type, schema_text
 from jobs.schema.needs import Change, Coordinates, Need, Path, RecordNeed
-from jobs.system.typed_json import decode_json
 
 MOST = 2_000
 """Different ones that a task tells; a batch that needs more gets them in several rounds."""

@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.system.carried import NOTHING, Carried
 from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
@@ -21,7 +22,6 @@ from jobs.pipeline.row_steps import RowSteps
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.route import Route
 from jobs.spec.targets import TargetSpec
-from jobs.system.carried import NOTHING, Carried
 from jobs.task.event_time import EventTimePlan
 
 

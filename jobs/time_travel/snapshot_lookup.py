@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.base.errors import FrazilError
 from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
@@ -16,7 +17,6 @@ from jobs.commit.reissue import as_landed, last_remade, reissued
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.commit.target_positions import target_positions
-from jobs.errors import FrazilError
 from jobs.state.epochs import EpochRecord, read_epoch
 from jobs.time_travel.reading import Reading, current_at, instant, reading
 from jobs.time_travel.stream_tables import StreamTables

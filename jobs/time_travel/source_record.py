@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import quick_kafka
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source

@@ -18,13 +18,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.branch import branches, seen_on
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_history import history, stamped_snapshots, written_branch
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_directory import TargetDirectory
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec

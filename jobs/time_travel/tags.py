@@ -19,12 +19,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.typed_json import decode_json
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError
-from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
-from jobs.steps import step
-from jobs.system.typed_json import decode_json
 from jobs.time_travel.reading import instant
 
 TAG_PREFIX = "frazil.tag."

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import BadValue
 from jobs.schema.arrow_schema import rows_arrow_type

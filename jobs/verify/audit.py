@@ -13,12 +13,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import existing_table
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import PartitionRange, Ranges, pointwise_max
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.connect.opening import queue_id
 from jobs.spec.models import StreamSpec

@@ -29,14 +29,14 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import decode_json
 from jobs.commit.branch import existing_table
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.settings import Settings
-from jobs.system.typed_json import decode_json
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.write.partitioning import partition_spec
 from jobs.write.pyiceberg_files import arrow_schema_in_files

@@ -17,6 +17,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import TableOnBranch, whole_table
 from jobs.commit.discards import Discards, is_discarded
 from jobs.commit.errors import RolledBackError
@@ -25,7 +26,6 @@ from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition, des
 from jobs.commit.publications import published_through
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate
 from jobs.publish.interval import PART_MARK, Interval, left_out_property
 from jobs.publish.publishing import unpublished

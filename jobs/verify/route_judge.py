@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IcebergType, IntegerType, NestedField, StructType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.expression.expression import FRAME_PARTS
 from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
 from jobs.pipeline.route_naming import Naming, naming_state

@@ -23,8 +23,8 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOr
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.errors import FrazilError
 
 MAX_ROWS = 50_000_000
 MAX_SECONDS = 60.0

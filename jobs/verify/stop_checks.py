@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.errors import HalfCommitted, TopicLostError
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.parked_places import newest_stamps
@@ -23,7 +24,6 @@ from jobs.commit.rollback import lost_ranges, restored_tables
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
-from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

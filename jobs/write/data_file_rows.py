@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 BLOCK_ROWS = 16_384
 _LEAST_ROWS = 64

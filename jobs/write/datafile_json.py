@@ -13,7 +13,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 FORMAT = 1
 

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.write.pyiceberg_files import parquet_options
 from jobs.write.table_creation import create_table_properties, refuse_format, refuse_names
 from jobs.write.target_writer import TargetWriter

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.settings import Settings
 
 

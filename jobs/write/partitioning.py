@@ -15,7 +15,7 @@ from pyiceberg.transforms import VoidTransform, parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import StructType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 
 

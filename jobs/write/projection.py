@@ -22,7 +22,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.schema.compatibility import holds
 

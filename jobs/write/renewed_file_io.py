@@ -18,7 +18,7 @@ from typing import Any
 from pyarrow.fs import FileSystem, S3FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.write.file_access import KeyAge, keys_of
 

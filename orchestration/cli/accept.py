@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.commit.stamp_fields import Decision
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.translate import translate_errors

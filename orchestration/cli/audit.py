@@ -11,10 +11,10 @@ from typing import Any
 import click
 from rich.console import Console
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import quick_kafka
 from jobs.spec.units import parse_duration
 from jobs.verify.audit import audit as audit_stream

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.certify.certificate import Certificate, new_id
 from jobs.certify.certificate import certify as carry_out
 from jobs.certify.report import (
@@ -29,7 +30,6 @@ from jobs.certify.report import (
 from jobs.certify.results import CertificateResults
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import Workspace, settings_shown
-from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.state.stream_folder import state_store

@@ -8,12 +8,12 @@ from typing import Any
 import click
 from rich.console import Console
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.contract.check import Check
 from jobs.contract.check_result import CheckedRows, TableCheck
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome, Sample
-from jobs.errors import FrazilError
 from jobs.translate import translate_errors
 from orchestration.cli.check_history import LAST, in_order, show_history
 from orchestration.cli.snapshot_selection import named_table

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from jobs.base.errors import FrazilError
 from jobs.contract.check import contract_of
 from jobs.contract.check_history import (
     CheckHistory,
@@ -18,7 +19,6 @@ from jobs.contract.check_history import (
     read_history,
     shares,
 )
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec
 from jobs.spec.validation import suggestion

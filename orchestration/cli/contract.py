@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.contract.suite_import import import_suite
-from jobs.errors import FrazilError
 from orchestration.cli.terminal import stderr_console
 
 

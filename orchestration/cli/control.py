@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import click
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
 from jobs.spec.groups import group_of
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
@@ -18,7 +19,6 @@ from jobs.supervise.control_request import read_control
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.lifecycle import ActionResult
 from jobs.supervise.stream_control import FLUSH_SECONDS, StreamControl
-from jobs.system.threads import background_thread
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.terminal import current_user, print_doubts, print_error, print_json

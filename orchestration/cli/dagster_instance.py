@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 import orchestration
-from jobs.errors import FrazilError
-from jobs.system.locks import exclusive
-from jobs.system.private_files import keep_private, private_folder
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import keep_private, private_folder
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.record_columns import RecordColumns

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.branch import stream_table
 from jobs.commit.named_tables import with_named_tables
@@ -15,7 +16,6 @@ from jobs.deadletter.page import ColumnsOf, DeadLetterPage, ShownDeadLetter, dea
 from jobs.deadletter.reader import DeadLetterCounts, count_dead_letters
 from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
-from jobs.errors import FrazilError
 from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
 from jobs.pipeline.topic_tables import columns_by_topic

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
-from jobs.errors import FrazilError
-from jobs.system.pandas_import import without_pandas
+from jobs.base.errors import FrazilError
+from jobs.base.system.pandas_import import without_pandas
 from orchestration.cli.interrupts import Interrupts, Terminated
 from orchestration.cli.terminal import print_error
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment

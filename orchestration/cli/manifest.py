@@ -6,7 +6,7 @@ import click
 import msgspec
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.groups import group_of
 from jobs.spec.settings import SETTINGS_FILE
 from jobs.supervise.groups import DriverGroup, group_command

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog, find_table
 from jobs.commit.offsets import by_topic, describe_ranges
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate
 from jobs.publish.gated import GateResult, plan_release, publish_if_fit, refuse_without_gate
 from jobs.publish.gated import release as release_held

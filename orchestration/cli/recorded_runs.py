@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from jobs.errors import FrazilError, first_line
-from jobs.system.deadline import within
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.deadline import within
 from orchestration.cli.dagster_instance import dagster_home, dagster_instance
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment

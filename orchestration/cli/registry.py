@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import KEY, forget_known_schemas, read_known_schemas, registry_of
 from jobs.state.stream_folder import stream_folder, streams_with

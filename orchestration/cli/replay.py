@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.deadletter.selection import parse_selection
-from jobs.errors import FrazilError
 from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_out_sentences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
 from orchestration.cli.recorded_runs import open_recorder

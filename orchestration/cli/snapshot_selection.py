@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import value_of_table
 from jobs.spec.validation import suggestion

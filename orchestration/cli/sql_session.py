@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from jobs.base.system.signals import deferred_signals
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
 from jobs.spec.settings import Settings
-from jobs.system.signals import deferred_signals
 from orchestration.cli.terminal import stderr_console
 
 if TYPE_CHECKING:

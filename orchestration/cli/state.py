@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.private_files import keep_private
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.document_copy import copy_documents
 from jobs.state.lease_record import read_lease
@@ -19,7 +20,6 @@ from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import KEY, read_control
 from jobs.supervise.groups import DriverGroup, known_groups
 from jobs.supervise.launches import LAUNCH_KEY
-from jobs.system.private_files import keep_private
 from resources.deployment import Deployment
 
 

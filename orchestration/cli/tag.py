@@ -7,8 +7,8 @@ from typing import Any
 import click
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.spec.units import parse_duration
 from jobs.time_travel.reading import reading, spark_sql
 from jobs.time_travel.record_lookup import look_up_record

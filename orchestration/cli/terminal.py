@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.formatting import thousands
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import time
 import traceback
 from pathlib import Path
 
-from jobs.errors import FrazilError, first_line
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.private_files import private_folder, private_opener
 from jobs.redaction import redacted
 from jobs.spec.settings import Settings
-from jobs.system.private_files import private_folder, private_opener
 from resources.deployment import Deployment
 
 FOLDER = "errors"

@@ -15,7 +15,7 @@ import dagster as dg
 
 from assets.failures import failure
 from assets.metadata import driver_metadata
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.supervise.stream_control import StreamControl
 from orchestration.jobs.control import StreamAction

@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets.audit_check import EXACTLY_ONCE
 from assets.failures import failure
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.reconcile.stream_files import as_launched
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from assets.metadata import driver_metadata
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.supervise.lifecycle import ActionResult
 from jobs.supervise.stream_control import StreamControl
 from orchestration.jobs.runs import MAX_RUNTIME_TAG, action_tags, run_config, tag_run

@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs.runs import ACTION_TAG, BY_TAG
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs.discard_report import discard_document
 from orchestration.jobs.runs import action_tags, tag_run
 from resources.deployment_resource import DeploymentResource

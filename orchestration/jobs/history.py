@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from pydantic import Field
 
 from assets.failures import failure
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs.control import JOB as CONTROL_JOB
 from orchestration.jobs.runs import ACTION_TAG, BY_TAG, run_config
 

@@ -6,8 +6,8 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import by_topic
-from jobs.errors import FrazilError
 from orchestration.jobs.runs import action_tags, tag_run
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from assets.metadata import counts_table
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.replay.result import ReplayProgress, ReplayResult
 from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.deployment_resource import DeploymentResource

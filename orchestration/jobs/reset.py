@@ -13,8 +13,8 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import by_topic
-from jobs.errors import FrazilError
 from jobs.spec.targets import TargetSpec
 from orchestration.formatting import thousands
 from orchestration.jobs.runs import action_tags, run_config, tag_run

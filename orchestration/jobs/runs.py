@@ -13,8 +13,8 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.system.boot import boot_id
-from jobs.system.processes import is_alive, start_time
+from jobs.base.system.boot import boot_id
+from jobs.base.system.processes import is_alive, start_time
 
 STREAM_TAG = "frazil/stream"
 ACTION_TAG = "frazil/action"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from assets.stream_checks import CheckOutcome
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness
 from jobs.spec.loading import find_stream_file
 from jobs.spec.validation import SpecError

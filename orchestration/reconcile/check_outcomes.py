@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from assets.dead_letters import SURE_RECORDS, allowed_ratio
 from assets.published_check import PUBLISHED
 from assets.stream_checks import CheckOutcome
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.error_handling import exceeds_ratio
 from jobs.spec.models import StreamSpec

@@ -15,11 +15,11 @@ from zlib import crc32
 
 import msgspec
 
+from jobs.base.system.boot import boot_id
+from jobs.base.system.typed_json import decode_json
 from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.supervise.actual import ActualState
-from jobs.system.boot import boot_id
-from jobs.system.typed_json import decode_json
 
 M = TypeVar("M")
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.

@@ -12,9 +12,9 @@ from pyiceberg.table.snapshots import Operation
 
 from assets.schema_history import history_metadata
 from assets.stream_checks import totals_of
+from jobs.base.errors import FrazilError
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import as_written
-from jobs.errors import FrazilError
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError

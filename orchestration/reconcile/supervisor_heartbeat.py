@@ -6,9 +6,9 @@ import contextlib
 
 import msgspec
 
+from jobs.base.system.typed_json import decode_json
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import decode_json
 
 KEY = "supervisor.json"
 SILENT_SECONDS = 60.0

@@ -23,6 +23,8 @@ from assets.closed_partitions import (
 from assets.dead_letters import KNOWN_FILES
 from assets.metadata import instant
 from assets.stream_checks import evaluation
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.catalog import NoCatalogYet
 from jobs.commit.branch import TableOnBranch, stream_table, whole_table
 from jobs.commit.event_times import EventTimes
@@ -31,12 +33,10 @@ from jobs.commit.parked_places import parked_places
 from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history_of
 from jobs.deadletter.tally import tally_dead_letters
-from jobs.errors import FrazilError
 from jobs.publish.main_freshness import main_freshness, published_times
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.steps import step
 from jobs.stream.source_topics import parked_tables
 from jobs.translate import translate_errors
 from jobs.verify.closed_periods import (

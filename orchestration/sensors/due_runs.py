@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import dagster as dg
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.jobs.runs import runs_under_way

@@ -7,7 +7,7 @@ import time
 import dagster as dg
 
 from assets.mirrors import last_merged
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.sensors.mirrors_tick import MirrorsCursor, run_mirrors_tick
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

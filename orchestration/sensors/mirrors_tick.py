@@ -13,9 +13,9 @@ import msgspec
 from assets.mirrors import mirror_key, mirror_metadata, mirror_outcome, named_mirrors
 from assets.named_tables import named_partition, named_tables_of
 from assets.stream_checks import CheckOutcome, evaluation
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
 from jobs.commit.named_tables import with_named_tables
-from jobs.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -18,12 +18,12 @@ from assets import dagster_names
 from assets.deployment_assets import SUPERVISOR_KEY
 from assets.named_tables import named_tables_key, named_tables_of
 from assets.stream_checks import evaluation
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import state_store
 from jobs.supervise.observation import observe
-from jobs.system.boot import boot_clock
 from orchestration.jobs.control import (
     JOB,
     MAX_RUNTIME_SECONDS,

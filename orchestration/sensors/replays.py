@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 
 from assets import dagster_names
 from assets.stream_checks import evaluation
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

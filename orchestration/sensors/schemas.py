@@ -15,9 +15,9 @@ import msgspec
 from assets import dagster_names
 from assets.schema_contract import asked_subjects, contract_outcome, downstream_of, open_proposals
 from assets.stream_checks import evaluation
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.named_tables import with_told_tables
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files

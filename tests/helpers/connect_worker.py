@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import HOST, free_ports
+from jobs.base.system.processes import start_time, stop_process
 from jobs.install.preflight import check_java
-from jobs.system.ports import HOST, free_ports
-from jobs.system.processes import start_time, stop_process
 
 CONNECT_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
 SMALL_JVM = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from jobs.system.ports import free_ports
-from jobs.system.processes import is_alive, start_time, stop_process
+from jobs.base.system.ports import free_ports
+from jobs.base.system.processes import is_alive, start_time, stop_process
 from tests.helpers.waiting import wait_for
 
 USER, PASSWORD, DATABASE = "frazil", "a-password-of-the-tests", "postgres"

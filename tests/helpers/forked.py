@@ -28,7 +28,7 @@ import pyiceberg.io.pyarrow  # noqa: F401
 import orchestration.cli.publish
 import orchestration.cli.replay
 import orchestration.cli.tag  # noqa: F401
-from jobs import steps
+from jobs.base import failpoints as steps
 from orchestration.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,11 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["jobs", "resources", "assets", "orchestration"]
 ORDER: dict[str, list[str]] = {
     "jobs": [
-        "errors",
-        "system",
+        "base",
         "schema",
         "formats",
-        "steps",
         "generate",
         "expression",
         "transform",
@@ -55,6 +53,7 @@ ORDER: dict[str, list[str]] = {
         "certify",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
+    "jobs.base": ["errors", "failpoints", "system"],
     "jobs.deadletter": [
         "kafka_record",
         "masking",

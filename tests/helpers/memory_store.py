@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from jobs.base.system.boot import boot_clock
 from jobs.state.store import StateStore
-from jobs.system.boot import boot_clock
 
 
 class InMemoryStore:

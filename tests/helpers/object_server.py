@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.system.ports import free_ports
-from jobs.system.processes import start_time, stop_process
+from jobs.base.system.ports import free_ports
+from jobs.base.system.processes import start_time, stop_process
 from tests.helpers.session_keys import IAM_CONFIG
 from tests.helpers.waiting import wait_for
 

@@ -69,7 +69,7 @@ def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def _shared(root: Path, name: str, server: LocalBroker | LocalRegistry) -> Iterator[str]:
-    from jobs.system.locks import exclusive
+    from jobs.base.system.locks import exclusive
 
     users = root / f"{name}_users"
     users.mkdir(exist_ok=True)

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jobs.base.system.ports import free_ports
+from jobs.base.system.processes import start_time, stop_process
 from jobs.install.preflight import pyspark_folder
-from jobs.system.ports import free_ports
-from jobs.system.processes import start_time, stop_process
 from tests.helpers.waiting import wait_for
 
 CLUSTER_SECRET = "a-cluster-secret-of-the-tests"

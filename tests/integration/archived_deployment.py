@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
+from jobs.base.system.locks import exclusive
 from jobs.catalog import connect_catalog
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.stream.drain import drain
-from jobs.system.locks import exclusive
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.integration.deployment_maker import ARCHIVE, EXPECTED

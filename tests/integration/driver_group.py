@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
+from jobs.base.system.processes import session_members
 from jobs.spec.settings import Settings
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
-from jobs.system.processes import session_members
 from tests.helpers.topics import read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

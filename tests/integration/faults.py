@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from jobs import steps
+from jobs.base import failpoints as steps
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.runner import StreamRunner
 from jobs.supervise.control_request import ControlReader

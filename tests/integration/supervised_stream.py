@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.dev.dagster_api import DagsterClient

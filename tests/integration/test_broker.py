@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from jobs.base.system.processes import start_time, stop_process, wait_until_dead
 from jobs.local_broker.broker import LocalBroker
 from jobs.local_broker.config import BrokerError
-from jobs.system.processes import start_time, stop_process, wait_until_dead
 from tests.helpers.modes import open_to_others
 
 pytestmark = pytest.mark.integration

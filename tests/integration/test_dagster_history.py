@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs import history as history_jobs
 from orchestration.jobs.history import OP, Deleted, delete_history, history_job
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage

@@ -19,14 +19,14 @@ import pytest
 import yaml
 
 import orchestration
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import free_ports
+from jobs.base.system.processes import session_members
 from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
-from jobs.system.ports import free_ports
-from jobs.system.processes import session_members
 from orchestration.cli.dev.child_process import Child, end_children
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage
 from tests.helpers.database_server import DatabaseServer

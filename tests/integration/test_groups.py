@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.base.system.processes import session_members
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import TableHealth, table_part, write_health
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import read_launch
-from jobs.system.processes import session_members
 from tests.helpers.topics import idempotent_producer
 from tests.helpers.waiting import wait_for
 from tests.integration.driver_group import FAST, Group, driver_group, landed_once

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 SESSION = """
 import json, os, sys, threading, urllib.request
 from pathlib import Path
-from jobs.system.processes import session_members
+from jobs.base.system.processes import session_members
 from jobs.spark.session import start_session
 from jobs.spark.end import end_spark
 from jobs.spec.settings import load_settings

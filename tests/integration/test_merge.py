@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror import merge as join_conf
 from jobs.mirror.errors import UnknownGenerationError
 from jobs.mirror.merge import table_path

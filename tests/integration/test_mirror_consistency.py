@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror.consistency import (
     BUCKETS,
     DAYS,

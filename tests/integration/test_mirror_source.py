@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg import types as ice
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror.compared_columns import (
     INTEGER,
     TEXT,

@@ -11,7 +11,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror.compared_columns import INTEGER, LEAVES, TEXT, ComparedColumn, postgresql_digests
 from jobs.mirror.compared_rows import SourceTable, source_table
 from jobs.mirror.source_check import Disagreements, MirrorPlace

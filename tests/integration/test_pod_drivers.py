@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import cache_folder
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import read_heartbeat

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from jobs.base.system.ports import free_ports
+from jobs.base.system.processes import wait_until_dead
 from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
 from jobs.local_registry.registry import LocalRegistry
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import RegistryRemadeError, forget_known_schemas, read_known_schemas
 from jobs.stream.watches import RegistryWatch
 from jobs.stream.writer_schemas import writer_schemas
-from jobs.system.ports import free_ports
-from jobs.system.processes import wait_until_dead
 from tests.helpers.topics import idempotent_producer
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline

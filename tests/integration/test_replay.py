@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.errors import HalfCommittedError, RolledBackError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.selection import Selection
-from jobs.errors import FrazilError
 from jobs.kafka.topic_reader import TopicReader
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay.connect.importer import dry_run_queue, import_queue

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import STEPS
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import Selection
-from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.replay.request import ReplayRequest
 from jobs.replay.return_to_topic import ReturnResult, return_letters_to_topic
 from jobs.replay.run import replay
-from jobs.steps import STEPS
 from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.forked import Forked, frazil

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.stream.drain import DrainProgress
 from jobs.stream.retry import is_unavailable

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.services import StateSettings
 from jobs.spec.settings import Settings
 from jobs.state import chosen_store

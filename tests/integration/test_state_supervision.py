@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.base.system.processes import session_members
 from jobs.spec.settings import load_settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder, stream_folder
@@ -28,7 +29,6 @@ from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
-from jobs.system.processes import session_members
 from tests.helpers.faulty_proxy import faulty_proxy
 from tests.helpers.object_server import ObjectServer
 from tests.helpers.services import objects_state

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from tests.helpers.catalogs import bucket_folder, objects_properties
 from tests.helpers.object_server import ObjectServer
 from tests.helpers.store_proxy import Fault, store_proxy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.translate import translate_errors
 from tests.helpers.catalogs import bucket_folder, objects_properties, with_jars
 from tests.helpers.object_server import ObjectServer

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.base.system.processes import session_members
 from jobs.install.artifacts import cache_folder
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launchers.spark_submit import SparkSubmissions
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.observation import Observation
-from jobs.system.processes import session_members
 from orchestration.reconcile.decide import Action, decide
 from tests.helpers.catalogs import database_catalog
 from tests.helpers.database_server import PASSWORD, DatabaseServer

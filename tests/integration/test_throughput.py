@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.system.cpu import tree_cpu_seconds
+from jobs.base.system.cpu import tree_cpu_seconds
 from tests.integration.pipeline import GOOD, Pipeline
 
 if TYPE_CHECKING:

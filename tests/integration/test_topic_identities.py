@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import GapError
-from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

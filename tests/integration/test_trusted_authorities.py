@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.spark.trusted_authorities import trust_authorities
 from jobs.spec.catalog import CatalogSettings

@@ -21,12 +21,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from jobs.base.system.processes import session_members
 from jobs.catalog import connect_catalog
 from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
-from jobs.system.processes import session_members
 from orchestration.cli.main import main
 from tests.helpers.shared_servers import SPARK_CONF
 from tests.helpers.waiting import wait_for

@@ -8,8 +8,8 @@ import requests
 from pyiceberg.exceptions import ServerError
 from sqlalchemy import create_engine, text
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import CommitUnknownError
-from jobs.errors import FrazilError
 from jobs.spec.settings import Settings, load_settings
 from jobs.translate import translate_errors
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.table import Table
 
+from jobs.base.failpoints import step
 from jobs.commit.stamp_history import greatest_epoch
 from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits, connect_record
 from jobs.deadletter.outbox.position import (
@@ -32,7 +33,6 @@ from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.settings import KafkaSettings
-from jobs.steps import step
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, LessThan, LessThanOrEqual, Or
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import decode_json
 from jobs.formats.columns.text_values import within_years
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
-from jobs.system.typed_json import decode_json
 
 KEY = "published.json"
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")

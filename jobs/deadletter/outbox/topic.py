@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from jobs.base.errors import FrazilError
 from jobs.deadletter.kafka_record import RecordLimits
-from jobs.errors import FrazilError
 from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.kafka_options import connection_options

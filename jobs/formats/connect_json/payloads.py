@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.types import DecimalType
 
+from jobs.base.system.typed_json import typed_decoder
 from jobs.formats.conform import Options, Writer, by_rows, writer_of
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import AS_SENT, MOST_DIGITS
@@ -36,7 +37,6 @@ from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import StructType
 from jobs.schema.needs import Need
 from jobs.schema.tokens import SchemaTextError
-from jobs.system.typed_json import typed_decoder
 
 NO_SCHEMA = b"null"
 """The schema of a payload that has none."""

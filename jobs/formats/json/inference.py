@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias, get_args
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.json.seen_values import DEEPEST, NUMBER, WHOLE, Kind, SeenValues, TextForm
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths, quoted
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX, parse_schema

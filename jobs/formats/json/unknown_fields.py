@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened_path
 from jobs.formats.json.keys import entries_of
 from jobs.formats.problems import AMBIGUOUS_FIELD, ValueProblem, ambiguous_field

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from jobs.errors import first_line
+from jobs.base.errors import first_line
 from jobs.formats.protobuf.bundled import BUNDLED
 from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 

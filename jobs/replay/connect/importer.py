@@ -16,13 +16,13 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.errors import unaccounted
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import TargetNeed, restart_positions, target_positions
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.opening import as_stream, open_queue, queue_id, refuse_missing

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import with_named_tables
@@ -16,7 +17,6 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec

@@ -11,11 +11,11 @@ import pyarrow as pa
 from confluent_kafka import Message
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.deadletter.kafka_record import CONNECT
-from jobs.errors import FrazilError
 from jobs.kafka.records import WHOLE, as_bytes, headers_of, timestamp_of, whole_batch
 from jobs.pipeline.block import Indices
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of

@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
-from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.known_formats import FORMATS

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.drivers import KubernetesSettings
 from jobs.spec.launcher_name import LauncherName
 from jobs.spec.settings import SETTINGS_FILE, Settings

@@ -14,7 +14,7 @@ from typing import Any
 
 import requests
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.drivers import KubernetesSettings
 from jobs.spec.settings import SETTINGS_FILE
 

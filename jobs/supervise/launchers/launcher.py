@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.launcher_name import LauncherName
 from jobs.supervise.launches import Launch, LaunchedProcess
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.drivers import DriversSettings, KubernetesSettings
 from jobs.spec.settings import SETTINGS_FILE
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id

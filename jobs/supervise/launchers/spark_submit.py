@@ -21,7 +21,7 @@ from typing import Any
 
 import requests
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.preflight import pyspark_folder
 from jobs.spark.master import is_local, master_of, standalone_addresses, unanswered
 from jobs.spec.drivers import SparkSubmitSettings

@@ -17,9 +17,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from jobs.base.system.processes import start_time
 from jobs.supervise.driver_session import DRIVER_VARIABLE, kill_session
 from jobs.supervise.launchers.driver_identity import HANDLE_VARIABLE, submission_of
-from jobs.system.processes import start_time
 
 TERM_SECONDS = 10.0
 _POLL_SECONDS = 0.2

@@ -7,9 +7,9 @@ from typing import Any
 import click
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.epochs import has_exact_file, read_file
 from jobs.time_travel.reading import spark_sql

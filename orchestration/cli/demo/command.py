@@ -9,8 +9,8 @@ from collections.abc import Callable
 import click
 from rich.console import Console
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import ensure_topic

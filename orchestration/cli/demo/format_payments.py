@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from jobs.base.system.private_files import private_folder
 from jobs.formats.known_formats import FORMATS
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import generated
@@ -14,7 +15,6 @@ from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.system.private_files import private_folder
 from orchestration.cli.demo.payments import BAD_SHARE, MakePayment, Payment
 from orchestration.cli.generate import Subjects, stream_generator
 from resources.deployment import STREAMS_FOLDER, Deployment

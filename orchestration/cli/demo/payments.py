@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
 
 Kind = Literal["good", "truncated_json", "wrong_type", "missing_field", "empty_value", "tombstone"]

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jobs.system.private_files import private_folder, private_opener
-from jobs.system.processes import session_members
+from jobs.base.system.private_files import private_folder, private_opener
+from jobs.base.system.processes import session_members
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 15

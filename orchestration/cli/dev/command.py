@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.spec.settings import Settings

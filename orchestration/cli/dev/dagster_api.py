@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import FrazilError
-from jobs.system.deadline import within
+from jobs.base.errors import FrazilError
+from jobs.base.system.deadline import within
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -23,11 +23,16 @@ import click
 import msgspec
 
 import orchestration
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import free_ports, is_port_free
+from jobs.base.system.processes import (
+    command_of,
+    is_alive,
+    start_time,
+    wait_until_dead,
+)
+from jobs.base.system.typed_json import decode_json
 from jobs.state.documents import DAMAGED
-from jobs.system.ports import free_ports, is_port_free
-from jobs.system.processes import command_of, is_alive, start_time, wait_until_dead
-from jobs.system.typed_json import decode_json
 from orchestration.cli.dagster_instance import WORKSPACE, make_instance
 from orchestration.cli.dev.child_process import Child, end_children
 from orchestration.cli.dev.dagster_api import DagsterClient, end_runs

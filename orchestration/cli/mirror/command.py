@@ -11,9 +11,10 @@ import click
 from pyiceberg.catalog import Catalog
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.signals import deferred_signals
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.mirror.accepting import accept_new_generation
@@ -30,7 +31,6 @@ from jobs.spark.start import SessionOnDemand
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.system.signals import deferred_signals
 from jobs.translate import translate_errors
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.mirror.output import (

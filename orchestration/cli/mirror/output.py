@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Positions, by_topic
-from jobs.errors import FrazilError
 from jobs.mirror.consistency import KINDS, Consistency, consistency_fix, consistency_sentence
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import Merged

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.deadletter.selection import parse_offsets
-from jobs.errors import FrazilError
 from jobs.preview.difference import difference
 from jobs.preview.run import MOST_RECORDS
 from jobs.preview.run import preview as run

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import click
 from rich.console import Console
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog

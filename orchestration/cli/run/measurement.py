@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.cpu import tree_cpu_seconds
 from jobs.commit.event_times import EventCounts
 from jobs.commit.lateness import LATENESS_NAMES
 from jobs.commit.offsets import by_topic
-from jobs.errors import FrazilError
-from jobs.system.cpu import tree_cpu_seconds
 from orchestration.formatting import span, thousands
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import click
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.schema.difference import RenamedColumn
 from jobs.schema.evolution import Fitting
 from jobs.schema_contract.alteration import (

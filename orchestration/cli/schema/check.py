@@ -11,7 +11,7 @@ from typing import Any
 import click
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges
-from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import is_enveloped
 from jobs.formats.json.inference import InferenceRules
 from jobs.kafka.topic_sample import SampleRecord, find_sample, read_sample

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg import types as ice
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.connect_json.inference import MergedColumn, SeenColumn, SeenEnvelopes, SeenSchema
 from jobs.formats.json.inference import FEW
 from jobs.kafka.topic_sample import SampleRecord

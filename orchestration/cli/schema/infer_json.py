@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, get_args
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.json.inference import (
     Doubt,
     InferenceRules,

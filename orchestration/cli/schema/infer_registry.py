@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder import Format
 from jobs.formats.json.seen_values import Place
 from jobs.formats.known_formats import FORMATS

@@ -11,9 +11,9 @@ import click
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.branch import on_branch
-from jobs.errors import FrazilError
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.promote.backfill import Backfilled, TableChangedError, backfill, refuse_backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion

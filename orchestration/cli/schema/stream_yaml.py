@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.json.seen_values import Place
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.column_names import ColumnNames

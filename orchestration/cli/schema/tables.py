@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
 from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
-from jobs.errors import FrazilError
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import of_table, topic_tables
 from jobs.schema.difference import RenamedColumn, parse_rename

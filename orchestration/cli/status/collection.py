@@ -12,6 +12,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.deadline import DeadlineError
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.event_times import as_datetime
 from jobs.commit.log_state import without_id
@@ -20,7 +22,6 @@ from jobs.commit.offsets import TopicPartition, by_topic, from_topics
 from jobs.commit.parked_places import parked_places
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
-from jobs.errors import FrazilError
 from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
@@ -34,7 +35,6 @@ from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.actual import QUIET_SECONDS
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.observation import Observation, observe
-from jobs.system.deadline import DeadlineError
 from orchestration.cli.status.stream_status import Freshness, Parked, Process, StreamStatus, Undeclared, utc
 from orchestration.reconcile.lag import waiting_records
 from orchestration.reconcile.stream_files import read_files, stream_ids

@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import quick_catalog
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

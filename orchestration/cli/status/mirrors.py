@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
-from jobs.errors import FrazilError
 from jobs.mirror.mirror_problem import MirrorProblem, noted_problem
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

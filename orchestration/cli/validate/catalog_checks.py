@@ -11,10 +11,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
 from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, DEAD_LETTER_SCHEMA, AlteredTableError, check_dead_letter_table
-from jobs.errors import FrazilError
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
 from jobs.schema.column_names import unreadable_names
 from jobs.schema.needs import column_name

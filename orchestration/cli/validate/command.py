@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.error_handling import dead_letter_secrets
 from jobs.spec.groups import mixed_groups

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table
-from jobs.errors import FrazilError
 from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.outbox.topic import cluster_of, command_to_create
-from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka

@@ -8,11 +8,11 @@ from contextlib import closing
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.opening_columns import OpeningColumns, has_landed, keeps_decoded, opening_columns
-from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.pipeline.route_naming import naming_state

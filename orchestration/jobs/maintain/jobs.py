@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs.maintain.ops import (
     ACTION,
     COMPACT,

@@ -17,7 +17,7 @@ from pydantic import Field
 from assets import dagster_names
 from assets.failures import failure
 from assets.table_health import health_evaluation
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs.runs import action_tags, tag_run
 from orchestration.reconcile.stream_files import as_launched
 from resources.deployment_resource import DeploymentResource

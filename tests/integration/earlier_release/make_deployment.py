@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs.system.locks import exclusive
+from jobs.base.system.locks import exclusive
 from tests.helpers.topics import create_topic, delete_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.deployment_maker import KILLED, DeploymentMaker, session_members

@@ -24,7 +24,7 @@ from bench.versus.measurement import (
 from bench.versus.report import as_json, by_format, fastest, formats_text, markdown, trials_text
 from bench.versus.row_check import Rows, check_formats, flat
 from bench.versus.sides import connect_commit_seconds
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 
 def commits(*records: int, every: float = 10.0) -> tuple[Commit, ...]:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system.boot import boot_id
+from jobs.base.system.processes import start_time
 from jobs.certify.drivers import Drivers, DriverWatch, armed_command
 from jobs.certify.workspace import STREAM, prepare_workspace
 from jobs.spec.settings import Settings
@@ -21,8 +23,6 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import LaunchedProcess, write_launched_process
-from jobs.system.boot import boot_id
-from jobs.system.processes import start_time
 from tests.helpers.waiting import wait_for
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import STEPS as EVERY_STEP
 from jobs.certify.scenario_plan import (
     ASLEEP,
     COMMIT_KINDS,
@@ -24,8 +26,6 @@ from jobs.certify.scenario_plan import (
     select_steps,
 )
 from jobs.certify.shapes import SHAPES
-from jobs.errors import FrazilError
-from jobs.steps import STEPS as EVERY_STEP
 
 steps = st.lists(st.sampled_from([*STEPS, *EXTRA]), min_size=1, unique=True)
 numbers = st.integers(0, 10_000)

@@ -15,13 +15,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.certify import fixtures
 from jobs.certify.certificate import new_id
 from jobs.certify.fixtures import create_fixtures, remove_fixtures, require_absent
 from jobs.certify.shapes import SHAPES, TYPES, Shape
 from jobs.certify.workspace import STREAM, prepare_workspace, settings_shown
-from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings
 

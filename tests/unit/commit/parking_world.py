@@ -6,12 +6,12 @@ import contextlib
 from collections import Counter
 from typing import Any, cast
 
+from jobs.base.errors import StreamStopped
 from jobs.commit.errors import TableUnableError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.parked_places import lost_letters, parked_id, parked_places
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_history import history
-from jobs.errors import StreamStopped
 from jobs.operator.unpark import unpark_table
 from jobs.stream.open_stream import known_targets
 from tests.unit.commit.protocol_driver import EveryonesLease

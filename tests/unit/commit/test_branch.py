@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import branch_of, branches, described, on_branch
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.errors import CommitRefusedError, FencedError, RolledBackError
@@ -18,7 +19,6 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import as_written, history, history_of, written_branch
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.schema.compatibility import still_fits
 from tests.unit.commit.branch_targets import Connect, branch_target, point, rows_on
 from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of

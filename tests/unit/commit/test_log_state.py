@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Uuid
 
+from jobs.base.errors import FrazilError
 from jobs.commit.accept import recreated_topic
 from jobs.commit.errors import NothingToAcceptError, TopicRecreatedError
 from jobs.commit.log_state import (
@@ -22,7 +23,6 @@ from jobs.commit.log_state import (
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Decision, LastRead
 from jobs.commit.stamps import Stamp
-from jobs.errors import FrazilError
 from jobs.stream.continuity import log_departures
 
 P0 = TopicPartition("t", 0)

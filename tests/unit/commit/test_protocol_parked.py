@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from jobs.base.errors import StreamStopped
 from jobs.commit.errors import FencedError, NothingToAcceptError, TableUnableError
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_history import history
-from jobs.errors import StreamStopped
 from jobs.operator.unpark import unpark_table
 from jobs.stream.open_stream import known_targets
 from tests.unit.commit.parking_world import (

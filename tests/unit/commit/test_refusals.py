@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 
+from jobs.base.errors import StreamStopped
 from jobs.commit.compare_and_swap import MAX_REFUSALS, Backoff, compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import (
     CatalogFailedError,
@@ -44,7 +45,6 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.refusals import is_denied
 from jobs.commit.target import Target
-from jobs.errors import StreamStopped
 from jobs.stream.retry import is_unavailable
 from tests.helpers.rest_catalog import RestStandIn
 from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of

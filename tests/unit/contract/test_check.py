@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.contract import check as module
 from jobs.contract.check_result import CheckedRows
 from jobs.contract.check_rows import RowBound
-from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import TooManyRowsError
 from jobs.increment.validated_position import reader_key, validated_position
 from jobs.state.stream_folder import stream_folder

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.base.errors import FrazilError
 from jobs.contract.earlier_rows import EarlierRows
-from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import small_table
 from jobs.increment.row_selection import RowSelection, whole_table
 from tests.helpers.check_world import no_spark

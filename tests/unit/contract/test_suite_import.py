@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from jobs.base.errors import FrazilError
 from jobs.contract.gx import import_gx
 from jobs.contract.suite_import import import_suite
-from jobs.errors import FrazilError
 from jobs.spec.contract import Contract
 from jobs.spec.yaml_document import parse_yaml
 from orchestration.cli.main import main

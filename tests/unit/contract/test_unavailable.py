@@ -13,10 +13,10 @@ from py4j.protocol import Py4JNetworkError
 from pyiceberg.exceptions import ServerError
 from pyspark.errors import AnalysisException, ArithmeticException, PythonException, UnknownException
 
+from jobs.base.errors import FrazilError
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.seen_rows import ArrowRows
 from jobs.contract.unavailable import SparkFailedError, is_unavailable, spark_told
-from jobs.errors import FrazilError
 from jobs.spec.contract import Expectation
 from jobs.write.data_file_rows import UnreadableFileError
 from tests.helpers.contract_cases.case import rows

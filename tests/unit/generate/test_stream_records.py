@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder_spec import rows_of
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.record_columns import BYTES_TYPES, TEXT_TYPES

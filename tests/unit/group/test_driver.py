@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.base.system.boot import boot_clock, boot_id
 from jobs.group.driver import GroupDriver
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
@@ -16,7 +17,6 @@ from jobs.supervise.control_request import ControlReader, ControlRequest, write_
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
-from jobs.system.boot import boot_clock, boot_id
 
 
 def test_a_stream_that_is_not_to_begin_is_answered_while_another_starts_alone(tmp_path: Path) -> None:

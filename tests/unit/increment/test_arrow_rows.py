@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import TooManyRowsError, arrow_batches, shown_schema, small_table
 from jobs.increment.increment import added_files
 from jobs.increment.row_selection import RowSelection, rows_sql, whole_table

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.compaction import batches, compact, step_shares
 from jobs.maintain.iceberg_procedures import LostToOthersError, ProcedureError, Procedures, RewriteResult
 from jobs.maintain.plan import Step

@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import LongType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.health_facts import PartitionValue
 from jobs.maintain.health_measurement import Growth, growth, measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.orphan_removal import (
     OrphanScan,
     OrphansRefusedError,

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.lineage import line_of
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_history import history, history_of
 from jobs.commit.stamps import property_key
-from jobs.errors import FrazilError
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.snapshot_expiry import StampsNotKeptError, expire, refuse_unless_stamps_are_kept
 from jobs.verify import ledger_fill

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.stamps import property_key
-from jobs.errors import FrazilError
 from jobs.maintain.snapshot_expiry import expire
 from jobs.maintain.snapshot_holds import CEILING, fill_ledger_or_hold, holds, reader_holds, streams_of
 from jobs.state.lease import Lease

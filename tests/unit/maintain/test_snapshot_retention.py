@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.snapshot_holds import reader_holds
 from jobs.maintain.snapshot_retention import SnapshotHold, expiry_cutoff, snapshot_time
 from jobs.spec.maintenance_policy import Expire

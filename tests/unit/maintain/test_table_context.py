@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from pyiceberg.catalog import Catalog
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from tests.helpers.lake import Lake
 from tests.unit.maintain.contexts import spark, table_context
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.maintain.maintenance_history import table_store
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from tests.helpers.lake import NAME, Lake

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogMovedError
 from jobs.mirror.errors import WaitingRowsError
 from jobs.mirror.merge_plan import MergePlan, MergeResult

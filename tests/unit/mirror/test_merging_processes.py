@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import FencedError
-from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import changelog_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import How, merge_new

@@ -11,9 +11,9 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.lineage import line_at_head
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.mirror import publication
 from jobs.mirror.changelog_increment import hold_changelog, hold_property

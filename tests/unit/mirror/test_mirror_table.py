@@ -27,8 +27,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from assets.mirrors import MIRROR_CURRENT, mirror_key, mirror_outcome
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror import mirror_run
 from jobs.mirror.mirror_status import MirrorStatus
 from orchestration.definitions import build_definitions

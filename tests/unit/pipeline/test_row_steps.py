@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.problems import ValueProblem
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import apply_stage, fetched_parts, stream_pipeline

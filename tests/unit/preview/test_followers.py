@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.preview.preview import preview_stream
 from jobs.preview.run import part_with_tables
 from jobs.preview.tables import tables_as_written

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from jobs.base.errors import FrazilError
 from jobs.deadletter.masking import MARK
-from jobs.errors import FrazilError
 from jobs.preview.record import PartitionValue
 from jobs.preview.tables import tables_as_written
 from jobs.schema.needs import Coordinates

@@ -10,10 +10,10 @@ from typing import Any
 import fastavro
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.selection import parse_offsets
-from jobs.errors import FrazilError
 from jobs.preview.preview import preview_stream
 from jobs.preview.run import MOST_RECORDS, newest_ranges, selected_ranges
 from jobs.preview.tables import tables_as_written

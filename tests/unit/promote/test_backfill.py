@@ -14,11 +14,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DoubleType, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.errors import FrazilError
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.promote import backfill as module

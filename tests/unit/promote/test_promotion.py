@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.schema_history import schema_history
-from jobs.errors import FrazilError
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
 from jobs.schema.iceberg_schema import iceberg_schema

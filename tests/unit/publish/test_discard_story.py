@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from tests.unit.publish.branch_world import AtStep, Killed
 from tests.unit.publish.discard_world import DiscardWorld
 from tests.unit.publish.test_publish_story import BranchStory

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.discards import DISCARDED_KEY
 from jobs.commit.errors import RolledBackError
 from jobs.commit.publications import published_through
 from jobs.deadletter.reader import DEAD_LETTER_ARROW
 from jobs.deadletter.selection import Selection
-from jobs.errors import FrazilError
 from jobs.increment.increment import increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.publish.discard_decision import plan_discard

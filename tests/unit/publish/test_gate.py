@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.discards import DISCARDS_PREFIX, Discards
 from jobs.commit.errors import DamagedPropertyError
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.errors import FrazilError
 from jobs.publish.gate import MOST_REASONS, Gate, Verdict, gate_property
 from jobs.publish.interval import Interval
 

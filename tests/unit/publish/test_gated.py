@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
+from jobs.base.errors import FrazilError
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import RolledBackError
 from jobs.commit.stamp_fields import Decision
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import HELD_KEY, GateResult, publish_if_fit, release
 from jobs.publish.interval import PUBLISHED_KEY, Interval

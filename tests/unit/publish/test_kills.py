@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import RolledBackError
 from jobs.commit.reissue import last_remade
-from jobs.errors import FrazilError
 from jobs.publish.gate import Gate
 from jobs.publish.publishing import publish
 from tests.helpers.forked import Forked, frazil

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import publish_if_fit, release
 from jobs.publish.interval import Interval

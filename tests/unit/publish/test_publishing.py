@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
+from jobs.base.errors import FrazilError
 from jobs.commit.accept import signed_answer
 from jobs.commit.branch import on_branch
 from jobs.commit.errors import RolledBackError
@@ -18,7 +19,6 @@ from jobs.commit.publications import published_through
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.errors import FrazilError
 from jobs.publish.interval import PUBLISHED_KEY, UnpublishableError, branch_begin
 from jobs.publish.publishing import answer_rollback, publish, unpublished
 from jobs.state.lease import LeaseHeldError, stream_lease

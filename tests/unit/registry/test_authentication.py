@@ -207,7 +207,7 @@ def test_what_answers_is_not_well_or_no_registry(broken: tuple[int, str], kind: 
 
 
 def test_without_a_block_in_the_settings() -> None:
-    from jobs.errors import FrazilError
+    from jobs.base.errors import FrazilError
 
     with pytest.raises(FrazilError) as told:
         registry_client(None)

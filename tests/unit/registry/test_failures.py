@@ -5,7 +5,7 @@ import ssl
 import httpx2
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.registry.failures import (
     NotInRegistryError,
     RefusedSchemaError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.errors import StreamStopped
+from jobs.base.errors import StreamStopped
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError
 from jobs.registry.known_schemas import (

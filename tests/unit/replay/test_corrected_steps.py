@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.correction import parse_correction

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.pipeline.pipeline import Pipeline
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import dead_letter_pipeline

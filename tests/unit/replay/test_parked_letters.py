@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import CommitDeniedError
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.connect.importer import import_queue
 from jobs.replay.request import ReplayRequest

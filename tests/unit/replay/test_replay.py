@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.transforms import BucketTransform
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import StreamStopped, UnaccountedRecordsError
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.deadletter.table import AlteredTableError
-from jobs.errors import FrazilError
 from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.replay_state import ReplayOutcome
 from jobs.spec.correction import parse_correction

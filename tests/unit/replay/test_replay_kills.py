@@ -8,10 +8,10 @@ import threading
 import pyarrow as pa
 import pytest
 
+from jobs.base.failpoints import STEPS
 from jobs.deadletter.selection import Selection
 from jobs.replay.opening import is_at_rest
 from jobs.state.lease import LeaseHeldError
-from jobs.steps import STEPS
 from jobs.verify.replayed_rows import ReplayedRows
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.helpers.waiting import wait_for

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from pyiceberg.types import LongType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import RolledBackError
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import tally_dead_letters
-from jobs.errors import FrazilError
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay import session as replay_sessions
 from jobs.replay.request import MAX_LETTERS, ReplayRequest

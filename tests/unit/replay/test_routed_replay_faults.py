@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.deadletter.selection import Selection
-from jobs.errors import FrazilError
 from jobs.operator import dead_letter_states
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay import opening

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.validation import SpecError
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.name_matching import NAME_MAPPING, NameRule, StructNames, aliases_of, alike_columns
 from jobs.schema.parser import parse_schema

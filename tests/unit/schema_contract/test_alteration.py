@@ -16,9 +16,9 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
-from jobs.errors import FrazilError
 from jobs.replay.pipeline import record_pipeline
 from jobs.schema.difference import RenamedColumn, parse_rename, renamed_schema
 from jobs.schema.iceberg_schema import iceberg_schema, with_null

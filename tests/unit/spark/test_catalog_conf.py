@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spark.catalog_conf import catalog_conf
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.install.preflight import Java
 from jobs.spark import class_archive
 from jobs.spark.class_archive import archive_folder, archive_option, fitting_archive, make_archive, quoted

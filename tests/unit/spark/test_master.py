@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import free_ports
 from jobs.spark.master import (
     MasterUnavailableError,
     driver_out_of_reach,
@@ -17,7 +18,6 @@ from jobs.spark.master import (
     standalone_addresses,
 )
 from jobs.spec.settings import Settings
-from jobs.system.ports import free_ports
 
 
 def on(home: Path, master: str, **conf: str) -> Settings:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spark import session
 from jobs.spark.session import REDACTED, Workload, prepare_environment, secret_conf, spark_conf
 from jobs.spec.settings import Settings, load_settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spark.start import SessionOnDemand, SessionStart
 from jobs.spark.worker_daemon import TASKS
 

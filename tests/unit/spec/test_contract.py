@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.contract import Contract, Expectation
 from jobs.spec.expectation_catalogue import OWN, left_out
 from jobs.spec.generation import generation
@@ -179,7 +179,7 @@ def test_reading_a_contract_imports_neither_great_expectations_nor_pandas(tmp_pa
     path.write_text(STREAM + "  expectations:\n    - expect_column_values_to_not_be_null: {column: id}\n")
     code = (
         "import sys; from pathlib import Path;"
-        "from jobs.system.pandas_import import keep_pandas_out; keep_pandas_out();"
+        "from jobs.base.system.pandas_import import keep_pandas_out; keep_pandas_out();"
         f"from jobs.spec.loading import load_stream; assert load_stream(Path({str(path)!r})).contract;"
         "import jobs.contract.evaluation, jobs.contract.suite_import;"
         "assert not {'great_expectations', 'pandas'} & set(sys.modules)"

@@ -205,7 +205,7 @@ def test_what_columns_are_still_to_come_is_let_pass_and_types_of_others_are_not(
 
 def test_the_test_imports_neither_great_expectations_nor_pandas() -> None:
     code = (
-        "import sys; from jobs.system.pandas_import import keep_pandas_out; keep_pandas_out();"
+        "import sys; from jobs.base.system.pandas_import import keep_pandas_out; keep_pandas_out();"
         "import jobs.spec.contract_plan;"
         "assert not {'great_expectations', 'pandas'} & set(sys.modules)"
     )

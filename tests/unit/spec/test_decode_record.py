@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, MapType, NestedField, StringType, StructType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder_spec import declared_of
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule

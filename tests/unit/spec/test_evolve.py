@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream

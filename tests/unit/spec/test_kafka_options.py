@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.kafka.consumer import consumer_options
 from jobs.spec.generation import generation
 from jobs.spec.kafka_options import KNOWN, connection_options, planner_options, reading_options

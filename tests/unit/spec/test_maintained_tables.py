@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from jobs.base.errors import FrazilError
 from jobs.certify.workspace import settings_document
-from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.maintained_tables import MaintainedTable, Policy, maintained_table, maintained_tables, namespaces_to_list

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream, load_streams
 from jobs.spec.maintained_tables import maintained_tables

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.registry import LocalRegistryDown, RegistrySettings
 from jobs.spec.settings import Settings, load_settings, secret_references
 from tests.helpers.spec_files import settings_of, settings_problems

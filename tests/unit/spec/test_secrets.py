@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.generation import group_generation
 from jobs.spec.secrets import (

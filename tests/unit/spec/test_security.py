@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.security import KafkaSecurity, jaas_quoted, java_options, librdkafka_options
 
 SASL = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "${env:FRAZIL_T_PW}"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.catalog_properties import CATALOG_TYPES
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings, secret_references

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.validation import SpecError

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import of_table, topic_tables
 from jobs.spec.generation import generation

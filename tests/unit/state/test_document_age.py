@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system.boot import boot_id
 from jobs.state import document_age, observed
 from jobs.state.document_age import forget, unchanged_for
-from jobs.system.boot import boot_id
 
 
 def test_what_one_process_saw_of_it_the_next_one_knows(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.document_copy import copy_documents, documents_of
 from jobs.state.local_store import LocalStore
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import start_time
 from jobs.commit.errors import FencedError, LeaseLostError
-from jobs.errors import FrazilError
 from jobs.group.main import SWITCH_SECONDS
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
-from jobs.system.processes import start_time
 from tests.helpers.waiting import wait_for
 
 DEADLINE_SECONDS = 120.0
@@ -29,7 +29,7 @@ TTL_SECONDS = 2.0
 HOLDER = """
 import sys
 from pathlib import Path
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system.full_disk import is_full
 from jobs.state.local_store import LocalStore
 from jobs.state.store import NotWrittenError
-from jobs.system.full_disk import is_full
 from tests.helpers.modes import open_to_others
 
 

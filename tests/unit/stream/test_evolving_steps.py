@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import schema_text, with_null

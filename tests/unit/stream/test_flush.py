@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
 from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyiceberg.types import DateType, IntegerType, LongType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.schema_history import schema_history
-from jobs.errors import FrazilError
 from jobs.stream import follower_tables, schema_evolution
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import RouteAudit

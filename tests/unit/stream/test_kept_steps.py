@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.promote.promotion import promotion
 from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables

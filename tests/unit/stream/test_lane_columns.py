@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 from tests.helpers.stories import audited

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.event_time import EventTime
 from jobs.verify.audit import audit
 from jobs.verify.closed_periods import rows_by_period

@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.spec.models import StreamSpec
 from jobs.stream import opening, schema_evolution

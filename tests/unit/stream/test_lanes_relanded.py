@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import BooleanType, LongType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.schema.decoded_columns import decoded_property
 from jobs.schema.name_matching import NAME_MAPPING

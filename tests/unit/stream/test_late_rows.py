@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.event_times import EventTimes
 from jobs.commit.stamp_history import history
 from jobs.deadletter.selection import Selection
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run, replay

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import CURRENT_STREAM, background_thread
 from jobs.redaction import RedactingFormatter
 from jobs.spark.log import spark_log_option
 from jobs.spec.error_handling import Errors, dead_letter_secrets
@@ -26,7 +27,6 @@ from jobs.stream.logs import (
     start_logging,
     stream_logging,
 )
-from jobs.system.threads import CURRENT_STREAM, background_thread
 
 
 @pytest.fixture

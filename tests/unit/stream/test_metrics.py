@@ -15,7 +15,7 @@ from prometheus_client import parser
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.stream.metrics import MetricsServer, metrics_of_all
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.measures import OF_DRIVER, OF_WORK, Measure

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 
+from jobs.base.system.processes import start_time, wait_until_dead
 from jobs.stream.mirror_process import MirrorProcess
-from jobs.system.processes import start_time, wait_until_dead
 
 # What merges ends when its standard input does.
 READS = (sys.executable, "-c", "import sys; sys.stdin.read()")

@@ -9,9 +9,9 @@ import pytest
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.types import IntegerType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
 from jobs.commit.named_tables import with_named_tables
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.spec.models import StreamSpec
 from jobs.stream import new_tables, opening

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_history import history
 from jobs.commit.target_directory import directory_key
 from jobs.commit.target_positions import restart_positions
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.reset import move_positions
 from jobs.stream import new_tables

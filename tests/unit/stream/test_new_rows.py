@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.schema.parser import parse_schema

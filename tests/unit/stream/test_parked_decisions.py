@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.transforms import TruncateTransform
 
+from jobs.base.errors import StreamStopped
 from jobs.deadletter.parked_letters import TABLE_PARKED
-from jobs.errors import StreamStopped
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import CHANGES, DEAD, DELETES, PARK, Killed, again, audited, replayed, unpark
 from tests.helpers.parking import killed as kill

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import SchemaChangeError, TableUnableError
-from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run
 from orchestration.cli.schema.tables import followers_of

@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
+from jobs.base.errors import FrazilError, StreamStopped
 from jobs.commit.errors import SchemaChangeError, TableUnableError
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.tally import tally_dead_letters
-from jobs.errors import FrazilError, StreamStopped
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.replay.request import ReplayRequest

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.errors import StreamStopped
 from jobs.commit.recovery import half_committed
 from jobs.commit.target_positions import of_known_topics
-from jobs.errors import StreamStopped
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream.previous_targets import previous_stamps
 from tests.helpers.evolving_stream import SINK

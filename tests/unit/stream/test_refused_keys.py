@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.stream.retry import once_more_with_new_keys
 
 REFUSED = OSError("AWS Error INVALID_ACCESS_KEY_ID during CreateMultipartUpload operation: no such key")

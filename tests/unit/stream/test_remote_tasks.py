@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.carried import NOTHING, carry
 from jobs.kafka.consumer import MonitoredConsumer, ReadError, consumer_options
 from jobs.registry.client import RegistryClient
 from jobs.registry.connection import registry_connection
@@ -17,7 +18,6 @@ from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 from jobs.stream.remote_tasks import carried_settings, refuse_unseen, task_secrets
-from jobs.system.carried import NOTHING, carry
 from tests.helpers.tls import CLIENT_PASSWORD, make_tls
 
 

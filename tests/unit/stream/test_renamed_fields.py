@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema.column_names import unreadable_names
 from jobs.schema.difference import parse_rename
 from jobs.schema.schema_change import SchemaChange

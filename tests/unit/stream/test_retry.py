@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, TooManyRequestsError
 from pyspark.errors import PythonException
 
+from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
 from jobs.registry.failures import RegistryRefusedError, RegistryUnavailableError
 from jobs.spec.error_handling import Retry

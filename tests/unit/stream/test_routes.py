@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import CommitUnknownError, ToleranceError
 from jobs.commit.stamp_history import history
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream import open_stream
 from jobs.verify.audit import audit

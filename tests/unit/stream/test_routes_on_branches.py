@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
 from jobs.commit.branch import on_branch
 from jobs.commit.errors import RolledBackError
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import property_key
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.publish.publishing import publish
-from jobs.steps import step
 from jobs.stream import batch_commit
 from jobs.time_travel.stream_tables import load_stream_tables
 from orchestration.cli.main import main

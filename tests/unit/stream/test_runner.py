@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import CommitUnknownError, FencedError, LeaseExpiredError, ToleranceError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.registry.failures import RegistryUnavailableError
 from jobs.registry.known_schemas import RegistryRemadeError

@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import FencedError, SchemaChangeError
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.pending_record import Pending, PendingTarget
@@ -17,7 +18,6 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need
-from jobs.errors import FrazilError
 from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import column_refusals
 from jobs.stream.column_refusals import field_place

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 
+from jobs.base.errors import FrazilError
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry import process_schemas
 from jobs.registry.client import registry_client

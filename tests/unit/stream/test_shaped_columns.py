@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.opening_columns import columns_operation
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.schema.decoded_columns import decoded_columns

@@ -13,10 +13,10 @@ from pyiceberg.exceptions import NoSuchPropertyException, TableAlreadyExistsErro
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.stamp_history import history
 from jobs.deadletter.selection import Selection
-from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay

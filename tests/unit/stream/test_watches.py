@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system import cpu
 from jobs.spec.trigger import Every, Trigger
 from jobs.state.local_store import LocalStore
 from jobs.state.table_health import KEY, TableHealth, read_health, write_health
 from jobs.stream.progress import WorkLog
 from jobs.stream.watches import LOOK_SECONDS, HealthWatch, JvmWatch, SecretWatch
-from jobs.system import cpu
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.waiting import wait_for
 

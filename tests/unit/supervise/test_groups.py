@@ -12,7 +12,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock, boot_id
+from jobs.base.system.processes import start_time
 from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import StreamFolder
@@ -26,8 +28,6 @@ from jobs.supervise.launchers.local_process import LocalProcesses
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
 from jobs.supervise.observation import observe
 from jobs.supervise.termination import Timeouts, end_in_group
-from jobs.system.boot import boot_clock, boot_id
-from jobs.system.processes import start_time
 
 STATES: tuple[State, ...] = get_args(State)
 ME = (os.getpid(), str(start_time(os.getpid())))

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.types import StringType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.spec.validation import SpecError

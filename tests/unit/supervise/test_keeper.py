@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.base.system.locks import exclusive
+from jobs.base.system.processes import session_members, start_time
 from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_record import KeeperRecord, find_keeper, read_keeper
 from jobs.supervise.launches import Launch, read_launch, read_launched_process, write_launch
-from jobs.system.locks import exclusive
-from jobs.system.processes import session_members, start_time
 from orchestration.cli.dev.command import attended_streams, streams_with_drivers
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import STANDIN, WHY, World

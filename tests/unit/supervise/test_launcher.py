@@ -16,13 +16,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import (
+    is_alive,
+    session_members,
+    start_time,
+    was_given,
+)
 from jobs.state.local_store import LocalStore
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.heartbeat import Heartbeat, write_heartbeat
 from jobs.supervise.launchers.local_process import reap_drivers
 from jobs.supervise.launches import read_launched_process
-from jobs.system.processes import is_alive, session_members, start_time, was_given
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import IMPATIENT, QUICK, STANDIN, WHY, World
 

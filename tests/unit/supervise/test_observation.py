@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.settings import load_settings
 from jobs.spec.validation import SpecError
 from jobs.supervise.actual import UnreadableStateError, read_actual, read_certain

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.base.system.boot import boot_clock
 from jobs.spec.launcher_name import LauncherName
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
@@ -24,7 +25,6 @@ from jobs.supervise.launchers.launcher import DriverOrder, Launcher, Life, Look
 from jobs.supervise.launches import Launch, LaunchedProcess, read_launch, write_launch, write_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
-from jobs.system.boot import boot_clock
 from tests.unit.supervise.worlds import IMPATIENT, QUICK, WHY, World
 
 

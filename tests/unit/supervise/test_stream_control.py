@@ -12,7 +12,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
+from jobs.base.system.processes import is_alive, wait_until_dead
 from jobs.spec.validation import SpecError
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
@@ -20,8 +22,6 @@ from jobs.supervise import lifecycle
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.lifecycle import ActionResult
-from jobs.system.locks import exclusive
-from jobs.system.processes import is_alive, wait_until_dead
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import IMPATIENT, QUICK, WHY, World
 

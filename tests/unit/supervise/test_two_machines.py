@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state import stream_folder
 from jobs.state.shared_store import SharedStore

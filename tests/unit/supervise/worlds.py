@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
+from jobs.base.system.processes import is_alive, session_members
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
-from jobs.system.processes import is_alive, session_members
 from tests.unit.orchestration.deployments import STREAM
 
 STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
+from jobs.base.errors import FrazilError
 from jobs.deadletter.masking import MARK
-from jobs.errors import FrazilError
 from jobs.kafka.records import HEADERS
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay

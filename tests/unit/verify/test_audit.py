@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.expressions import EqualTo, In
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit

@@ -20,13 +20,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import LongType, NestedField
 
+from jobs.base.errors import FrazilError
 from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.spec.settings import LedgerSettings, Settings
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
 from jobs.verify.ledger_fill import FillResult, fill_ledger

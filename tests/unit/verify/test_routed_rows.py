@@ -14,9 +14,9 @@ import yaml
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.table import ensure_replay_state_columns
-from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.state.epochs import keep_file
 from jobs.state.stream_folder import stream_folder

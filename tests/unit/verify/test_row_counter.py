@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.errors import FrazilError
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.row_counter import MANY, RowCounter, missing_column

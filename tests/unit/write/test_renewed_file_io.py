@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import client_properties
-from jobs.errors import FrazilError
 from jobs.spec.catalog import CatalogSettings
 from jobs.write import renewed_file_io
 from jobs.write.file_access import KeyAge, keys_of, refused_keys, store_properties

@@ -12,7 +12,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, ListType, LongType, NestedField, StringType, StructType, UUIDType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.dry_run import check_new_table_writable
 from jobs.write.partitioning import partition_spec

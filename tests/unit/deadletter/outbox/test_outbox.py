@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.deadletter.kafka_record import RecordLimits
 from jobs.deadletter.outbox.position import (
     KEY,
@@ -23,7 +24,6 @@ from jobs.deadletter.outbox.position import (
 )
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.errors import FrazilError
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.formats.decoder import Decoded
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.own.format import loaded, version_of

@@ -16,12 +16,12 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.processes import session_members
 from jobs.state.local_store import LocalStore
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.lifecycle import ActionResult
-from jobs.system.processes import session_members
 from orchestration.cli import control
 from orchestration.cli.control import carry_out_control
 from orchestration.cli.dagster_instance import dagster_instance, make_instance

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.cli.dagster_instance import make_instance
 
 

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.generate.record import FIRST_TIME, generated
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema

@@ -13,9 +13,9 @@ import yaml
 from click.testing import CliRunner, Result
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
+from jobs.base.errors import FrazilError
 from jobs.commit.errors import RolledBackError
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
-from jobs.errors import FrazilError
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.mirror.merge_plan import Break, MergePlan, MergeResult
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import note_problem

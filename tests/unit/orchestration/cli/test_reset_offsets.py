@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.event_times import EventTimes
 from jobs.commit.log_state import LogState
@@ -22,7 +23,6 @@ from jobs.commit.reset import ResetMove, ResetRefusedError
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.errors import FrazilError
 from jobs.operator.reset import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.jobs.history import DAYS_VARIABLE, days_to_keep, history_job, history_schedule, why_not
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
+from jobs.base.system.boot import boot_clock, boot_id
+from jobs.base.system.processes import start_time
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch
-from jobs.system.boot import boot_clock, boot_id
-from jobs.system.processes import start_time
 
 NOW = 1_800_000_000.0
 GENERATION = "aaaaaaaaaaaa"

@@ -15,18 +15,18 @@ import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock
+from jobs.base.system.processes import start_time
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, LogEnds
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work
-from jobs.system.boot import boot_clock
-from jobs.system.processes import start_time
 from orchestration.definitions import build_definitions
 from orchestration.reconcile.cursor import SensorCursor
 from orchestration.sensors.reconcile import ReconcileTick, run_reconcile_tick

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
 from jobs.stream.opening import ensure_tables
 from jobs.supervise.observation import observe

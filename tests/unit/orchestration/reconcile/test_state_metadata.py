@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
+from jobs.base.system.boot import boot_id
+from jobs.base.system.processes import start_time
 from jobs.catalog import quick_catalog
 from jobs.commit.operations import Append
 from jobs.commit.stamp_fields import Counts
@@ -23,8 +25,6 @@ from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
 from jobs.supervise.observation import Observation, observe
-from jobs.system.boot import boot_id
-from jobs.system.processes import start_time
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess
 from orchestration.reconcile.cursor import SensorCursor

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.base.system.boot import boot_clock
 from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import KEY as CONTROL_FILE
@@ -17,7 +18,6 @@ from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import KEY as BEAT_FILE
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.observation import observe
-from jobs.system.boot import boot_clock
 from orchestration.reconcile.cursor import StreamCursor
 from orchestration.reconcile.decide import Action
 from orchestration.reconcile.stream_files import read_files, stream_ids

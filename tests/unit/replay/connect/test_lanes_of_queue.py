@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need, restart_positions, target_positions
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
 from jobs.replay.connect.importer import QueueRunner
 from jobs.replay.connect.opening import as_stream

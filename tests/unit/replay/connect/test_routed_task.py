@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.target_positions import TargetNeed, need
-from jobs.errors import FrazilError
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream

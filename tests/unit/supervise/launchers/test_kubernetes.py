@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.boot import boot_clock
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.groups import DriverGroup
@@ -22,7 +23,6 @@ from jobs.supervise.launchers.choice import looker
 from jobs.supervise.launchers.kubernetes import KubernetesPods, look_at
 from jobs.supervise.launchers.launcher import DriverOrder, NotLaunchedError
 from jobs.supervise.launches import LaunchedProcess, read_launch, read_launched_process
-from jobs.system.boot import boot_clock
 from tests.helpers.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.unit.supervise.launchers.orders import order, settings_with
 

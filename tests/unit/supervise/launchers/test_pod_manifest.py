@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.supervise.launchers.kubernetes import KubernetesPods
 from jobs.supervise.launchers.pod_manifest import overlaid, pod_name
 from tests.unit.supervise.launchers.orders import order, settings_with

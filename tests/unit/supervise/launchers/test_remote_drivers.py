@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.base.system.boot import boot_clock
 from jobs.spec.drivers import SparkSubmitSettings
 from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import SUBMISSION_SECONDS, read_actual
 from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat
 from jobs.supervise.launchers.launcher import Life, Look
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
-from jobs.system.boot import boot_clock
 
 POD = "lake/frazil-orders-4-abc123"
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import free_ports
 from jobs.supervise.launchers.driver_identity import submission_of
 from jobs.supervise.launchers.launcher import NotLaunchedError
 from jobs.supervise.launchers.spark_submit import SparkSubmissions, look_in
 from jobs.supervise.launchers.submitted_driver import driver_environment
 from jobs.supervise.launches import LaunchedProcess
-from jobs.system.ports import free_ports
 from tests.unit.supervise.launchers.orders import order, settings_with
 
 ID = "driver-20261126181850-0000"

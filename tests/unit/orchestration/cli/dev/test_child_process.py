@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.system.cpu import tree_cpu_seconds
-from jobs.system.processes import session_members
+from jobs.base.system.cpu import tree_cpu_seconds
+from jobs.base.system.processes import session_members
 from orchestration.cli.dev.child_process import Child, end_children
 from orchestration.cli.interrupts import Interrupts, Terminated
 from tests.helpers.waiting import wait_for

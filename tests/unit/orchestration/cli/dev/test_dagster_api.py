@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from orchestration.cli.dev.dagster_api import DagsterClient, end_runs, why_failed
 
 HOME = Path("/home/of/dagster")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
-from jobs.system.ports import free_ports
-from jobs.system.processes import is_alive, start_time
+from jobs.base.errors import FrazilError
+from jobs.base.system.ports import free_ports
+from jobs.base.system.processes import is_alive, start_time
 from orchestration.cli.dagster_instance import DATABASES
 from orchestration.cli.dev.child_process import Child
 from orchestration.cli.dev.services import (

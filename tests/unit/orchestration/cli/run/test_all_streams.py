@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control

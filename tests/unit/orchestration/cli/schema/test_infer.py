@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.formats.json.inference import InferenceRules, inferred
 from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema

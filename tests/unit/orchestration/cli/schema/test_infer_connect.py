@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg import types as ice
 
+from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import merged_columns, merged_type
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import iceberg_schema, with_null

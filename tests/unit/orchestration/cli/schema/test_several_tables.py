@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 from pyiceberg.types import LongType
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 from jobs.schema_contract.alteration import alter_table
 from orchestration.cli.main import main
 from orchestration.cli.schema import tables

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from pyiceberg.catalog import Catalog
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.event_times import EventCounts, EventTimes
 from jobs.commit.log_state import NO_ID
@@ -18,7 +19,6 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

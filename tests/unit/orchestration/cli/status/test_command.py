@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from jobs.base.system.boot import boot_clock
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work, write_heartbeat
-from jobs.system.boot import boot_clock
 from orchestration.cli.main import main
 from orchestration.cli.status import command
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import LongType, NestedField, StructType
 
+from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.schema.schema_change import SchemaChange

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from jobs.system.deadline import DeadlineError, within
+from jobs.base.system.deadline import DeadlineError, within
 
 
 def test_nothing_waits_longer_than_its_deadline() -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobs.system.private_files import private_opener
+from jobs.base.system.private_files import private_opener
 
 _POLL_SECONDS = 0.05
 

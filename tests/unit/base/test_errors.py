@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.errors import first_line
+from jobs.base.errors import first_line
 
 
 @pytest.mark.parametrize(

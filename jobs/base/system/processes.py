@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.system.boot import boot_id
+from jobs.base.system.boot import boot_id
 
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02

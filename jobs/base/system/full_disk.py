@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from jobs.errors import FrazilError, StreamStopped
+from jobs.base.errors import FrazilError, StreamStopped
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 # In the words of libc (Python, Arrow), the JVM and SQLite, for errors that come through Spark or a catalog's driver.

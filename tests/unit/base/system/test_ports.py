@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.system import ports
-from jobs.system.ports import HOST, ephemeral_range, free_ports, is_port_free
+from jobs.base.system import ports
+from jobs.base.system.ports import (
+    HOST,
+    ephemeral_range,
+    free_ports,
+    is_port_free,
+)
 
 
 def test_they_are_different_free_and_no_connections_own() -> None:

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system.full_disk import (
+    DiskFullError,
+    full_disk_named,
+    is_full,
+    refuse_if_full,
+)
 from jobs.commit.errors import ToleranceError
 from jobs.state.lease import Lease
 from jobs.stream.retry import is_unavailable
-from jobs.system.full_disk import DiskFullError, full_disk_named, is_full, refuse_if_full
 from tests.helpers.memory_store import InMemoryStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from jobs.system.processes import proc_stats
+from jobs.base.system.processes import proc_stats
 
 
 @dataclass(frozen=True, slots=True)

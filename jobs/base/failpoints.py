@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 Kind = Literal[
     "take over",

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from jobs.system.carried import local_file
+from jobs.base.system.carried import local_file
 
 _KEPT = 8
 _guard = threading.Lock()

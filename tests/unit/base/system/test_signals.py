@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from jobs.system.signals import deferred_signals
+from jobs.base.system.signals import deferred_signals
 
 
 class Ended(BaseException):

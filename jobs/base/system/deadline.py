@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from jobs.errors import FrazilError
+from jobs.base.errors import FrazilError
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.system import processes
-from jobs.system.boot import boot_id
-from jobs.system.processes import (
+from jobs.base.system import processes
+from jobs.base.system.boot import boot_id
+from jobs.base.system.processes import (
     is_alive,
     lives_here,
     proc_stats,

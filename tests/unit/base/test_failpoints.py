@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import FrazilError
-from jobs.steps import STEPS, _armed, step
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import STEPS, _armed, step
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PASS_ALL = """
-from jobs.steps import STEPS, step
+from jobs.base.failpoints import STEPS, step
 for _ in range(3):
     for name in STEPS:
         step(name)
@@ -68,7 +68,7 @@ def test_stop_stops_the_process_until_it_is_continued() -> None:
 
 @pytest.mark.parametrize(("steps", "passes"), [("inside_tasks=kill@2", [False, True, False]), ("", [False] * 3)])
 def test_a_process_elsewhere_dies_at_one_pass_and_this_one_lives(steps: str, passes: list[bool]) -> None:
-    code = "from jobs.steps import dies_elsewhere; print([dies_elsewhere('inside_tasks') for _ in range(3)])"
+    code = "from jobs.base.failpoints import dies_elsewhere; print([dies_elsewhere('inside_tasks') for _ in range(3)])"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "FRAZIL_STEPS": steps}, capture_output=True, text=True
     )

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.system.typed_json import decode_json, typed_decoder
+from jobs.base.system.typed_json import decode_json, typed_decoder
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 # Each round has structs that nothing has decoded yet, as a process has that has just started.
 THREADS_AT_ONCE = """
 from __future__ import annotations
 import sys, threading
 import msgspec
-from jobs.system.typed_json import decode_json
+from jobs.base.system.typed_json import decode_json
 STRUCTS = '''
 from __future__ import annotations
 class Example(msgspec.Struct):
@@ -61,7 +61,7 @@ def test_what_is_decoded_is_of_the_type_or_an_error() -> None:
 
 
 # One thread keeps a driver; and classes of which each decoder has its own are nobody else's.
-ELSEWHERE = {"jobs/system/typed_json.py", "jobs/supervise/keeper_restart.py", "jobs/formats/json/reference.py"}
+ELSEWHERE = {"jobs/base/system/typed_json.py", "jobs/supervise/keeper_restart.py", "jobs/formats/json/reference.py"}
 # Resolved anew each time, so nothing is shared.
 PLAIN = {"dict", "list", "msgspec.Raw"}
 

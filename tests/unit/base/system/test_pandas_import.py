@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-OUT = "from jobs.system.pandas_import import keep_pandas_out; keep_pandas_out()\n"
+OUT = "from jobs.base.system.pandas_import import keep_pandas_out; keep_pandas_out()\n"
 
 
 def run(code: str) -> str:
@@ -15,7 +15,7 @@ def run(code: str) -> str:
 def test_an_array_of_pyarrow_imports_no_pandas() -> None:
     said = "import sys, pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
     assert run(said) == "True", (
-        "pyarrow does without pandas by itself: jobs/system/pandas_import is not needed any more"
+        "pyarrow does without pandas by itself: jobs/base/system/pandas_import is not needed any more"
     )
     assert run(OUT + said) == "False"
 

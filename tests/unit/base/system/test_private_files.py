@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system import private_files
+from jobs.base.system.locks import exclusive
+from jobs.base.system.private_files import keep_private, private_folder
 from jobs.spark.log import spark_log_option
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
@@ -19,9 +22,6 @@ from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
-from jobs.system import private_files
-from jobs.system.locks import exclusive
-from jobs.system.private_files import keep_private, private_folder
 from orchestration.cli.dagster_instance import make_instance
 from orchestration.cli.dev.child_process import Child, end_children
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from jobs.base.system.carried import (
+    NOTHING,
+    Carried,
+    carry,
+    local_file,
+    local_options,
+    variable,
+)
 from jobs.spec.secrets import Secret
-from jobs.system.carried import NOTHING, Carried, carry, local_file, local_options, variable
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""Errors, failpoints, and this machine: processes, locks, signals, files."""

@@ -1,0 +1,1 @@
+"""This machine: processes, locks, signals, ports, private files."""
