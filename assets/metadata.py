@@ -21,7 +21,7 @@ from jobs.commit.offsets import by_topic
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.publish.main_freshness import MainFreshness, main_freshness
-from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
+from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec
 from jobs.supervise.heartbeat import Heartbeat, Work

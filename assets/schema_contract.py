@@ -14,8 +14,8 @@ from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
 from jobs.commit.named_tables import with_told_tables
-from jobs.schema.difference import RenameSuggestion
-from jobs.schema.iceberg_schema import with_null
+from jobs.records.schema.difference import RenameSuggestion
+from jobs.records.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.subjects import key_subjects_of, listed, renames_sentence, subject_sentences, subjects_of

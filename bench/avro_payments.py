@@ -11,8 +11,13 @@ from typing import Any
 
 import fastavro
 
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.schema.declared import DeclaredType, ListType, Primitive, StructType
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.schema.declared import (
+    DeclaredType,
+    ListType,
+    Primitive,
+    StructType,
+)
 
 _DAY, _EPOCH = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
 _LOGICAL = {

@@ -34,17 +34,17 @@ from bench.protobuf_payments import ProtobufPayments
 from bench.versus.enveloped import enveloped
 from bench.versus.records import Size, payments, schema_text
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.decoder import ValueDecoder
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
-from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.keys import struct_class
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.records import FetchedBlock
-from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.declared import StructType
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.interface.decoder import ValueDecoder
+from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
+from jobs.records.formats.json.block import JsonBlockDecoder
+from jobs.records.formats.json.keys import struct_class
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.arrow_schema import arrow_schema
+from jobs.records.schema.declared import StructType
+from jobs.records.schema.parser import parse_schema
 from jobs.task.run import joined_blocks
 
 SHARES = (0.0, 0.001, 0.01, 0.1)

@@ -31,8 +31,8 @@ from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.records import FetchedBlock
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import StreamFolder

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyiceberg import types as ice
 
 from jobs.base.system.pandas_import import keep_pandas_out
-from jobs.formats.json import block  # noqa: F401
+from jobs.records.formats.json import block  # noqa: F401
 
 EXPRESSIONS = ("amount * 155", "date_trunc('day', created_at)", "upper(type) || '-' || payer")
 CONDITION = "type <> 'test'"
@@ -133,7 +133,7 @@ def _memory() -> float:
 
 
 def _arrow() -> tuple[Callable[[pa.RecordBatch], object], Evaluate]:
-    from jobs.expression.expression import compile_condition, compile_expression
+    from jobs.records.expressions.expression import compile_condition, compile_expression
 
     compiled = [compile_expression(each, _COLUMNS) for each in EXPRESSIONS]
     condition = compile_condition(CONDITION, _COLUMNS)

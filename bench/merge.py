@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from jobs.mirror.merging_session import merging_session
-from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.spark.session import start_session
 from jobs.spec.settings import Settings
 from tests.helpers.mirror_world import BEGIN, By, MirrorWorld

@@ -9,9 +9,15 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from jobs.formats.protobuf.compile import message_of
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.schema.declared import DeclaredType, Field, ListType, Primitive, StructType
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.protobuf.compile import message_of
+from jobs.records.schema.declared import (
+    DeclaredType,
+    Field,
+    ListType,
+    Primitive,
+    StructType,
+)
 
 _SCALARS = {"string": "string", "int": "int32", "long": "int64", "double": "double", "boolean": "bool"}
 _IMPORTS = (

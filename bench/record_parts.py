@@ -14,8 +14,8 @@ import numpy as np
 from confluent_kafka import Message
 
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.registry_wire import VALUE_SCHEMA_ID
 from jobs.kafka.records import fetched_block
+from jobs.records.formats.registry_wire import VALUE_SCHEMA_ID
 
 COUNT = 10_000
 _SOURCE = TopicPartition("t", 0)

@@ -37,14 +37,14 @@ from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.record_columns import RecordColumns
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import MOST_RECORDS, read_split
 from jobs.kafka.records import FetchedBlock
 from jobs.local_broker.broker import LocalBroker
 from jobs.pipeline.pipeline import stream_pipeline
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import RecordColumns
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings
 from jobs.stream.opening import ensure_tables

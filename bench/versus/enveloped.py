@@ -14,7 +14,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from jobs.schema.declared import DeclaredType, ListType, Primitive, StructType
+from jobs.records.schema.declared import (
+    DeclaredType,
+    ListType,
+    Primitive,
+    StructType,
+)
 
 _CONNECT = "org.apache.kafka.connect.data."
 _TYPES: dict[str, dict[str, Any]] = {

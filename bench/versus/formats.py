@@ -15,8 +15,8 @@ from bench.avro_payments import AvroPayments
 from bench.protobuf_payments import ProtobufPayments
 from bench.versus.enveloped import enveloped
 from bench.versus.records import Payments, Size, schema_text
+from jobs.records.schema.parser import parse_schema
 from jobs.registry.client import registry_client
-from jobs.schema.parser import parse_schema
 from jobs.spec.registry import RegistrySettings
 
 Format: TypeAlias = Literal["json", "avro", "protobuf", "connect_json"]

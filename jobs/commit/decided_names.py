@@ -14,8 +14,8 @@ import msgspec
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
-from jobs.schema.name_matching import NAME_MAPPING, aliases_of
-from jobs.schema.schema_change import columns_of
+from jobs.records.schema.name_matching import NAME_MAPPING, aliases_of
+from jobs.records.schema.schema_change import columns_of
 
 DecidedNames: TypeAlias = Mapping[int, tuple[str, ...]] | str
 """Further names of columns, by field id; or a digest of them."""

@@ -18,7 +18,7 @@ from jobs.base.errors import FrazilError
 from jobs.commit.branch import begin_property
 from jobs.commit.errors import damaged_property
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 DISCARDS_PREFIX = "frazil.discards."
 DISCARDED_KEY = "frazil.discarded"

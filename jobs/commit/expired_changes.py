@@ -10,7 +10,7 @@ from jobs.base.errors import FrazilError
 from jobs.commit.log_state import another_topic
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.stamps import Stamp, property_key
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 EXPIRED_CHANGES = "frazil.changes-expired"
 """Property of a changelog, and entry of the summaries of snapshots that take changes out."""

@@ -16,15 +16,25 @@ from jobs.base.errors import FrazilError
 from jobs.commit.opening_columns import columns_operation
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation, with_operation
-from jobs.schema.compatibility import disagreements
-from jobs.schema.evolution import Evolution, Fitting, fitting, judged
-from jobs.schema.identifier_fields import identifier_problem, with_identifier_fields
-from jobs.schema.needs import Coordinates, EvolutionPolicy, Path, RecordNeed
-from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.records.schema.compatibility import disagreements
+from jobs.records.schema.evolution import (
+    Evolution,
+    Fitting,
+    fitting,
+    judged,
+)
+from jobs.records.schema.identifier_fields import identifier_problem, with_identifier_fields
+from jobs.records.schema.needs import (
+    Coordinates,
+    EvolutionPolicy,
+    Path,
+    RecordNeed,
+)
+from jobs.records.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.records.transforms.columns import TransformProblem
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import evolving_rules, evolving_schema, followed
-from jobs.transform.columns import TransformProblem
 
 _NOWHERE = Coordinates("", 0, 0)
 

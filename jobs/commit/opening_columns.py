@@ -18,15 +18,15 @@ from jobs.base.errors import FrazilError
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation
 from jobs.commit.stamps import Stamp, property_key
-from jobs.schema.decoded_columns import (
+from jobs.records.schema.decoded_columns import (
     DecodedColumns,
     decoded_columns,
     decoded_properties,
     decoded_property,
     whole_property,
 )
-from jobs.schema.evolution import Fitting
-from jobs.schema.schema_change import SchemaChange, changed_schema
+from jobs.records.schema.evolution import Fitting
+from jobs.records.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import can_be_taken, changed_columns, evolving_schema, fitting_table

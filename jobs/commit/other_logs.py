@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.lineage import ancestors
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 OTHER_LOGS_PREFIX = "frazil.other-logs."
 """Begins the property of a table, by stream: by topic the newest such answer, and its sequence number."""

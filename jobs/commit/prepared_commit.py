@@ -27,7 +27,7 @@ from pyiceberg.table.update import (
 from jobs.commit.errors import CommitUnknownError
 from jobs.commit.operations import ChangeSchema, property_limit
 from jobs.commit.refusals import is_denied, is_forbidden
-from jobs.schema.decoded_columns import properties_in_parts, whole_property
+from jobs.records.schema.decoded_columns import properties_in_parts, whole_property
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import need
-from jobs.schema.compatibility import still_fits
+from jobs.records.schema.compatibility import still_fits
 from jobs.write.partition_limits import in_manifests
 
 T = TypeVar("T")

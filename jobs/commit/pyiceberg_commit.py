@@ -46,7 +46,7 @@ from jobs.commit.prepared_commit import PreparedCommit, landed, schema_commit
 from jobs.commit.refusals import missing_manifest, refusal
 from jobs.commit.snapshot_producers import ExactMergeAppend, UnchangedTransaction, producer_of
 from jobs.commit.stamps import SUMMARY_KEY
-from jobs.schema.decoded_columns import properties_in_parts
+from jobs.records.schema.decoded_columns import properties_in_parts
 
 _COLUMNS_KEY = "frazil.columns"
 

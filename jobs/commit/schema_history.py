@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 PROPERTY = "frazil.schema-changes"
 MOST = 50

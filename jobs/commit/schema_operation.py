@@ -19,9 +19,9 @@ from pyiceberg.types import NestedField
 
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
-from jobs.schema.difference import RenamedColumn, renamed_schema
-from jobs.schema.name_matching import NAME_MAPPING
-from jobs.schema.schema_change import SchemaChange, columns_of
+from jobs.records.schema.difference import RenamedColumn, renamed_schema
+from jobs.records.schema.name_matching import NAME_MAPPING
+from jobs.records.schema.schema_change import SchemaChange, columns_of
 from jobs.write.table_creation import uuid_properties
 
 _NONE: Mapping[str, str] = MappingProxyType({})

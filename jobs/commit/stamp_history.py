@@ -21,7 +21,7 @@ from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reissue import as_landed
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamps import PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp, property_key, sequences_key
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 
 @dataclass(frozen=True, slots=True)

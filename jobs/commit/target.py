@@ -40,8 +40,8 @@ from jobs.commit.refusals import permitted
 from jobs.commit.rollback import restored, rolled_back
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key, sequences_key
 from jobs.commit.target_directory import TargetDirectory, directory_key, used_places
-from jobs.schema.decoded_columns import decoded_digest, whole_property
-from jobs.schema.name_matching import NAME_MAPPING
+from jobs.records.schema.decoded_columns import decoded_digest, whole_property
+from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.write.file_access import KeyAge, keys_of
 from jobs.write.renewed_file_io import RenewedFileIO
 

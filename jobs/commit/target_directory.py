@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 T = TypeVar("T")
 

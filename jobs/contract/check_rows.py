@@ -14,8 +14,8 @@ from jobs.base.errors import FrazilError
 from jobs.increment.arrow_rows import MOST_BYTES, MOST_ROWS, TooManyRowsError, small_table
 from jobs.increment.row_selection import RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
-from jobs.schema.name_matching import aliases_of
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.name_matching import aliases_of
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.contract import Expectation
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec

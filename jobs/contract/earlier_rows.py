@@ -45,7 +45,7 @@ from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import EVERY_ROW, RowSelection, whole_table
 from jobs.increment.spark_rows import spark_frame
 from jobs.publish.publishing import unpublished
-from jobs.schema.iceberg_schema import unread_problem
+from jobs.records.schema.iceberg_schema import unread_problem
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec

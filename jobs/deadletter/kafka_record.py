@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobs.formats.decoder import DECODE_HEADER
-from jobs.formats.problems import (
+from jobs.records.formats.interface.decoder import DECODE_HEADER
+from jobs.records.formats.interface.problems import (
     AMBIGUOUS_FIELD,
     BAD_BINARY,
     BAD_DATE,

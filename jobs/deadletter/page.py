@@ -20,11 +20,11 @@ from jobs.deadletter.masking import masked
 from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters, whole_dead_letters
 from jobs.deadletter.selection import Selection, any_of
 from jobs.deadletter.table import STATES
-from jobs.formats.decoder import Failure
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import without_value
-from jobs.schema.name_matching import EXACT_NAMES
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.problems import without_value
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.name_matching import EXACT_NAMES
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, undeclared_column
-from jobs.schema.declared import quoted
-from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.kafka_columns import KafkaColumns
+from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec, undeclared_column
+from jobs.records.schema.declared import quoted
+from jobs.records.schema.iceberg_schema import schema_text
+from jobs.records.schema.kafka_columns import KafkaColumns
 
 DISCARDED_ROW = "discarded_row"
 """The stage of letters whose value is a row as JSON."""

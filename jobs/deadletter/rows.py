@@ -10,9 +10,9 @@ from pyiceberg.schema import Schema
 
 from jobs.deadletter.masking import masked
 from jobs.deadletter.table import ARROW_SCHEMA
-from jobs.formats.decoder import Failure
-from jobs.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
-from jobs.schema.name_matching import EXACT_NAMES, NameRule
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
+from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.spec.mask import NO_MASK, Mask
 
 _NO_COLUMNS = Schema()

@@ -32,7 +32,7 @@ from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.parked_letters import TARGET, not_of_parked
 from jobs.deadletter.table import STATES
-from jobs.formats.problems import DISCARDED, LATE
+from jobs.records.formats.interface.problems import DISCARDED, LATE
 
 REPLAYABLE = ("new", "failed_again")
 NO_COORDINATES = "no_coordinates"

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import HeadMovedError
-from jobs.schema.compatibility import holds
+from jobs.records.schema.compatibility import holds
 from jobs.spec.partitioning import PartitionExpr
 
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")

@@ -12,7 +12,9 @@ from typing import Any
 
 from pyiceberg import types as ice
 
-from jobs.formats.avro.nodes import (
+from jobs.generate.json_encoding import days, micros, micros_of_day, unscaled
+from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
+from jobs.records.formats.avro.nodes import (
     Array,
     Enum,
     FieldNode,
@@ -27,11 +29,15 @@ from jobs.formats.avro.nodes import (
     Union,
     Within,
 )
-from jobs.formats.avro.options import AvroOptions
-from jobs.formats.avro.schema import VALUE, is_null, is_struct, optional, top_node
-from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
-from jobs.generate.json_encoding import days, micros, micros_of_day, unscaled
-from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
+from jobs.records.formats.avro.options import AvroOptions
+from jobs.records.formats.avro.schema import (
+    VALUE,
+    is_null,
+    is_struct,
+    optional,
+    top_node,
+)
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, WriterSchema
 
 _PLAIN: Mapping[str, ice.PrimitiveType] = {
     "boolean": ice.BooleanType(),

@@ -13,8 +13,8 @@ from typing import Any
 from pyiceberg import types as ice
 
 from jobs.base.errors import FrazilError
-from jobs.formats.connect_types import DECIMAL
-from jobs.schema.iceberg_schema import schema_text
+from jobs.records.formats.connect_types import DECIMAL
+from jobs.records.schema.iceberg_schema import schema_text
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_AVRO: Mapping[type[ice.PrimitiveType], Any] = {

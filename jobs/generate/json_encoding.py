@@ -11,10 +11,17 @@ import msgspec
 from pyiceberg import types as ice
 
 from jobs.base.errors import FrazilError
-from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
 from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.records.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
+from jobs.records.schema.declared import (
+    DeclaredType,
+    Field,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
+from jobs.records.schema.iceberg_schema import iceberg_schema
 
 _EXACT = Context(prec=80)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

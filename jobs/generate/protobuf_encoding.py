@@ -11,7 +11,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message_factory import GetMessageClass
 from pyiceberg import types as ice
 
-from jobs.formats.protobuf.message_tree import (
+from jobs.generate.json_encoding import micros, micros_of_day, unscaled
+from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.protobuf.message_tree import (
     INTEGERS,
     Enum,
     Field,
@@ -24,11 +27,8 @@ from jobs.formats.protobuf.message_tree import (
     Union,
     Wrapper,
 )
-from jobs.formats.protobuf.options import rules_of
-from jobs.formats.protobuf.schema import message_tree
-from jobs.formats.writer_schema import BadWriterSchema
-from jobs.generate.json_encoding import micros, micros_of_day, unscaled
-from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
+from jobs.records.formats.protobuf.options import rules_of
+from jobs.records.formats.protobuf.schema import message_tree
 
 _PLAIN: Mapping[str, ice.PrimitiveType] = {
     "float": ice.FloatType(),
@@ -49,7 +49,7 @@ class ProtobufEncoder:
     """Writes rows of a message.
 
     Args:
-        message: Of a schema (`jobs.formats.protobuf.compile`).
+        message: Of a schema (`jobs.records.formats.protobuf.compile`).
         options: Of the stream, as its decoder has them: they say which columns the message's fields become.
 
     Attributes:

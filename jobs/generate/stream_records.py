@@ -12,19 +12,6 @@ import msgspec
 import pyarrow as pa
 
 from jobs.base.errors import FrazilError
-from jobs.formats.connect_json.payloads import REPLACE_NULL, SCHEMA_CONTENT
-from jobs.formats.connect_json.schema import connect_types
-from jobs.formats.connect_types import AS_SENT
-from jobs.formats.decoder_spec import DecoderSpec, ResolvedSchema, declared_of, resolved
-from jobs.formats.json.writer_decoder import JsonWriterTypes
-from jobs.formats.json_schema.options import JsonSchemaOptions
-from jobs.formats.json_schema.schema import json_schema_types
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.primitive.block import COLUMN_TYPES
-from jobs.formats.problems import MALFORMED_AVRO, MALFORMED_PROTOBUF
-from jobs.formats.record_columns import HeaderColumn, RecordColumns
-from jobs.formats.registry_wire import USE_SCHEMA_ID
-from jobs.formats.writer_schema import BadWriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.json_encoding import json_leaf, json_value
 from jobs.generate.record import FIRST_TIME, HeaderGenerator, RecordGenerator, ValueGenerator
@@ -37,7 +24,25 @@ from jobs.generate.values import (
     PrimitiveGenerator,
     RegistryGenerator,
 )
-from jobs.schema.declared import Primitive
+from jobs.records.formats.connect_json.payloads import REPLACE_NULL, SCHEMA_CONTENT
+from jobs.records.formats.connect_json.schema import connect_types
+from jobs.records.formats.connect_types import AS_SENT
+from jobs.records.formats.interface.decoder_spec import (
+    DecoderSpec,
+    ResolvedSchema,
+    declared_of,
+    resolved,
+)
+from jobs.records.formats.interface.problems import MALFORMED_AVRO, MALFORMED_PROTOBUF
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.json.writer_decoder import JsonWriterTypes
+from jobs.records.formats.json_schema.options import JsonSchemaOptions
+from jobs.records.formats.json_schema.schema import json_schema_types
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.primitive.block import COLUMN_TYPES
+from jobs.records.formats.record_columns import HeaderColumn, RecordColumns
+from jobs.records.formats.registry_wire import USE_SCHEMA_ID
+from jobs.records.schema.declared import Primitive
 
 _TRIALS = 20
 _OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", USE_SCHEMA_ID})
@@ -122,8 +127,8 @@ def _of_writer(decoder: DecoderSpec, columns: Any, writer: OneSchema, *, evolves
             bodies = BinaryGenerator(AvroEncoder(schema, options), columns, "avro", MALFORMED_AVRO, empty_is_bad=True)
             return RegistryGenerator(bodies, writer.number)
         case "protobuf":
-            from jobs.formats.protobuf.compile import message_of
             from jobs.generate.protobuf_encoding import ProtobufEncoder
+            from jobs.records.formats.protobuf.compile import message_of
 
             message = schema.message or (0,)
             encoder = ProtobufEncoder(message_of(replace(schema, message=message)), options)

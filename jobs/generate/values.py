@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 from pyiceberg import types as ice
 
-from jobs.formats.json.writer_decoder import JsonWriterTypes
-from jobs.formats.problems import (
+from jobs.generate.json_encoding import JsonEncoder, json_text
+from jobs.generate.record import FIRST_TIME, ValueGenerator
+from jobs.generate.rows import Row, Struct, drawn_row, filled, text_of
+from jobs.records.formats.interface.problems import (
     BAD_ENVELOPE,
     BAD_SCHEMA,
     EMPTY_VALUE,
@@ -27,11 +29,15 @@ from jobs.formats.problems import (
     WRONG_TYPE,
     ValueProblem,
 )
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
-from jobs.generate.json_encoding import JsonEncoder, json_text
-from jobs.generate.record import FIRST_TIME, ValueGenerator
-from jobs.generate.rows import Row, Struct, drawn_row, filled, text_of
-from jobs.schema.declared import Field, ListType, MapType, Primitive, StructType
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
+from jobs.records.formats.json.writer_decoder import JsonWriterTypes
+from jobs.records.schema.declared import (
+    Field,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 
 NO_ID = 2**31 - 1
 """An id that no registry gives: the same in all records, as each one is asked for."""

@@ -28,7 +28,7 @@ from jobs.commit.reissue import as_landed, last_remade, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.increment.offset_ranges import RangesByPartition, lost_ranges, merged_ranges, read_ranges
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 from jobs.verify.ledger_row import LedgerRow
 
 Found = Literal["files", "offsets", "table"]

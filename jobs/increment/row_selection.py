@@ -17,7 +17,7 @@ from pyiceberg.types import TimeType, UUIDType
 from jobs.base.errors import FrazilError, first_line
 from jobs.increment.increment import Increment
 from jobs.increment.offset_ranges import RangesByPartition, quoted_name, quoted_text, ranges_condition, ranges_sql
-from jobs.schema.row_filters import filter_problem
+from jobs.records.schema.row_filters import filter_problem
 
 STREAM_COLUMN = "stream"
 EVERY_ROW = AlwaysTrue()

@@ -16,7 +16,7 @@ from jobs.base.errors import FrazilError
 from jobs.increment.arrow_rows import file_batches, shown_schema
 from jobs.increment.offset_ranges import quoted_name, ranges_sql
 from jobs.increment.row_selection import RowSelection
-from jobs.schema.iceberg_schema import unread_problem
+from jobs.records.schema.iceberg_schema import unread_problem
 from jobs.spark.catalog_conf import use_catalog
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spark.staged_files import StagedFiles, why_not_staged

@@ -22,7 +22,7 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.operations import property_limit
 from jobs.maintain.table_properties import READER_PREFIX
-from jobs.schema.decoded_columns import properties_in_parts, whole_property
+from jobs.records.schema.decoded_columns import properties_in_parts, whole_property
 
 PREFIX = "frazil.validated."
 _READER = "contract."

@@ -12,8 +12,13 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.columns.text_values import LAST_MICROSECOND
-from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID, VALUE_HEADER, VALUE_SCHEMA_ID
+from jobs.records.formats.columns.text_values import LAST_MICROSECOND
+from jobs.records.formats.registry_wire import (
+    KEY_HEADER,
+    KEY_SCHEMA_ID,
+    VALUE_HEADER,
+    VALUE_SCHEMA_ID,
+)
 
 INSTANT = pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -42,7 +42,7 @@ from jobs.maintain.plan_expiry import ChangesForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_properties import MIRROR_PART
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.models import StreamSpec

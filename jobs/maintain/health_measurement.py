@@ -32,9 +32,9 @@ from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFac
 from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.maintain.partition_measurement import measure_partitions
 from jobs.publish.interval import PART_MARK, UnpublishableError, branch_begin
-from jobs.schema.column_names import partition_names, unreadable_names
-from jobs.schema.iceberg_schema import unread_by_spark
-from jobs.schema.needs import column_name
+from jobs.records.schema.column_names import partition_names, unreadable_names
+from jobs.records.schema.iceberg_schema import unread_by_spark
+from jobs.records.schema.needs import column_name
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy

@@ -20,7 +20,7 @@ from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of,
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.maintain.table_properties import MIRROR_PART
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
 
 _DELETED = "deleted_"

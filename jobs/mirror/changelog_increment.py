@@ -31,7 +31,7 @@ from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.maintain.table_properties import READER_PREFIX
 from jobs.mirror.mirror_stamp import MirrorStamp
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 

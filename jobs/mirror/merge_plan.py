@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 
 Deletes = Literal["hard", "soft"]
 Scope = Literal["source", "key"]

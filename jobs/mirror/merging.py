@@ -57,7 +57,7 @@ from jobs.mirror.mirror_table import (
 )
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.session import MirrorSession
-from jobs.schema.schema_change import SchemaChange
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 

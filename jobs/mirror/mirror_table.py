@@ -20,16 +20,20 @@ from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
 from jobs.commit.schema_operation import changed_mapping
 from jobs.commit.stamps import PROPERTY_PREFIX, property_key
-from jobs.expression.problem import ExpressionProblem
 from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.row_filter import RowFilter
-from jobs.schema.evolution import Fitting, fitting
-from jobs.schema.iceberg_schema import unread_problem
-from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
-from jobs.schema.schema_change import SchemaChange, changed_schema
+from jobs.records.expressions.problem import ExpressionProblem
+from jobs.records.schema.evolution import Fitting, fitting
+from jobs.records.schema.iceberg_schema import unread_problem
+from jobs.records.schema.identifier_fields import (
+    identifier_problem,
+    optional_columns,
+    with_identifier_fields,
+)
+from jobs.records.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.write.table_creation import create_table_properties, ensure_table, uuid_properties

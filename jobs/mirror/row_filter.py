@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from jobs.expression.expression import Expression, compile_condition
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
-from jobs.schema.arrow_schema import rows_arrow_type
+from jobs.records.expressions.expression import Expression, compile_condition
+from jobs.records.schema.arrow_schema import rows_arrow_type
 
 FILTERED_COLUMN, UNJUDGED_COLUMN, PROBLEM_COLUMN = "_filtered", "_unjudged", "_problem"
 JUDGED_FIELDS = (

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.formats.decoder import Failure
-from jobs.schema.needs import Need
-from jobs.transform.frame import Frame
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.schema.needs import Need
+from jobs.records.transforms.frame import Frame
 
 Indices = npt.NDArray[np.int64]
 
@@ -52,7 +52,7 @@ class Block:
         needs: Changes of the table without which records were left out in part, or failed; each by a record's index.
         undecided: Of some records no stage says what became of them, see `Decoded.undecided`.
         changed: What steps have put in place of parts of the records, one entry for each row, see `Frame`.
-        gone: Which rows have no value any more, see `jobs.transform.transform.Rows`; None where none is so.
+        gone: Which rows have no value any more, see `jobs.records.transforms.transform.Rows`; None where none is so.
         warned: The records that broke a rule and land nevertheless, by the rule's name.
         routed: Of a stream with several tables of rows, those for each, by its name; `rows` are then those of no table.
         unnamed: Of one with a route, the records that wait for a table of their own, by the value that names it.

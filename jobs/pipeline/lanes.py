@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.formats.decoder import Failure
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import EXPRESSION_FAILED
-from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, fetched_parts
 from jobs.pipeline.route import STAGE
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import Stage
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.problems import EXPRESSION_FAILED
+from jobs.records.formats.record_columns import RecordColumns
 
 
 @dataclass(frozen=True, slots=True)

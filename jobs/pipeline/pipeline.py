@@ -10,13 +10,6 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_VALUE, Failure, ValueDecoder
-from jobs.formats.decoder_spec import DecoderSpec
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import ValueProblem
-from jobs.formats.record_columns import RecordColumns
-from jobs.formats.registry_decoder import RegistryDecoder
-from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
 from jobs.pipeline.route import STAGE as ROUTE
@@ -24,7 +17,14 @@ from jobs.pipeline.route import Destinations, FitToRoutedTables
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, RowStage, Stage
-from jobs.schema.needs import Need
+from jobs.records.formats.interface.decoder import DECODE_VALUE, Failure, ValueDecoder
+from jobs.records.formats.interface.decoder_spec import DecoderSpec
+from jobs.records.formats.interface.problems import ValueProblem
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.formats.registry_decoder import RegistryDecoder
+from jobs.records.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
+from jobs.records.schema.needs import Need
 from jobs.write.projection import ProjectionError
 
 DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"

@@ -10,9 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.decoder import DECODE_HEADER, DECODE_KEY, KEY_PATH, Decoded, Failure, ValueDecoder
-from jobs.formats.decoder_spec import TableSchema
-from jobs.formats.problems import (
+from jobs.pipeline.block import Block, Indices
+from jobs.records.formats.interface.decoder import (
+    DECODE_HEADER,
+    DECODE_KEY,
+    KEY_PATH,
+    Decoded,
+    Failure,
+    ValueDecoder,
+)
+from jobs.records.formats.interface.decoder_spec import TableSchema
+from jobs.records.formats.interface.problems import (
     BAD_SCHEMA,
     INVALID_UTF8,
     MISSING_FIELD,
@@ -21,12 +29,16 @@ from jobs.formats.problems import (
     PRECISION_LOSS,
     UNKNOWN_SCHEMA,
 )
-from jobs.formats.record_columns import HeaderColumn, KeyColumns, SchemaIdPlace, header_values
-from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
-from jobs.pipeline.block import Block, Indices
-from jobs.schema.arrow_schema import arrow_type, rows_arrow_type
-from jobs.schema.declared import Primitive
-from jobs.transform.changes.changelog import KEY, OLD_KEY
+from jobs.records.formats.record_columns import (
+    HeaderColumn,
+    KeyColumns,
+    SchemaIdPlace,
+    header_values,
+)
+from jobs.records.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
+from jobs.records.schema.arrow_schema import arrow_type, rows_arrow_type
+from jobs.records.schema.declared import Primitive
+from jobs.records.transforms.change_events.changelog import KEY, OLD_KEY
 
 
 class _HeadedDecoder(Protocol):

@@ -12,20 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.decoder import Failure
-from jobs.formats.problems import UNROUTED, untold
 from jobs.pipeline.block import Block, Indices, RoutedRows
 from jobs.pipeline.route_dispatch import Dispatch, grouped
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState
 from jobs.pipeline.row_steps import aligned
 from jobs.pipeline.stages import WRITE, Fit, unfit, with_kafka_columns
-from jobs.schema.kafka_columns import KafkaColumns
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.problems import UNROUTED, untold
+from jobs.records.schema.kafka_columns import KafkaColumns
+from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.row_json import row_json
+from jobs.records.transforms.sql import compiled, evaluated, failures_of
+from jobs.records.transforms.transform import RowFailure, Rows
 from jobs.spec.route import Route
 from jobs.spec.table_columns import TableColumns
-from jobs.transform.columns import Columns
-from jobs.transform.row_json import row_json
-from jobs.transform.sql import compiled, evaluated, failures_of
-from jobs.transform.transform import RowFailure, Rows
 from jobs.write.projection import UnfitValueError
 
 

@@ -10,19 +10,27 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder import Failure
-from jobs.formats.problems import ValueProblem, untold
-from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.block import Block
 from jobs.pipeline.stages import RowStage, Stage
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.problems import ValueProblem, untold
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.transforms.change_events.row_changes import with_key_decoder
+from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.frame import BATCH_TIME
+from jobs.records.transforms.row_json import row_json
+from jobs.records.transforms.transform import (
+    NO_CHAIN,
+    Applied,
+    Chain,
+    RowFailure,
+    Rows,
+    Transform,
+    settled,
+)
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.steps import rules_of
-from jobs.transform.changes.row_changes import with_key_decoder
-from jobs.transform.columns import Columns
-from jobs.transform.frame import BATCH_TIME
-from jobs.transform.row_json import row_json
-from jobs.transform.transform import NO_CHAIN, Applied, Chain, RowFailure, Rows, Transform, settled
 
 FILTERED = "filtered"
 _FILTERED_NOW = "the stream's transforms drop the record now: dismiss its letter if that is right"

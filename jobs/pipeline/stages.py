@@ -8,16 +8,16 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.columns.text_values import refuse_beyond_years
-from jobs.formats.decoder import DECODE_VALUE, Decoded, ValueDecoder
-from jobs.formats.problems import ValueProblem, untold
-from jobs.formats.record_columns import SchemaIdPlace
-from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.record_stages import headed_decode, with_subject
-from jobs.schema.kafka_columns import KafkaColumns
-from jobs.transform.frame import timestamp_types
-from jobs.transform.row_json import row_json
+from jobs.records.formats.columns.text_values import refuse_beyond_years
+from jobs.records.formats.interface.decoder import DECODE_VALUE, Decoded, ValueDecoder
+from jobs.records.formats.interface.problems import ValueProblem, untold
+from jobs.records.formats.record_columns import SchemaIdPlace
+from jobs.records.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
+from jobs.records.schema.kafka_columns import KafkaColumns
+from jobs.records.transforms.frame import timestamp_types
+from jobs.records.transforms.row_json import row_json
 from jobs.write.projection import UnfitValueError
 
 WRITE = "write"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import EXPRESSION_FAILED, UNROUTED
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState, naming_state
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.problems import EXPRESSION_FAILED, UNROUTED
 from jobs.spec.models import StreamSpec
 from jobs.spec.route import Route
 from jobs.spec.targets import named_table

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from jobs.preview.record import PreviewedRecord, PreviewedTable, StreamPreview
 from jobs.preview.values import Row, same_value
-from jobs.schema.iceberg_schema import with_null
-from jobs.schema.needs import Coordinates
+from jobs.records.schema.iceberg_schema import with_null
+from jobs.records.schema.needs import Coordinates
 
 Verdict: TypeAlias = Literal["same", "changed", "lost"]
 """`lost`: a record that landed in a table would not, or in fewer tables."""

@@ -15,9 +15,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.system.typed_json import decode_json
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.record_columns import RecordColumns
-from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import naming_state
@@ -33,7 +30,10 @@ from jobs.preview.record import (
 )
 from jobs.preview.tables import EvolvingTable, TableAsWritten, followed_metadata, new_named_tables
 from jobs.preview.values import Hiding, decoded_hiding, landed_hiding
-from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.writer_schema import SchemaLookup
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.needs import Coordinates, RecordNeed
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
 from jobs.task.needs import decoded_need

@@ -11,8 +11,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
-from jobs.formats.known_formats import FORMATS
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -20,10 +18,12 @@ from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import Stage
 from jobs.preview.record import Outcome, PreviewedLetter, PreviewedRecord
 from jobs.preview.values import Row
-from jobs.schema.needs import Coordinates, Need
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.needs import Coordinates, Need
+from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.row_json import value_of
 from jobs.task.plan import TaskPlan
-from jobs.transform.columns import Columns
-from jobs.transform.row_json import value_of
 
 LONGEST_VALUE = 4_000
 """Characters of a record's value that its letter shows."""

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from pyiceberg.schema import Schema
 
 from jobs.deadletter.page import Cause
-from jobs.formats.problems import without_value
 from jobs.preview.values import NOTHING_HIDDEN, Hiding, Row
-from jobs.schema.needs import Coordinates
+from jobs.records.formats.interface.problems import without_value
+from jobs.records.schema.needs import Coordinates
 from jobs.spec.targets import Role
 
 Outcome: TypeAlias = Literal["landed", "dead", "filtered", "tombstone", "not_read"]

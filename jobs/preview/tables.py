@@ -19,14 +19,14 @@ from jobs.commit.opening_columns import columns_operation, opening_columns, open
 from jobs.commit.schema_history import added_within_hour
 from jobs.commit.schema_operation import with_operation
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.pipeline.route_naming import is_full
 from jobs.preview.record import TableChanges, TableState
-from jobs.schema.decoded_columns import decoded_properties, decoded_property
-from jobs.schema.evolution import Evolution
-from jobs.schema.needs import Change, Path, RecordNeed
-from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema.schema_change import RefusedChange, SchemaChange
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.schema.decoded_columns import decoded_properties, decoded_property
+from jobs.records.schema.evolution import Evolution
+from jobs.records.schema.needs import Change, Path, RecordNeed
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import changed_columns, evolving_schema, first_decoded
 from jobs.spec.targets import TargetSpec, named_table

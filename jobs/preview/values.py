@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 from pyiceberg.schema import Schema
 
 from jobs.deadletter.masking import MARK
-from jobs.formats.record_columns import RecordColumns
-from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.name_matching import NameRule
-from jobs.schema.needs import Path
-from jobs.schema.rescued_data import EXTRA_COLUMN, text_column
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.kafka_columns import KafkaColumns
+from jobs.records.schema.name_matching import NameRule
+from jobs.records.schema.needs import Path
+from jobs.records.schema.rescued_data import EXTRA_COLUMN, text_column
 from jobs.spec.mask import Mask
 
 Row: TypeAlias = Mapping[str, Any]

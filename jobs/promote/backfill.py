@@ -21,11 +21,18 @@ from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.formats.json.seen_values import Place
 from jobs.promote.filling import Filling
 from jobs.promote.promotion import Promotion
 from jobs.promote.rescued_values import files_with_rescued_data, places_of
-from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.records.formats.json.seen_values import Place
+from jobs.records.schema.declared import (
+    JSON_AS_SENT,
+    DeclaredType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.target_writer import TargetWriter

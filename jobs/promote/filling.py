@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.rescued_json import members_without_column
 from jobs.promote.promotion import Promotion
-from jobs.schema.arrow_schema import rows_arrow_type
-from jobs.schema.declared import StructType
-from jobs.schema.needs import Path
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.formats.json.rescued_json import members_without_column
+from jobs.records.schema.arrow_schema import rows_arrow_type
+from jobs.records.schema.declared import StructType
+from jobs.records.schema.needs import Path
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.write.projection import projected
 
 Indices = npt.NDArray[np.int64]

@@ -9,15 +9,29 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.schema.column_names import partition_names
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
-from jobs.schema.evolution import judged
-from jobs.schema.iceberg_schema import iceberg_schema, schema_text
-from jobs.schema.needs import Coordinates, EvolutionPolicy, Path, RecordNeed, column_name
-from jobs.schema.parser import parse_schema
-from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema.schema_change import columns_of
-from jobs.schema.tokens import SchemaTextError, default_encoding
+from jobs.records.schema.column_names import partition_names
+from jobs.records.schema.declared import (
+    DeclaredType,
+    Field,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+    quoted,
+)
+from jobs.records.schema.evolution import judged
+from jobs.records.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.records.schema.needs import (
+    Coordinates,
+    EvolutionPolicy,
+    Path,
+    RecordNeed,
+    column_name,
+)
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import columns_of
+from jobs.records.schema.tokens import SchemaTextError, default_encoding
 from jobs.schema_contract.alteration import Alteration
 from jobs.spec.models import StreamSpec
 

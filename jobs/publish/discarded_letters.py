@@ -28,14 +28,14 @@ from jobs.commit.discards import Discard
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.row_json import DISCARDED_ROW, carried_columns, rows_as_json, uncarried_column
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import DISCARDED
-from jobs.formats.record_columns import RecordColumns
 from jobs.kafka.records import HEADERS, WHOLE
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.problems import DISCARDED
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.declared import quoted
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.replay.landed import LETTER_COLUMNS, record_keys
-from jobs.schema.declared import quoted
-from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import added_by

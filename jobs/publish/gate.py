@@ -19,7 +19,7 @@ from jobs.commit.errors import damaged_property
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.publish.interval import Interval, landed_snapshots
-from jobs.schema.decoded_columns import whole_property
+from jobs.records.schema.decoded_columns import whole_property
 
 GATE_PREFIX = "frazil.gate."
 FORMAT = 1

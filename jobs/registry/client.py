@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.carried import local_options
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import RegistryConnection, TokenRequest, registry_connection
 from jobs.registry.failures import (
     CHECK_ADDRESS,

@@ -14,7 +14,7 @@ import msgspec
 
 from jobs.base.errors import StreamStopped
 from jobs.base.system.typed_json import decode_json
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.failures import NotInRegistryError, RegistryError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore

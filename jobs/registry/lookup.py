@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA, ValueProblem
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.records.formats.interface.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA, ValueProblem
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryLookup:
-    """Finds writer schemas (`jobs.formats.writer_schema.SchemaLookup`); travels to the tasks pickled.
+    """Finds writer schemas (`jobs.records.formats.interface.writer_schema.SchemaLookup`); travels to the tasks pickled.
 
     The registry's client is imported only where an id is met that the driver does not know.
 

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from jobs.base.errors import first_line
-from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.client import RegistryClient
 from jobs.registry.connection import RegistryConnection
 from jobs.registry.failures import NotInRegistryError

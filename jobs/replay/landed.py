@@ -32,7 +32,7 @@ from jobs.commit.discards import Discards, is_discarded
 from jobs.commit.publications import published_through
 from jobs.deadletter.row_json import DISCARDED_ROW
 from jobs.deadletter.selection import any_of
-from jobs.formats.problems import DISCARDED
+from jobs.records.formats.interface.problems import DISCARDED
 
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp")
 

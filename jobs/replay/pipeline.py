@@ -21,21 +21,21 @@ from pyiceberg.table import Table
 from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, TARGET
 from jobs.deadletter.row_json import carried_columns, row_decoder
-from jobs.formats.decoder import DECODE_HEADER, Failure
-from jobs.formats.problems import DISCARDED, INVALID_UTF8
-from jobs.formats.record_columns import RecordColumns
-from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.stages import Stage
+from jobs.records.formats.interface.decoder import DECODE_HEADER, Failure
+from jobs.records.formats.interface.problems import DISCARDED, INVALID_UTF8
+from jobs.records.formats.interface.writer_schema import SchemaLookup
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.decoded_columns import decoded_digest
+from jobs.records.schema.name_matching import EXACT_NAMES, NAME_MAPPING, NameRule
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, are_discarded, are_rows, first_of, stand_in_table
 from jobs.replay.lanes import LaneRows, ReplayLanes
 from jobs.replay.replay_state import ReplayOutcome
 from jobs.replay.routing import RowTables, names_beside, not_located, restricted_to, routed_to, without_table
-from jobs.schema.decoded_columns import decoded_digest
-from jobs.schema.name_matching import EXACT_NAMES, NAME_MAPPING, NameRule
-from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit

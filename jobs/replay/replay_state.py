@@ -31,7 +31,7 @@ from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.deadletter.reader import KEYS, UnreadableDeadLettersError, data_files, read_data_file
 from jobs.deadletter.selection import letters_within
 from jobs.deadletter.table import REPLAY_STATE_ARROW
-from jobs.formats.decoder import Failure
+from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.landed import record_keys
 from jobs.write.target_writer import TargetWriter
 

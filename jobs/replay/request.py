@@ -20,13 +20,13 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
 from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
+from jobs.records.schema.difference import differences
+from jobs.records.transforms.transform import StepProblem
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
-from jobs.schema.difference import differences
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 from jobs.stream.source_topics import parked_tables
-from jobs.transform.transform import StepProblem
 
 MAX_LETTERS = 20_000
 MAX_BYTES = 64 * 1024 * 1024

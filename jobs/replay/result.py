@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from jobs.deadletter.reader import DeadLetterCounts
-from jobs.formats.decoder import Failure
+from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.replay_state import ReplayOutcome
 from jobs.task.tally import count_unknown_fields
 

@@ -18,18 +18,18 @@ from jobs.commit.branch import stream_table
 from jobs.commit.followers import following
 from jobs.commit.proposals import Seen
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
-from jobs.formats.decoder import Failure
-from jobs.formats.problems import UNROUTED
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Routed
 from jobs.pipeline.route import STAGE, Destinations
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.stages import Fit
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.problems import UNROUTED
+from jobs.records.transforms.transform import StepProblem
 from jobs.replay.session import ReplayedPart, ReplaySession
 from jobs.spec.base import field_path
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
-from jobs.transform.transform import StepProblem
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 from jobs.write.target_writer import TargetWriter

@@ -12,8 +12,8 @@ from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_fields import Counts
-from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.row_steps import asks_batch_time
+from jobs.records.formats.interface.writer_schema import SchemaLookup
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.replay_state import ReplayAttempt, changes_after

@@ -25,14 +25,25 @@ from jobs.commit.opening_columns import (
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_operation import schema_operation, with_operation
-from jobs.schema.column_names import name_problems, partition_names
-from jobs.schema.difference import RenamedColumn, renamed_schema
-from jobs.schema.evolution import fitting
-from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
-from jobs.schema.needs import NO_EVOLUTION, Coordinates, EvolutionPolicy, Path, RecordNeed, column_name
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
+from jobs.records.schema.column_names import name_problems, partition_names
+from jobs.records.schema.difference import RenamedColumn, renamed_schema
+from jobs.records.schema.evolution import fitting
+from jobs.records.schema.identifier_fields import (
+    identifier_names,
+    identifier_problem,
+    with_identifier_fields,
+)
+from jobs.records.schema.needs import (
+    NO_EVOLUTION,
+    Coordinates,
+    EvolutionPolicy,
+    Path,
+    RecordNeed,
+    column_name,
+)
+from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec

@@ -8,8 +8,14 @@ from dataclasses import dataclass, replace
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.schema.difference import Difference, DifferenceKind, RenameSuggestion, differences, rename_suggestions
-from jobs.schema.identifier_fields import identifier_names
+from jobs.records.schema.difference import (
+    Difference,
+    DifferenceKind,
+    RenameSuggestion,
+    differences,
+    rename_suggestions,
+)
+from jobs.records.schema.identifier_fields import identifier_names
 from jobs.schema_contract.finding import ContractFinding, Outcome
 from jobs.spec.models import NO_PROPERTIES, StreamSpec
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from pyiceberg.types import NestedField
 
-from jobs.schema.difference import Difference
-from jobs.schema.iceberg_schema import with_null
+from jobs.records.schema.difference import Difference
+from jobs.records.schema.iceberg_schema import with_null
 
 Outcome: TypeAlias = Literal["lands", "null", "changes_table", "left_out", "proposed", "dead_letter", "stops"]
 """What becomes of records: they land; the column is null; the table is changed for them; the field is left out and

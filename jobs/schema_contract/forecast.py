@@ -12,14 +12,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.followers import needed_changes
-from jobs.formats.conform_values import conversion
-from jobs.formats.decoder import Failure
-from jobs.formats.known_formats import FORMATS
-from jobs.schema.difference import Difference, RenameSuggestion, differences
-from jobs.schema.evolution import Evolution
-from jobs.schema.name_matching import with_column_names
-from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.formats.conform_values import conversion
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.difference import Difference, RenameSuggestion, differences
+from jobs.records.schema.evolution import Evolution
+from jobs.records.schema.name_matching import with_column_names
+from jobs.records.schema.needs import (
+    Change,
+    Coordinates,
+    Path,
+    RecordNeed,
+)
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import changed_columns

@@ -13,7 +13,7 @@ from jobs.commit.offsets import Positions
 from jobs.commit.schema_history import ChangeRecord, schema_history
 from jobs.commit.stamp_history import stamped_snapshots
 from jobs.commit.stamps import Stamp
-from jobs.schema.iceberg_schema import schema_text
+from jobs.records.schema.iceberg_schema import schema_text
 
 
 @dataclass(frozen=True, slots=True)

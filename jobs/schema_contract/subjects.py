@@ -12,15 +12,15 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder_spec import declared_of
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.records.formats.interface.decoder_spec import declared_of
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.difference import RenameSuggestion, differences, rename_suggestions
+from jobs.records.schema.name_matching import with_column_names
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import columns_of
 from jobs.registry.client import RegistryClient, SubjectVersion
 from jobs.registry.failures import NotInRegistryError
-from jobs.schema.difference import RenameSuggestion, differences, rename_suggestions
-from jobs.schema.name_matching import with_column_names
-from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.finding import ContractFinding, Level, Outcome, worst
 from jobs.schema_contract.forecast import NO_TABLES, forecast
 from jobs.spec.decode import Decode, key_subjects, value_subjects

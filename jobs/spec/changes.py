@@ -8,20 +8,27 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from jobs.schema.parser import parse_schema
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.transforms.change_events.changelog import (
+    CREATE,
+    DELETE,
+    OPS,
+    READ,
+    TRUNCATE,
+    UPDATE,
+)
+from jobs.records.transforms.change_events.debezium import DebeziumChanges
+from jobs.records.transforms.change_events.debezium_events import EventsOnly
+from jobs.records.transforms.change_events.dms import DmsChanges, DmsRecordsOnly
+from jobs.records.transforms.change_events.flat_rows import FlatChanges, UpsertChanges
+from jobs.records.transforms.change_events.mongo import MongoChanges
+from jobs.records.transforms.transform import Chain, Transform
 from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.decode import Decode
 from jobs.spec.fields import schema_text
 from jobs.spec.transform.steps import Step, chain_of
 from jobs.spec.units import Duration
-from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
-from jobs.transform.changes.debezium import DebeziumChanges
-from jobs.transform.changes.debezium_events import EventsOnly
-from jobs.transform.changes.dms import DmsChanges, DmsRecordsOnly
-from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
-from jobs.transform.changes.mongo import MongoChanges
-from jobs.transform.transform import Chain, Transform
 
 Envelope: TypeAlias = Literal["debezium", "mongo", "dms", "columns", "upsert"]
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -116,7 +123,7 @@ class Changes(SpecModel):
         order_by: The columns by which the source orders its changes, the most significant first.
         at: The column with the time of a change; without it Kafka's time is taken.
         keep: Changes that are older may be deleted, once a base of each mirror stands for them; without it all stay.
-        schema_text: The fields of MongoDB's documents, in the language of ``jobs.schema.parser``; without it a document
+        schema_text: The fields of MongoDB's documents, in the language of ``jobs.records.schema.parser``; without it a document
             is one column of text.
     """
 

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, StructType
 
-from jobs.schema.iceberg_schema import unread_problem
-from jobs.schema.identifier_fields import identifier_problem
-from jobs.schema.name_matching import alike_columns
-from jobs.schema.needs import EvolutionPolicy
+from jobs.records.schema.iceberg_schema import unread_problem
+from jobs.records.schema.identifier_fields import identifier_problem
+from jobs.records.schema.name_matching import alike_columns
+from jobs.records.schema.needs import EvolutionPolicy
 from jobs.spec.base import Location, Problem
 from jobs.spec.contract import Contract, Expectation
 from jobs.spec.contract_plan import unmet_problem

@@ -36,7 +36,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from jobs.schema.iceberg_schema import type_at
+from jobs.records.schema.iceberg_schema import type_at
 from jobs.spec.mask import path_parts
 
 if TYPE_CHECKING:

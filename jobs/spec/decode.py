@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder_spec import (
+from jobs.records.formats.interface.decoder_spec import (
     DeclaredSchema,
     DecoderSpec,
     ResolvedSchema,
@@ -26,16 +26,23 @@ from jobs.formats.decoder_spec import (
     resolved,
     resolved_rows,
 )
-from jobs.formats.own.format import own_decoder_problem
-from jobs.formats.primitive.block import COLUMN_TYPES, schema_problem
-from jobs.formats.record_columns import BYTES_TYPES, TEXT_TYPES, HeaderColumn, KeyColumns, RecordColumns, SchemaIdPlace
-from jobs.schema.declared import Field as DeclaredField
-from jobs.schema.declared import Primitive, quoted
-from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
-from jobs.schema.parser import parse_schema
-from jobs.schema.rescued_data import EXTRA_COLUMN, with_extra_column, without_extra_column
-from jobs.schema.tokens import SchemaTextError
+from jobs.records.formats.own.format import own_decoder_problem
+from jobs.records.formats.primitive.block import COLUMN_TYPES, schema_problem
+from jobs.records.formats.record_columns import (
+    BYTES_TYPES,
+    TEXT_TYPES,
+    HeaderColumn,
+    KeyColumns,
+    RecordColumns,
+    SchemaIdPlace,
+)
+from jobs.records.schema.declared import Field as DeclaredField
+from jobs.records.schema.declared import Primitive, quoted
+from jobs.records.schema.kafka_columns import KafkaColumns
+from jobs.records.schema.name_matching import NAME_RULE, Aliases, NameRule
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.rescued_data import EXTRA_COLUMN, with_extra_column, without_extra_column
+from jobs.records.schema.tokens import SchemaTextError
 from jobs.spec.base import ChangesRows, Flag, Problem, Problems, SpecModel, problems_at
 from jobs.spec.fields import schema_text as checked_schema
 from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource, ValueFormat, hashed_format
@@ -76,7 +83,7 @@ class DecodeKey(SpecModel):
         form: Name of the format of keys, or the name with options, as of values.
         into: The one column that takes a key: of a key that is one value, or a struct of its columns. With ``not null``
             a record without a key is refused.
-        schema_text: The columns of a key, in the language of ``jobs.schema.parser``; or where those of the struct are
+        schema_text: The columns of a key, in the language of ``jobs.records.schema.parser``; or where those of the struct are
             from: ``registry``, ``table``, ``infer``.
         unknown_fields: What becomes of fields of a key that no column takes.
         subject: Of the registry, whose newest version makes the struct; without it the topic's name with ``-key``
@@ -257,7 +264,7 @@ class Decode(SpecModel):
 
     Args:
         value: Name of the format of values, or the name with options.
-        schema_text: The columns, in the language of ``jobs.schema.parser``; or where they are from: ``registry``,
+        schema_text: The columns, in the language of ``jobs.records.schema.parser``; or where they are from: ``registry``,
             ``table``, ``infer``.
         unknown_fields: What becomes of fields of a value that no column takes.
         case_insensitive: Whether a field of a value goes into a column whose name differs from its own by case only.

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IcebergType, StructType, TimestampType, TimestamptzType
 
-from jobs.formats.decoder import KEY_PATH
-from jobs.schema.iceberg_schema import type_at
+from jobs.records.formats.interface.decoder import KEY_PATH
+from jobs.records.schema.iceberg_schema import type_at
 from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
 from jobs.spec.fields import Partition, PositiveInt, TableLocation, TableProperties, table_name
 from jobs.spec.mask import path_parts

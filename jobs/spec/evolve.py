@@ -9,7 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobs.schema.needs import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
+from jobs.records.schema.needs import (
+    NO_EVOLUTION,
+    Answer,
+    Clash,
+    EvolutionPolicy,
+)
 from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from jobs.base.errors import FrazilError
-from jobs.schema.parser import parse_schema
-from jobs.schema.tokens import SchemaTextError
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.tokens import SchemaTextError
 from jobs.spec.base import MAX_INT64, AnyInt, LineInText, Problem, problems_at
 from jobs.spec.partitioning import PartitionExpr, parse_partition_expr
 from jobs.spec.secrets import scalar_text

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pyiceberg.schema import Schema
 
-from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.spec.base import Location, Problem, SpecModel
 from jobs.spec.column_problems import (
     column_problems_of,

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from jobs.expression.parser import asks_batch_time, parse
-from jobs.expression.problem import ExpressionProblem
+from jobs.records.expressions.parser import asks_batch_time, parse
+from jobs.records.expressions.problem import ExpressionProblem
 from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.fields import PositiveInt, table_name
 from jobs.spec.services import SourceName

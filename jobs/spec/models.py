@@ -10,16 +10,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder import LEFT_OUT
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import shown_key
-from jobs.formats.record_columns import RecordColumns
-from jobs.schema.compatibility import disagreements
-from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, key_as_widened
-from jobs.schema.iceberg_schema import unread_problem
-from jobs.schema.identifier_fields import optional_columns, with_identifier_fields
-from jobs.schema.name_matching import aliases_of
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.records.formats.interface.decoder import LEFT_OUT
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.problems import shown_key
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.compatibility import disagreements
+from jobs.records.schema.decoded_columns import DecodedColumns, decoded_columns, key_as_widened
+from jobs.records.schema.iceberg_schema import unread_problem
+from jobs.records.schema.identifier_fields import optional_columns, with_identifier_fields
+from jobs.records.schema.name_matching import aliases_of
+from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.records.transforms.columns import Columns
 from jobs.spec.base import Problem, Problems, config_hash
 from jobs.spec.column_problems import identifier_problems_of
 from jobs.spec.error_handling import DeadLetters
@@ -29,7 +30,6 @@ from jobs.spec.stream_targets import columns_in, lane_columns
 from jobs.spec.table import Table
 from jobs.spec.table_columns import LaneColumns
 from jobs.spec.transform.shaping import added_by, changes_columns
-from jobs.transform.columns import Columns
 
 
 def new_table_schema(

@@ -13,8 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IcebergType, StructType, UUIDType
 
 from jobs.base.errors import FrazilError
-from jobs.schema.declared import quoted
-from jobs.schema.kafka_columns import KafkaColumns
+from jobs.records.schema.declared import quoted
+from jobs.records.schema.kafka_columns import KafkaColumns
 from jobs.spec.mask import path_parts
 from jobs.spec.validation import suggestion
 

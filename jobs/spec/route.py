@@ -11,8 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, LongType, StringType, StructType
 
-from jobs.expression.parser import parse
-from jobs.expression.problem import ExpressionProblem
+from jobs.records.expressions.parser import parse
+from jobs.records.expressions.problem import ExpressionProblem
+from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.sql import asks_of, compiled
 from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
 from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
@@ -21,8 +23,6 @@ from jobs.spec.table import Table
 from jobs.spec.table_columns import TableColumns, TableColumnsField
 from jobs.spec.targets import NameOfTables, value_of_table
 from jobs.spec.validation import suggestion
-from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.sql import asks_of, compiled
 
 TOPIC = "topic"
 _COLUMN = "column:"

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
-from jobs.formats.primitive.block import COLUMN_TYPES
-from jobs.formats.record_columns import RecordColumns
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.formats.primitive.block import COLUMN_TYPES
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.transforms.change_events.changelog import KEY
+from jobs.records.transforms.columns import Columns
 from jobs.spec.base import Problem
 from jobs.spec.changes import Changes
 from jobs.spec.column_problems import (
@@ -44,8 +46,6 @@ from jobs.spec.topic_route import chosen_columns_problems, followers_columns_pro
 from jobs.spec.transform.shaping import changed_problems, not_changed_problem, undeclared_problems
 from jobs.spec.transform.steps import rule_problems, transform_problems
 from jobs.spec.value_format import SOURCES
-from jobs.transform.changes.changelog import KEY
-from jobs.transform.columns import Columns
 
 if TYPE_CHECKING:
     from jobs.spec.models import StreamSpec

@@ -9,21 +9,31 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
 
-from jobs.schema.column_names import partition_names
-from jobs.schema.compatibility import holds, promotes
-from jobs.schema.decoded_columns import DecodedColumns
-from jobs.schema.evolution import Evolution, Fitting, fitting, protected_columns
-from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.identifier_fields import optional_columns
-from jobs.schema.name_matching import aliases_of
-from jobs.schema.needs import Coordinates
-from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.records.schema.column_names import partition_names
+from jobs.records.schema.compatibility import holds, promotes
+from jobs.records.schema.decoded_columns import DecodedColumns
+from jobs.records.schema.evolution import (
+    Evolution,
+    Fitting,
+    fitting,
+    protected_columns,
+)
+from jobs.records.schema.iceberg_schema import schema_text
+from jobs.records.schema.identifier_fields import optional_columns
+from jobs.records.schema.name_matching import aliases_of
+from jobs.records.schema.needs import Coordinates
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.records.transforms.columns import (
+    Columns,
+    TransformProblem,
+    optional,
+    same,
+)
+from jobs.records.transforms.transform import StepProblem
 from jobs.spec.base import field_path
 from jobs.spec.transform.shaping import added_by
 from jobs.spec.transform.steps import rules_of
-from jobs.transform.columns import Columns, TransformProblem, optional, same
-from jobs.transform.transform import StepProblem
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

@@ -8,8 +8,9 @@ from typing import Annotated, Self
 from pydantic import PrivateAttr
 from pyiceberg.schema import Schema
 
-from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.needs import EvolutionPolicy
+from jobs.records.schema.kafka_columns import KafkaColumns
+from jobs.records.schema.needs import EvolutionPolicy
+from jobs.records.transforms.transform import Chain
 from jobs.spec.base import ChangesRows
 from jobs.spec.changes import Changes, hashed_changes, row_chain
 from jobs.spec.contract import Contract
@@ -30,7 +31,6 @@ from jobs.spec.topic_route import decided_by_topic
 from jobs.spec.transform.smt_step import Predicates, WithKeyColumns, WithPredicates
 from jobs.spec.transform.steps import RowRule, Step, hashed_rules, hashed_steps
 from jobs.spec.trigger import Every, GroupName, Restart, Trigger
-from jobs.transform.transform import Chain
 
 
 class StreamFile(WithPredicates, WithKeyColumns):

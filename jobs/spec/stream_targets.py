@@ -8,6 +8,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
+from jobs.records.transforms.columns import Columns
 from jobs.spec.base import Location, Problem
 from jobs.spec.column_problems import partition_problems_of, table_sort_problems_of
 from jobs.spec.event_time import TABLE, EventTime, LateTable
@@ -17,7 +18,6 @@ from jobs.spec.route import Route, RoutedTable, route_column_problems
 from jobs.spec.table import Table, kafka_columns
 from jobs.spec.table_columns import LaneColumns
 from jobs.spec.targets import MAIN_BRANCH, TargetSpec, value_of_table
-from jobs.transform.columns import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
-from jobs.schema.kafka_columns import ALL_NAMES, KAFKA_COLUMNS, NO_KAFKA_COLUMNS, KafkaColumns
-from jobs.schema.needs import Path
+from jobs.records.schema.kafka_columns import (
+    ALL_NAMES,
+    KAFKA_COLUMNS,
+    NO_KAFKA_COLUMNS,
+    KafkaColumns,
+)
+from jobs.records.schema.needs import Path
 from jobs.spec.base import ChangesRows, Flag, Problems, SpecModel
 from jobs.spec.fields import BranchName, Partition, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts

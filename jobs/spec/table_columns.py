@@ -8,12 +8,17 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field
 from pyiceberg.schema import Schema
 
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.path import (
+    Path,
+    matched,
+    parse_path,
+    stands,
+)
+from jobs.records.transforms.select import Drop, Keep
+from jobs.records.transforms.transform import Transform
 from jobs.spec.base import Location, Problem, Problems, SpecModel
-from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.path import Path, matched, parse_path, stands
-from jobs.transform.select import Drop, Keep
-from jobs.transform.transform import Transform
 
 
 def _path(value: str) -> str:

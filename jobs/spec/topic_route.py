@@ -14,9 +14,14 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from jobs.schema.identifier_fields import identifier_problem
-from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.identifier_fields import identifier_problem
+from jobs.records.schema.kafka_columns import KafkaColumns
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.frame import Frame
+from jobs.records.transforms.path import parse_path
+from jobs.records.transforms.sql import compiled, evaluated, failures_of
+from jobs.records.transforms.transform import Rows
 from jobs.spec.base import Location, Problem
 from jobs.spec.column_problems import partition_problems_of, sort_problems_of, table_sort_problems_of
 from jobs.spec.decode import Decode
@@ -28,11 +33,6 @@ from jobs.spec.stream_targets import table_settings
 from jobs.spec.table import Table, kafka_columns
 from jobs.spec.table_columns import TableColumns, kafka_column_said
 from jobs.spec.transform.steps import Step
-from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.frame import Frame
-from jobs.transform.path import parse_path
-from jobs.transform.sql import compiled, evaluated, failures_of
-from jobs.transform.transform import Rows
 
 _TOPIC_COLUMN = "_topic"
 _ROUTERS = frozenset({"RegexRouter", "TimestampRouter", "EventRouter"})

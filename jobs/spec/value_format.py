@@ -17,15 +17,15 @@ from pydantic import (
     model_validator,
 )
 
-from jobs.formats.avro import options as avro_options
-from jobs.formats.connect_types import LOGICAL_TYPES
-from jobs.formats.json_schema import options as json_schema_options
-from jobs.formats.own.format import NoSuchDecoderError, loaded, version_of
-from jobs.formats.protobuf import options as protobuf_options
-from jobs.formats.writer_schema import BadWriterSchema
-from jobs.schema.declared import Primitive
-from jobs.schema.parser import parse_schema
-from jobs.schema.tokens import SchemaTextError
+from jobs.records.formats.avro import options as avro_options
+from jobs.records.formats.connect_types import LOGICAL_TYPES
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.json_schema import options as json_schema_options
+from jobs.records.formats.own.format import NoSuchDecoderError, loaded, version_of
+from jobs.records.formats.protobuf import options as protobuf_options
+from jobs.records.schema.declared import Primitive
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.tokens import SchemaTextError
 from jobs.spec.base import Flag, SpecModel, problems_at
 
 CONNECT_WITHOUT_MEANING: Mapping[str, str] = {
@@ -37,7 +37,7 @@ CONNECT_WITHOUT_MEANING: Mapping[str, str] = {
 
 def _connect_schema(value: object, info: ValidationInfo) -> str:
     # What decodes JSON is not needed by who only reads the file of another stream.
-    from jobs.formats.connect_json.schema import connect_types
+    from jobs.records.formats.connect_json.schema import connect_types
 
     text = value if isinstance(value, str) else json.dumps(value)
     try:
@@ -167,7 +167,7 @@ class RegistryOptions(ConverterOptions):
 
 
 class JsonSchemaOptions(RegistryOptions):
-    """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.formats.json_schema.options`."""
+    """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.records.formats.json_schema.options`."""
 
     _without_meaning: ClassVar[Mapping[str, str]] = json_schema_options.WITHOUT_MEANING
     format: Literal["json_schema"]
@@ -177,7 +177,7 @@ class JsonSchemaOptions(RegistryOptions):
 
 
 class AvroOptions(RegistryOptions):
-    """Values are Avro's binary encoding behind the id of their schema; see `jobs.formats.avro.options`."""
+    """Values are Avro's binary encoding behind the id of their schema; see `jobs.records.formats.avro.options`."""
 
     _without_meaning: ClassVar[Mapping[str, str]] = avro_options.WITHOUT_MEANING
     format: Literal["avro"]
@@ -196,7 +196,7 @@ class AvroOptions(RegistryOptions):
 
 
 class ProtobufOptions(RegistryOptions):
-    """Values are Protobuf messages behind the id of their schema; see `jobs.formats.protobuf.options`."""
+    """Values are Protobuf messages behind the id of their schema; see `jobs.records.formats.protobuf.options`."""
 
     _without_meaning: ClassVar[Mapping[str, str]] = protobuf_options.WITHOUT_MEANING
     format: Literal["protobuf"]
@@ -210,7 +210,7 @@ class ProtobufOptions(RegistryOptions):
 
 
 class OwnOptions(SpecModel):
-    """Values are read by a function of an installed package; see `jobs.formats.own.format`.
+    """Values are read by a function of an installed package; see `jobs.records.formats.own.format`.
 
     Args:
         decoder: The name under which the package declares it.

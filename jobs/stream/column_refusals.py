@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder import EVERY_FIELD, WITHIN
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import shown_key
-from jobs.schema.evolution import Evolution
-from jobs.schema.needs import Change, EvolutionPolicy, Path, RecordNeed
-from jobs.schema.schema_change import RefusedChange, columns_of
+from jobs.records.formats.interface.decoder import EVERY_FIELD, WITHIN
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.problems import shown_key
+from jobs.records.schema.evolution import Evolution
+from jobs.records.schema.needs import (
+    Change,
+    EvolutionPolicy,
+    Path,
+    RecordNeed,
+)
+from jobs.records.schema.schema_change import RefusedChange, columns_of
 
 MOST_REFUSED = 1_000
 """Refused fields that are told apart; beyond them each record with a new field fails."""

@@ -13,20 +13,31 @@ from pyiceberg.schema import Schema
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
-from jobs.formats.connect_json.inference import SeenEnvelopes, merged_columns
-from jobs.formats.connect_types import AS_SENT
-from jobs.formats.decoder import Format
-from jobs.formats.json.inference import first_columns
-from jobs.formats.json.seen_values import Place, SeenValues, parsed
-from jobs.formats.problems import ValueProblem
-from jobs.formats.record_columns import SchemaIdPlace
-from jobs.formats.registry_wire import KEY_HEADER, USE_SCHEMA_ID, VALUE_HEADER, WrittenAs, group_by_schema
-from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
-from jobs.schema.column_names import ColumnNames, usable_columns
-from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.records.formats.connect_json.inference import SeenEnvelopes, merged_columns
+from jobs.records.formats.connect_types import AS_SENT
+from jobs.records.formats.interface.decoder import Format
+from jobs.records.formats.interface.problems import ValueProblem
+from jobs.records.formats.interface.writer_schema import (
+    BadWriterSchema,
+    RegistrySchema,
+    SchemaId,
+    WriterSchema,
+)
+from jobs.records.formats.json.inference import first_columns
+from jobs.records.formats.json.seen_values import Place, SeenValues, parsed
+from jobs.records.formats.record_columns import SchemaIdPlace
+from jobs.records.formats.registry_wire import (
+    KEY_HEADER,
+    USE_SCHEMA_ID,
+    VALUE_HEADER,
+    WrittenAs,
+    group_by_schema,
+)
+from jobs.records.schema.column_names import ColumnNames, usable_columns
+from jobs.records.schema.iceberg_schema import fresh_schema, iceberg_schema
+from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 

@@ -26,9 +26,9 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import Stamp
 from jobs.commit.table_remake import remade_table
 from jobs.commit.target import Target
-from jobs.schema.decoded_columns import decoded_digest
-from jobs.schema.evolution import Fitting
-from jobs.schema.schema_change import SchemaChange
+from jobs.records.schema.decoded_columns import decoded_digest
+from jobs.records.schema.evolution import Fitting
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream

@@ -12,12 +12,12 @@ from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target_positions import TargetNeed
-from jobs.formats.decoder_spec import SURVEY
-from jobs.formats.problems import UNROUTED
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.route_naming import DECIDED, naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.topic_tables import TopicTable, topic_tables
+from jobs.records.formats.interface.decoder_spec import SURVEY
+from jobs.records.formats.interface.problems import UNROUTED
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import misfit_fix

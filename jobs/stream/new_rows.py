@@ -13,18 +13,18 @@ from pyiceberg.types import NestedField
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState, of_topics
 from jobs.commit.offsets import Positions
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.column_names import ColumnNames, usable_columns
+from jobs.records.schema.identifier_fields import optional_columns
+from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.failures import NotInRegistryError
 from jobs.registry.lookup import RegistryLookup
-from jobs.schema.column_names import ColumnNames, usable_columns
-from jobs.schema.identifier_fields import optional_columns
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, field_path
 from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec

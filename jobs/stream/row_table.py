@@ -21,8 +21,8 @@ from jobs.commit.opening_columns import OpeningColumns, opening_columns, opening
 from jobs.commit.operations import property_limit
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.table_remake import remade_table
-from jobs.formats.decoder_spec import undeclared_column
-from jobs.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
+from jobs.records.formats.interface.decoder_spec import undeclared_column
+from jobs.records.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import first_decoded, misfit_fix
 from jobs.spec.table import Table as TableSettings

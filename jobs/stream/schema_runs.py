@@ -18,8 +18,8 @@ from pyiceberg.schema import Schema
 from jobs.base.errors import FrazilError
 from jobs.commit.proposals import Seen
 from jobs.commit.target_positions import TargetNeed
-from jobs.formats.known_formats import FORMATS
-from jobs.schema.evolution import Evolution
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.evolution import Evolution
 from jobs.stream.follower_tables import FollowerTables
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused

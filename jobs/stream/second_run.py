@@ -28,8 +28,8 @@ from jobs.commit.proposals import Seen
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.reader import batch_letters
-from jobs.formats.writer_schema import SchemaId
-from jobs.schema.decoded_columns import properties_as_decided
+from jobs.records.formats.interface.writer_schema import SchemaId
+from jobs.records.schema.decoded_columns import properties_as_decided
 from jobs.spec.shaped_table import evolving_schema
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files

@@ -21,14 +21,14 @@ from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import TargetNeed
-from jobs.formats.decoder_spec import SURVEY
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
-from jobs.schema.needs import RecordNeed
+from jobs.records.formats.interface.decoder_spec import SURVEY
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
+from jobs.records.schema.needs import RecordNeed
 from jobs.spark.executors import cluster_problem, end_executor, executors_watched
 from jobs.spark.master import is_local, master_of
 from jobs.spec.targets import TargetSpec

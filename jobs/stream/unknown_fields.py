@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
+from jobs.records.formats.interface.decoder import OTHER_UNKNOWN_PATHS
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
 from jobs.commit.stamp_fields import Counts
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.registry.known_schemas import KnownSchemas, RegistryLostError, RegistryRemadeError, read_known_schemas

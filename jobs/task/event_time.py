@@ -16,9 +16,9 @@ from pyiceberg.schema import make_compatible_name
 from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.lateness import LATENESS_MS
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.decoder import Failure
-from jobs.formats.problems import LATE
 from jobs.pipeline.block import Block
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.problems import LATE
 from jobs.spec.event_time import EventTime
 
 STAGE = "event_time"

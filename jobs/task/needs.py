@@ -10,8 +10,14 @@ import numpy as np
 from jobs.base.system.typed_json import decode_json
 from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.block import Block
-from jobs.schema.iceberg_schema import column_text, column_type, schema_text
-from jobs.schema.needs import Change, Coordinates, Need, Path, RecordNeed
+from jobs.records.schema.iceberg_schema import column_text, column_type, schema_text
+from jobs.records.schema.needs import (
+    Change,
+    Coordinates,
+    Need,
+    Path,
+    RecordNeed,
+)
 
 MOST = 2_000
 """Different ones that a task tells; a batch that needs more gets them in several rounds."""

@@ -13,12 +13,12 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.system.carried import NOTHING, Carried
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RowSteps
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.record_columns import RecordColumns
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.route import Route
 from jobs.spec.targets import TargetSpec

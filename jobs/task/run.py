@@ -21,15 +21,15 @@ import pyarrow as pa
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, for_table
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.range_reader import MOST_BYTES
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.pipeline import Routed, stream_pipeline
 from jobs.pipeline.route import Destinations
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
+from jobs.records.formats.known_formats import FORMATS
 from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block, late_rows
 from jobs.task.needs import TaskNeeds, UnnamedTables

@@ -11,13 +11,18 @@ import numpy.typing as npt
 
 from jobs.commit.event_times import NO_EVENTS, EventCounts, greatest_of
 from jobs.commit.stamp_fields import Counts
-from jobs.formats.decoder import KEY_PATH, OTHER_UNKNOWN_PATHS, Failure, shortened_path
-from jobs.formats.decoder_spec import DecoderSpec
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import without_value
-from jobs.formats.registry_wire import VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import UNEXPECTED
+from jobs.records.formats.interface.decoder import (
+    KEY_PATH,
+    OTHER_UNKNOWN_PATHS,
+    Failure,
+    shortened_path,
+)
+from jobs.records.formats.interface.decoder_spec import DecoderSpec
+from jobs.records.formats.interface.problems import without_value
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.registry_wire import VALUE_SCHEMA_ID
 
 MOST_CAUSES = 50
 """Of one partition in one split; records whose keys have no end must not make a tally without end."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.lanes import Lane, undecoded_pipeline, unrouted_pipeline
 from jobs.pipeline.pipeline import Pipeline, Routed
 from jobs.pipeline.record_stages import ReadHeaders
 from jobs.pipeline.row_steps import RowSteps
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.record_columns import RecordColumns
 from jobs.spec.mask import NO_MASK
 from jobs.task.plan import TaskPlan
 from jobs.task.sinks import Sink

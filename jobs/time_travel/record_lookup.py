@@ -14,7 +14,7 @@ from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import target_positions
 from jobs.deadletter.parked_letters import TABLE_PARKED, TARGET
 from jobs.deadletter.retention import EXPIRED_BEFORE
-from jobs.formats.problems import DISCARDED
+from jobs.records.formats.interface.problems import DISCARDED
 from jobs.state.epochs import EpochRecord, has_exact_file, read_epoch, read_file
 from jobs.time_travel.reading import Condition, Reading, reading
 from jobs.time_travel.record_fate import (

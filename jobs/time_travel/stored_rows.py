@@ -16,7 +16,7 @@ from pyiceberg.table import DataScan
 from jobs.base.errors import FrazilError, first_line
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.parked_letters import TARGET
-from jobs.schema.row_filters import filter_problem
+from jobs.records.schema.row_filters import filter_problem
 from jobs.time_travel.reading import Condition
 from jobs.time_travel.stream_tables import LookedAt, StreamTables
 

@@ -13,17 +13,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IcebergType, IntegerType, NestedField, StructType
 
 from jobs.base.errors import FrazilError
-from jobs.expression.expression import FRAME_PARTS
 from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
 from jobs.pipeline.route_naming import Naming, naming_state
 from jobs.pipeline.row_steps import aligned, row_steps_of
+from jobs.records.expressions.expression import FRAME_PARTS
+from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.frame import Frame
+from jobs.records.transforms.sql import compiled, evaluated
+from jobs.records.transforms.transform import Rows, StepProblem
 from jobs.spec.models import StreamSpec
 from jobs.spec.route import Route
 from jobs.spec.targets import value_of_table
-from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.frame import Frame
-from jobs.transform.sql import compiled, evaluated
-from jobs.transform.transform import Rows, StepProblem
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]

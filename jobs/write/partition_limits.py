@@ -22,7 +22,7 @@ from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
 
-from jobs.formats.problems import OUT_OF_RANGE
+from jobs.records.formats.interface.problems import OUT_OF_RANGE
 from jobs.write.partitioning import column_at, path_to
 from jobs.write.projection import UnfitValueError
 

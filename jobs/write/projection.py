@@ -23,8 +23,8 @@ from pyiceberg.types import (
 )
 
 from jobs.base.errors import FrazilError
-from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
-from jobs.schema.compatibility import holds
+from jobs.records.formats.interface.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
+from jobs.records.schema.compatibility import holds
 
 # bool, True where the row is null because something around it is
 Mask: TypeAlias = np.ndarray

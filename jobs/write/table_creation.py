@@ -19,7 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import UUIDType
 
 from jobs.base.errors import FrazilError
-from jobs.schema.column_names import name_problems, partition_names
+from jobs.records.schema.column_names import name_problems, partition_names
 
 _SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-enabled.column")
 

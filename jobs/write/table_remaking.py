@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.schema.identifier_fields import identifier_names
+from jobs.records.schema.identifier_fields import identifier_names
 from jobs.write.table_sort_order import sort_order_of
 
 _AS_MADE = "frazil.as-made"

@@ -15,16 +15,16 @@ import click
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.record_columns import RecordColumns
-from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
 from jobs.generate.stream_records import record_generator
 from jobs.generate.values import OneSchema
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import RecordProducer, ensure_topic
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import RecordColumns
 from jobs.registry.client import RegistryClient, registry_client
 from jobs.registry.failures import NotInRegistryError
 from jobs.spec.decode import key_subjects, value_subjects

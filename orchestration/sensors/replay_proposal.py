@@ -16,7 +16,7 @@ from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.named_tables import with_named_tables
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
-from jobs.formats.writer_schema import SchemaLookup
+from jobs.records.formats.interface.writer_schema import SchemaLookup
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run
 from jobs.spec.models import StreamSpec

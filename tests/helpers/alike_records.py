@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from uuid import UUID
 
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+from jobs.records.schema.declared import (
+    DeclaredType,
+    Field,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 from tests.helpers.json_records import PATTERNED
 
 _NAMES = ["a", "B", "some name", "d.e", "é", "type", "f0", "identification_number", "x1", "`x`", "cafeteria"]

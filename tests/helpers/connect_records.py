@@ -7,8 +7,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from jobs.formats.connect_types import DECIMAL
-from jobs.schema.declared import DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.records.formats.connect_types import DECIMAL
+from jobs.records.schema.declared import (
+    DeclaredType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 from tests.helpers.json_records import records, structs
 
 _DATA = "org.apache.kafka.connect.data."

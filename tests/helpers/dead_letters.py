@@ -18,7 +18,7 @@ from jobs.catalog import connect_catalog, quick_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
+from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import dry_run, replay

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.formats.decoder import Decoded
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.declared import StructType
-from jobs.schema.name_matching import EXACT_NAMES, NameRule
+from jobs.records.formats.interface.decoder import Decoded
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.schema.declared import StructType
+from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
 
 
 class CountingReference:

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import NamedTuple
 
-from jobs.expression.syntax import Apply, CaseWhen, Constant, Name, Syntax
+from jobs.records.expressions.syntax import (
+    Apply,
+    CaseWhen,
+    Constant,
+    Name,
+    Syntax,
+)
 
 _EXACT = Context(prec=200)
 _BITS = {"int": 31, "long": 63}

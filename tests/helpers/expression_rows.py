@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.expression.expression import compile_expression
-from jobs.schema.arrow_schema import rows_arrow_schema, rows_arrow_type
+from jobs.records.expressions.expression import compile_expression
+from jobs.records.schema.arrow_schema import rows_arrow_schema, rows_arrow_type
 
 NOW = datetime(2026, 1, 31, 12, 30, 15, 123456, tzinfo=UTC)
 _field = ice.NestedField

@@ -9,8 +9,15 @@ from datetime import datetime
 
 from hypothesis import strategies as st
 
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.declared import (
+    DeclaredType,
+    Field,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
+from jobs.records.schema.parser import parse_schema
 
 PATTERNED = [
     field.type

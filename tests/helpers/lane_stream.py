@@ -21,7 +21,7 @@ from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.iceberg_schema import schema_text
+from jobs.records.schema.iceberg_schema import schema_text
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder

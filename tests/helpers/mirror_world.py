@@ -24,10 +24,10 @@ from jobs.mirror.merge import merge_increment
 from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
 from jobs.mirror.mirror_table import MIRROR_PROPERTIES
 from jobs.mirror.small_merge.small_merge import merge_small
-from jobs.schema.arrow_schema import rows_arrow_schema
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.arrow_schema import rows_arrow_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.settings import Settings
 from jobs.write.table_creation import create_table_properties
 from jobs.write.target_writer import TargetWriter

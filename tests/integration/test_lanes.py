@@ -16,8 +16,8 @@ import yaml
 
 from jobs.commit.branch import stream_table
 from jobs.commit.named_tables import with_named_tables
+from jobs.records.schema.iceberg_schema import schema_text
 from jobs.registry.client import RegistryClient, registry_client
-from jobs.schema.iceberg_schema import schema_text
 from jobs.spec.registry import RegistrySettings
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger

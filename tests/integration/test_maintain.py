@@ -16,8 +16,6 @@ from jobs.commit.errors import RolledBackError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.maintain.compaction import rewrite_position_deletes
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.iceberg_procedures import Procedures
@@ -28,7 +26,9 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import parse_type, promotion
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
+from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy

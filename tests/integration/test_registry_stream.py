@@ -12,8 +12,8 @@ import yaml
 
 from jobs.base.system.ports import free_ports
 from jobs.base.system.processes import wait_until_dead
-from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
 from jobs.local_registry.registry import LocalRegistry
+from jobs.records.formats.interface.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import RegistryRemadeError, forget_known_schemas, read_known_schemas
 from jobs.stream.watches import RegistryWatch

@@ -17,8 +17,8 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import Selection
-from jobs.formats.decoder import Failure
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
+from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.request import ReplayRequest
 from jobs.replay.return_to_topic import ReturnResult, return_letters_to_topic
 from jobs.replay.run import replay

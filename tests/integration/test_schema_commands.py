@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from jobs.formats.known_formats import FORMATS
+from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.connection import registry_connection
 from jobs.registry.lookup import RegistryLookup
 from jobs.spec.loading import load_stream

@@ -19,9 +19,9 @@ from pyiceberg.table import Table
 
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.schema.arrow_schema import rows_arrow_schema
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.arrow_schema import rows_arrow_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -214,7 +214,7 @@ def test_uuids_and_fixed_are_read_found_and_compacted(catalog: SqlCatalog, spark
 
 
 def test_spark_reads_no_table_with_a_time(catalog: SqlCatalog, spark: SparkSession) -> None:
-    """If it does one day, `jobs.schema.iceberg_schema` can go."""
+    """If it does one day, `jobs.records.schema.iceberg_schema` can go."""
     table = made_of_rows(catalog, "db.times", "n int, t time", ["bucket(2, t)"], [{"n": 1, "t": 3_600_000_001}])
     (row,) = table.scan().to_arrow().to_pylist()
     assert row["t"].isoformat() == "01:00:00.000001"

@@ -15,20 +15,20 @@ import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema
-from jobs.formats.known_formats import FORMATS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue
-from jobs.schema.arrow_schema import rows_arrow_type
-from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
-from jobs.schema.parser import parse_schema
-from jobs.transform.columns import Columns
-from jobs.transform.frame import HEADERS
-from jobs.transform.smt.keys import KEY_COLUMN, of_key
-from jobs.transform.smt.smt import Smt, smt_step
-from jobs.transform.transform import Chain, Transform
+from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.arrow_schema import rows_arrow_type
+from jobs.records.schema.iceberg_schema import fresh_schema, iceberg_schema
+from jobs.records.schema.parser import parse_schema
+from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.frame import HEADERS
+from jobs.records.transforms.smt.keys import KEY_COLUMN, of_key
+from jobs.records.transforms.smt.smt import Smt, smt_step
+from jobs.records.transforms.transform import Chain, Transform
 from tests.smt.case import Case
 from tests.smt.connect_schema import connect_schema
 

@@ -16,7 +16,13 @@ from tests.helpers.import_order import (
 )
 
 # Tables are created and rows written without them; a kernel must start in milliseconds wherever it is called.
-PURE_PACKAGES = ["jobs.expression", "jobs.formats", "jobs.schema", "jobs.spec", "jobs.transform"]
+PURE_PACKAGES = [
+    "jobs.records.expressions",
+    "jobs.records.formats",
+    "jobs.records.schema",
+    "jobs.spec",
+    "jobs.records.transforms",
+]
 NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]
 
 

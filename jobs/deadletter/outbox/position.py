@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.typed_json import decode_json
-from jobs.formats.columns.text_values import within_years
+from jobs.records.formats.columns.text_values import within_years
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 

@@ -16,20 +16,20 @@ from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
-from jobs.formats.decoder import Failure
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
 from jobs.pipeline.block import Indices, RoutedRows
 from jobs.pipeline.pipeline import Pipeline
 from jobs.pipeline.topic_tables import columns_by_topic
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.writer_schema import SchemaLookup
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.name_matching import EXACT_NAMES
 from jobs.replay.connect.records import QueueRecords, lacked, left_out, queue_records
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.replay.request import MAX_BYTES
 from jobs.replay.routing import ReadTables, routed_to, without_table
-from jobs.schema.name_matching import EXACT_NAMES
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.stream.results import TaskResults

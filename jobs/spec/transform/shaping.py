@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
-from jobs.schema.decoded_columns import DecodedColumns
-from jobs.schema.iceberg_schema import with_null
+from jobs.records.schema.decoded_columns import DecodedColumns
+from jobs.records.schema.iceberg_schema import with_null
+from jobs.records.transforms.columns import Columns, TransformProblem, same
+from jobs.records.transforms.transform import Chain
 from jobs.spec.base import Problem
 from jobs.spec.transform.steps import Step
-from jobs.transform.columns import Columns, TransformProblem, same
-from jobs.transform.transform import Chain
 
 if TYPE_CHECKING:
     pass

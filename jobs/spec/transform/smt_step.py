@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from jobs.formats.primitive.block import COLUMN_TYPES
+from jobs.records.formats.primitive.block import COLUMN_TYPES
+from jobs.records.transforms.columns import TransformProblem
+from jobs.records.transforms.smt.keys import KEY_COLUMN, of_key
+from jobs.records.transforms.smt.smt import Smt, predicate, smt_step
+from jobs.records.transforms.transform import Transform
 from jobs.spec.base import Flag, Problems, SpecModel, problems_at
 from jobs.spec.decode import Decode
-from jobs.transform.columns import TransformProblem
-from jobs.transform.smt.keys import KEY_COLUMN, of_key
-from jobs.transform.smt.smt import Smt, predicate, smt_step
-from jobs.transform.transform import Transform
 
 _OWN = ("type", "lenient", "predicate", "negate", "properties")
 
 
 class SmtStep(SpecModel):
-    """A transform of Kafka Connect; its own properties stand beside `type`, see `jobs.transform.smt`.
+    """A transform of Kafka Connect; its own properties stand beside `type`, see `jobs.records.transforms.smt`.
 
     Args:
         type: The class, in full or by its short name, such as `Flatten$Value`.

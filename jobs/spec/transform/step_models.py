@@ -16,16 +16,29 @@ from pydantic import (
     model_validator,
 )
 
+from jobs.records.transforms.conditional import (
+    AllOf,
+    Condition,
+    Filter,
+    HasHeader,
+    IsTombstone,
+    Not,
+    TopicMatches,
+)
+from jobs.records.transforms.mask import Mask
+from jobs.records.transforms.parse_json import ParseJson
+from jobs.records.transforms.select import (
+    Extract,
+    Flatten,
+    Hoist,
+    Split,
+)
+from jobs.records.transforms.set_columns import HEADER, SOURCES, SetColumn
+from jobs.records.transforms.sql import SqlCondition
+from jobs.records.transforms.timestamps import FormatTimestamp, ParseTimestamp
+from jobs.records.transforms.transform import Transform
 from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.secrets import Secret
-from jobs.transform.conditional import AllOf, Condition, Filter, HasHeader, IsTombstone, Not, TopicMatches
-from jobs.transform.mask import Mask
-from jobs.transform.parse_json import ParseJson
-from jobs.transform.select import Extract, Flatten, Hoist, Split
-from jobs.transform.set_columns import HEADER, SOURCES, SetColumn
-from jobs.transform.sql import SqlCondition
-from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp
-from jobs.transform.transform import Transform
 
 
 def _pattern(value: str) -> str:

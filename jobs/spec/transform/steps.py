@@ -7,6 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 from pyiceberg.schema import Schema
 
+from jobs.records.transforms.cast import Cast
+from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.conditional import Conditional, Filter
+from jobs.records.transforms.own_code import OwnCode, version_of
+from jobs.records.transforms.record_parts import DropHeaders, ToHeaders, ToKey
+from jobs.records.transforms.select import Drop, Keep, Rename
+from jobs.records.transforms.set_columns import Set
+from jobs.records.transforms.sql import Compute, Rule, SqlCondition
+from jobs.records.transforms.transform import Chain, StepProblem, Transform
 from jobs.spec.base import Location, Problem, Problems, SpecModel
 from jobs.spec.transform.smt_step import SmtStep
 from jobs.spec.transform.step_models import (
@@ -25,15 +34,6 @@ from jobs.spec.transform.step_models import (
     Texts,
     When,
 )
-from jobs.transform.cast import Cast
-from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.conditional import Conditional, Filter
-from jobs.transform.own_code import OwnCode, version_of
-from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
-from jobs.transform.select import Drop, Keep, Rename
-from jobs.transform.set_columns import Set
-from jobs.transform.sql import Compute, Rule, SqlCondition
-from jobs.transform.transform import Chain, StepProblem, Transform
 
 
 class Step(SpecModel):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from jobs.base.system.private_files import private_folder
-from jobs.formats.known_formats import FORMATS
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import generated
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.parser import parse_schema
 from jobs.registry.client import registry_client
 from jobs.registry.failures import NotInRegistryError
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.demo.payments import BAD_SHARE, MakePayment, Payment

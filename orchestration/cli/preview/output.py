@@ -21,7 +21,7 @@ from jobs.preview.record import (
     letter_causes,
 )
 from jobs.preview.values import Hiding, Row, json_value
-from jobs.schema.needs import Coordinates
+from jobs.records.schema.needs import Coordinates
 from orchestration.cli.terminal import print_columns, visible
 
 _LONGEST_CELL = 60

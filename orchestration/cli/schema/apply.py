@@ -11,8 +11,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.schema.difference import RenamedColumn
-from jobs.schema.evolution import Fitting
+from jobs.records.schema.difference import RenamedColumn
+from jobs.records.schema.evolution import Fitting
 from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,

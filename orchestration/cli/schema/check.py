@@ -12,8 +12,8 @@ import click
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
+from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
 from jobs.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.forecast import NO_TABLES, ExamplesContract, examples_contract

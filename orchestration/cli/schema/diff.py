@@ -7,9 +7,9 @@ from typing import Any
 import click
 from pyiceberg.table import Table
 
+from jobs.records.schema.evolution import Fitting
+from jobs.records.schema.iceberg_schema import with_null
 from jobs.registry.client import quick_registry
-from jobs.schema.evolution import Fitting
-from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding
 from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence

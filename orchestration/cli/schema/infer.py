@@ -11,11 +11,11 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges
-from jobs.formats.connect_json.inference import is_enveloped
-from jobs.formats.json.inference import InferenceRules
 from jobs.kafka.topic_sample import SampleRecord, find_sample, read_sample
-from jobs.schema.declared import Primitive
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.connect_json.inference import is_enveloped
+from jobs.records.formats.json.inference import InferenceRules
+from jobs.records.schema.declared import Primitive
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.loading import find_stream_file
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.validation import shown_path

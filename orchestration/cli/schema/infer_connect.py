@@ -10,11 +10,16 @@ from typing import Any
 from pyiceberg import types as ice
 
 from jobs.base.errors import FrazilError
-from jobs.formats.connect_json.inference import MergedColumn, SeenColumn, SeenEnvelopes, SeenSchema
-from jobs.formats.json.inference import FEW
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.declared import quoted
-from jobs.schema.iceberg_schema import schema_text
+from jobs.records.formats.connect_json.inference import (
+    MergedColumn,
+    SeenColumn,
+    SeenEnvelopes,
+    SeenSchema,
+)
+from jobs.records.formats.json.inference import FEW
+from jobs.records.schema.declared import quoted
+from jobs.records.schema.iceberg_schema import schema_text
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts, undeclarable
 
 _LONGEST_VALUE = 40

@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Any, get_args
 
 from jobs.base.errors import FrazilError
-from jobs.formats.json.inference import (
+from jobs.kafka.topic_sample import SampleRecord
+from jobs.records.formats.json.inference import (
     Doubt,
     InferenceRules,
     Inferred,
@@ -16,10 +17,16 @@ from jobs.formats.json.inference import (
     inferred,
     most_frequent_kind,
 )
-from jobs.formats.json.seen_values import NUMBER, WHOLE, SeenValues, TextForm, example_values, parsed
-from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.column_names import ColumnNames
-from jobs.schema.declared import Primitive, StructType
+from jobs.records.formats.json.seen_values import (
+    NUMBER,
+    WHOLE,
+    SeenValues,
+    TextForm,
+    example_values,
+    parsed,
+)
+from jobs.records.schema.column_names import ColumnNames
+from jobs.records.schema.declared import Primitive, StructType
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts
 
 _LONGEST_VALUE = 40

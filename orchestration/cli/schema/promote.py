@@ -18,8 +18,8 @@ from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.promote.backfill import Backfilled, TableChangedError, backfill, refuse_backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
 from jobs.promote.rescued_values import ProposedType, RescuedValues, proposed_type, rescued_values
-from jobs.schema.needs import Path, column_name
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.needs import Path, column_name
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.alteration import alter_table, altered_metadata
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec

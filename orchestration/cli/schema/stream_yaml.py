@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import yaml
 
 from jobs.base.errors import FrazilError
-from jobs.formats.json.seen_values import Place
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.column_names import ColumnNames
-from jobs.schema.declared import quoted
-from jobs.schema.iceberg_schema import iceberg_schema, unread_problem
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.seen_values import Place
+from jobs.records.schema.column_names import ColumnNames
+from jobs.records.schema.declared import quoted
+from jobs.records.schema.iceberg_schema import iceberg_schema, unread_problem
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 
 _WIDTH = 118

@@ -19,9 +19,9 @@ from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import of_table, topic_tables
-from jobs.schema.difference import RenamedColumn, parse_rename
-from jobs.schema.evolution import Fitting
-from jobs.schema.schema_change import columns_of
+from jobs.records.schema.difference import RenamedColumn, parse_rename
+from jobs.records.schema.evolution import Fitting
+from jobs.records.schema.schema_change import columns_of
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
 from jobs.schema_contract.declared import declared_columns, schema_name
 from jobs.spec.models import StreamSpec

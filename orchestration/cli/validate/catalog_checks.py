@@ -16,8 +16,8 @@ from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_c
 from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, DEAD_LETTER_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
-from jobs.schema.column_names import unreadable_names
-from jobs.schema.needs import column_name
+from jobs.records.schema.column_names import unreadable_names
+from jobs.records.schema.needs import column_name
 from jobs.schema_contract.declared import identifier_sentence
 from jobs.spec.base import Location, field_path
 from jobs.spec.column_problems import contract_problems_of, letter_contract_problems_of

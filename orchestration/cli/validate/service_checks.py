@@ -9,9 +9,9 @@ from jobs.base.errors import FrazilError
 from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.outbox.topic import cluster_of, command_to_create
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
 from jobs.registry.failures import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spark.master import MasterUnavailableError, driver_out_of_reach, is_local, master_of, require_master

@@ -13,10 +13,10 @@ from jobs.catalog import find_table
 from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.opening_columns import OpeningColumns, has_landed, keeps_decoded, opening_columns
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import quick_registry
 from jobs.registry.failures import NotInRegistryError
 from jobs.spec.base import field_path

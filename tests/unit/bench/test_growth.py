@@ -10,8 +10,8 @@ import pytest
 from bench.growth import Drain, facts_of, relative, spread, table
 from bench.growth_points import BATCHES, CURVES, Point
 from bench.growth_records import PAYMENT_SCHEMA, payments, wide, wide_schema
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.schema.parser import parse_schema
 from orchestration.cli.run.measurement import Speed
 
 

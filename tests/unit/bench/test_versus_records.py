@@ -10,9 +10,9 @@ from bench.avro_payments import AvroPayments
 from bench.protobuf_payments import ProtobufPayments
 from bench.versus.formats import Format, converter_properties, encoder
 from bench.versus.records import Size, payments, schema_text
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
-from jobs.formats.known_formats import FORMATS
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.parser import parse_schema
 
 SIZES: dict[Size, range] = {"small": range(150, 180), "1k": range(950, 1100)}
 

@@ -20,8 +20,8 @@ from jobs.certify.changes import (
     source_change,
 )
 from jobs.certify.load import BAD_KINDS, Fate
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.schema.parser import parse_schema
 
 
 @pytest.mark.parametrize("seed", [1, 2])

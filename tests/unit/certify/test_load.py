@@ -11,8 +11,8 @@ import pytest
 
 from jobs.certify.load import BAD_KINDS, SCHEMA, Expected, Fate, record_to_load
 from jobs.certify.shapes import TYPES
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.schema.parser import parse_schema
 
 
 def test_a_seed_makes_the_same_records() -> None:

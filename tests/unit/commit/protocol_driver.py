@@ -21,8 +21,8 @@ from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import TargetNeed
-from jobs.formats.writer_schema import SchemaId
-from jobs.schema.name_matching import aliases_of
+from jobs.records.formats.interface.writer_schema import SchemaId
+from jobs.records.schema.name_matching import aliases_of
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner

@@ -31,9 +31,9 @@ from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
-from jobs.formats.writer_schema import SchemaId
 from jobs.kafka.metadata import LogEnds
-from jobs.schema.name_matching import NAME_MAPPING
+from jobs.records.formats.interface.writer_schema import SchemaId
+from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec

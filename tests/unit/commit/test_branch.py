@@ -19,7 +19,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import as_written, history, history_of, written_branch
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
-from jobs.schema.compatibility import still_fits
+from jobs.records.schema.compatibility import still_fits
 from tests.unit.commit.branch_targets import Connect, branch_target, point, rows_on
 from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of
 from tests.unit.commit.test_target import P0, first, land, prepare

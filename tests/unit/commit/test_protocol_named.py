@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import Ranges, TopicPartition
-from jobs.schema.needs import Coordinates
+from jobs.records.schema.needs import Coordinates
 from jobs.task.needs import UnnamedTable
 from tests.helpers.targets import spec_with
 from tests.unit.commit.protocol_driver import Driver

@@ -38,9 +38,9 @@ from jobs.commit.offsets import (
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.name_matching import NAME_MAPPING, Aliases, aliases_of
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.name_matching import NAME_MAPPING, Aliases, aliases_of
+from jobs.records.schema.parser import parse_schema
 from tests.unit.commit.strategies import event_counts, event_times, positions, stamps
 
 ONE = TopicPartition("payments", 0)

@@ -13,7 +13,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import stamp_properties
 from jobs.commit.target_directory import TargetDirectory, directory_key
-from jobs.schema.decoded_columns import properties_in_parts
+from jobs.records.schema.decoded_columns import properties_in_parts
 
 P0 = TopicPartition("t", 0)
 NAMES = st.text("abc", min_size=1, max_size=3)

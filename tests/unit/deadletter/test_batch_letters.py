@@ -8,8 +8,8 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.deadletter.reader import batch_letters
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
-from jobs.formats.problems import DISCARDED
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.interface.problems import DISCARDED
 from tests.helpers.dead_letters import SEEN, DeadLetterWorld
 
 FIRST, SECOND = TopicPartition("payments.v1", 0), TopicPartition("payments.v1", 1)

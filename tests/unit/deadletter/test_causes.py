@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.formats.problems import shown, without_value
+from jobs.records.formats.interface.problems import shown, without_value
 from jobs.task.tally import MOST_CAUSES
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 

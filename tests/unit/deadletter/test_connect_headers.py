@@ -19,7 +19,7 @@ from jobs.deadletter.kafka_record import (
     connect_record,
     connect_stage,
 )
-from jobs.formats import problems
+from jobs.records.formats.interface import problems
 
 NOW = 1_790_000_000_000
 ANY = RecordLimits()

@@ -16,13 +16,13 @@ import pytest
 from pyiceberg.types import TimestampType
 
 from jobs.commit.stamp_fields import Counts
-from jobs.formats.decoder import Decoded
-from jobs.formats.decoder_spec import DecoderSpec
-from jobs.formats.json.format import JSON
-from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+from jobs.records.formats.interface.decoder import Decoded
+from jobs.records.formats.interface.decoder_spec import DecoderSpec
+from jobs.records.formats.json.format import JSON
+from jobs.records.formats.record_columns import RecordColumns
 from jobs.task.ways import MakePipeline
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 

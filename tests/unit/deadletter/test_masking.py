@@ -11,12 +11,12 @@ import pytest
 
 from jobs.commit.errors import ToleranceError
 from jobs.deadletter.masking import MARK, can_return, masked
-from jobs.formats.decoder import Failure
-from jobs.formats.record_columns import HeaderColumn, RecordColumns
-from jobs.schema.declared import Field, Primitive
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.name_matching import EXACT_NAMES, NameRule
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.interface.decoder import Failure
+from jobs.records.formats.record_columns import HeaderColumn, RecordColumns
+from jobs.records.schema.declared import Field, Primitive
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.mask import Mask
 from jobs.spec.models import StreamSpec
 from jobs.stream.tolerance import check_tolerance

@@ -17,7 +17,7 @@ from jobs.deadletter.page import MOST_CAUSES, Cause, dead_letter_page
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import STATES
-from jobs.formats.decoder import Failure
+from jobs.records.formats.interface.decoder import Failure
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, DeadLetterWorld
 

@@ -17,7 +17,7 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.retention import EXPIRED_BEFORE, ExpiredLetters, expire_dead_letters
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
+from jobs.records.formats.interface.decoder import Failure
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 

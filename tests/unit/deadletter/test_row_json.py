@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.deadletter.row_json import row_decoder, rows_as_json, uncarried_column
-from jobs.formats.decoder import Decoded
-from jobs.formats.known_formats import FORMATS
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.formats.interface.decoder import Decoded
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 
 MICROS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 # Of each type a value as Arrow takes it for the storage of the column.

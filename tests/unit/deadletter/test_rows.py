@@ -19,7 +19,7 @@ from jobs.deadletter.table import (
     REPLAY_STATE_ARROW,
     REPLAY_STATE_FIELDS,
 )
-from jobs.formats.decoder import Failure
+from jobs.records.formats.interface.decoder import Failure
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.target_writer import TargetWriter

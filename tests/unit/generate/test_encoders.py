@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.formats.avro.reference import make_reference
-from jobs.formats.connect_json.schema import connect_types
-from jobs.formats.decoder import Decoded
-from jobs.formats.json.writer_decoder import JsonWriterDecoder
-from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
-from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
 from jobs.generate.avro_encoding import AvroEncoder
 from jobs.generate.json_encoding import JsonEncoder
 from jobs.generate.protobuf_encoding import ProtobufEncoder
 from jobs.generate.rows import Entries, Items, Leaf, Row, Shape, Struct, drawn_row
 from jobs.generate.values import RowEncoder
+from jobs.records.formats.avro.reference import make_reference
+from jobs.records.formats.connect_json.schema import connect_types
+from jobs.records.formats.interface.decoder import Decoded
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, WriterSchema
+from jobs.records.formats.json.writer_decoder import JsonWriterDecoder
+from jobs.records.formats.protobuf.reference import ProtobufReferenceDecoder
 from tests.helpers.connect_records import connect_schema, kinds
 from tests.helpers.json_records import structs
 from tests.helpers.protobuf_records import messages
-from tests.unit.formats.avro import generated
+from tests.unit.records.formats.avro import generated
 
 AT = datetime(2026, 1, 31, 23, 59, 59, 123_000, tzinfo=UTC)
 

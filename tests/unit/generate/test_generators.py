@@ -15,17 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder import Decoded
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, RecordGenerator, ValueGenerator, generated
 from jobs.generate.stream_records import generator_for
 from jobs.generate.values import OneSchema
-from jobs.schema.iceberg_schema import schema_text
+from jobs.records.formats.interface.decoder import Decoded
+from jobs.records.formats.interface.decoder_spec import (
+    DeclaredSchema,
+    DecoderSpec,
+    ResolvedSchema,
+    resolved,
+    resolved_rows,
+)
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.iceberg_schema import schema_text
 from jobs.spec.loading import load_stream
-from tests.unit.formats.avro.generated import Kind, schemas, text
+from tests.unit.records.formats.avro.generated import Kind, schemas, text
 
 COLUMNS = (
     "j json, n1 int as number, n2 long as text, n3 double as text, "

@@ -9,10 +9,6 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder_spec import rows_of
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.record_columns import BYTES_TYPES, TEXT_TYPES
-from jobs.formats.writer_schema import RegistrySchema, WriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator
 from jobs.generate.stream_records import record_generator
@@ -21,7 +17,11 @@ from jobs.kafka.records import HEADERS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders
-from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.records.formats.interface.decoder_spec import rows_of
+from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import BYTES_TYPES, TEXT_TYPES
+from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.spec.decode import Decode
 
 _TEXT = {"decimal": "decimal(9,2)"}

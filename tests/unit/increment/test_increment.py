@@ -15,7 +15,7 @@ from jobs.increment.arrow_rows import arrow_batches
 from jobs.increment.increment import Increment, increment_since, snapshots_since
 from jobs.increment.row_selection import increment_rows
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
-from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.verify.ledger_row import LedgerRow
 from tests.helpers.landed_table import COORDINATES, LandedTable
 

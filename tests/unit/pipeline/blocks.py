@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure
-from jobs.formats.problems import ValueProblem
 from jobs.pipeline.block import Block
+from jobs.records.formats.interface.decoder import DECODE_VALUE, Decoded, Failure
+from jobs.records.formats.interface.problems import ValueProblem
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TABLE = "orders.payments"

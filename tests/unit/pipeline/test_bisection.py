@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.formats.decoder import Failure
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import UNEXPECTED, Pipeline, apply_stage
+from jobs.records.formats.interface.decoder import Failure
 from jobs.write.projection import ProjectionError
 from tests.unit.pipeline.blocks import TABLE, Picky, numbers, numbers_in, records_of
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
-from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
-from jobs.formats.record_columns import RecordColumns
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.records import HEADERS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders, last_of
-from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.spec.decode import Decode
 
 GOOD = b'{"v": 1}'

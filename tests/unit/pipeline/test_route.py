@@ -14,13 +14,13 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
 from jobs.pipeline.route import Destinations, Narrowing
 from jobs.pipeline.row_steps import row_steps_of
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.parser import parse_schema
+from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.frame import HEADERS
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.table_columns import TableColumns
-from jobs.transform.columns import Columns
-from jobs.transform.frame import HEADERS
 from jobs.write.projection import UnfitValueError
 from tests.unit.pipeline.blocks import records_of
 

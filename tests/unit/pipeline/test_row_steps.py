@@ -7,16 +7,21 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.formats.problems import ValueProblem
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import apply_stage, fetched_parts, stream_pipeline
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps, TakeStep, prepare_steps, row_steps_of
+from jobs.records.formats.interface.problems import ValueProblem
+from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.record_parts import ToKey
+from jobs.records.transforms.transform import (
+    Applied,
+    Chain,
+    Rows,
+    Transform,
+)
 from jobs.spec.models import StreamSpec
-from jobs.transform.columns import Columns
-from jobs.transform.record_parts import ToKey
-from jobs.transform.transform import Applied, Chain, Rows, Transform
 from tests.unit.pipeline.blocks import TABLE, records_of
-from tests.unit.transform.rows import columns_of
+from tests.unit.records.transforms.rows import columns_of
 
 
 def stream(steps: list[Any], **more: Any) -> StreamSpec:

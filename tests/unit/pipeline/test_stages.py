@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
-from jobs.formats.problems import ValueProblem
-from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import UNEXPECTED, Pipeline, apply_stage, stream_pipeline
 from jobs.pipeline.stages import DecodeValue, FitToTable
-from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
-from jobs.transform.row_json import row_json
+from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.records.formats.interface.problems import ValueProblem
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
+from jobs.records.transforms.row_json import row_json
 from jobs.write.projection import ProjectionError, UnfitValueError
 from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
 

@@ -14,8 +14,8 @@ from jobs.commit.offsets import TopicPartition
 from jobs.preview.preview import preview_stream
 from jobs.preview.run import part_with_tables
 from jobs.preview.tables import tables_as_written
-from jobs.schema.iceberg_schema import iceberg_schema, schema_text
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import NewColumns

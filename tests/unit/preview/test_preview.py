@@ -13,7 +13,7 @@ from jobs.base.errors import FrazilError
 from jobs.deadletter.masking import MARK
 from jobs.preview.record import PartitionValue
 from jobs.preview.tables import tables_as_written
-from jobs.schema.needs import Coordinates
+from jobs.records.schema.needs import Coordinates
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
 from tests.helpers.evolving_stream import SINK, EvolvingStream

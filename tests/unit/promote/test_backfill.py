@@ -19,13 +19,13 @@ from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.promote import backfill as module
 from jobs.promote.backfill import Backfilled, backfill
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.promote.rescued_values import proposed_type, rescued_values
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
+from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -11,15 +11,21 @@ from hypothesis import strategies as st
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.promote.filling import HAS_VALUE, LACKS_REQUIRED, Filled, Filling
 from jobs.promote.promotion import Promotion
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, StructType
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.needs import Path
-from jobs.schema.parser import parse_schema
-from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
+from jobs.records.schema.declared import (
+    DeclaredType,
+    Field,
+    ListType,
+    MapType,
+    StructType,
+)
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.needs import Path
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from tests.helpers.json_records import kinds, primitives, records
 
 ANCHOR = Field("anchor", parse_schema("c string").fields[0].type)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.formats.writer_schema import SchemaId
+from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.registry.client import registry_client
 from jobs.registry.failures import RegistryError, RegistryRefusedError, RegistryUnavailableError
 from jobs.spec.registry import RegistrySettings

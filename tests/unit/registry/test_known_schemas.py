@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.base.errors import StreamStopped
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError
 from jobs.registry.known_schemas import (
     COMPARED,

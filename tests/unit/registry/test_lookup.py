@@ -8,8 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA, ValueProblem, without_value
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.interface.problems import (
+    NO_SCHEMA_ID,
+    UNKNOWN_SCHEMA,
+    ValueProblem,
+    without_value,
+)
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import registry_connection
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away

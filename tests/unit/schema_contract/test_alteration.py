@@ -19,14 +19,14 @@ from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringT
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
+from jobs.records.schema.difference import RenamedColumn, parse_rename, renamed_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.records.schema.identifier_fields import identifier_names
+from jobs.records.schema.name_matching import NAME_MAPPING, aliases_of
+from jobs.records.schema.needs import Coordinates
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.replay.pipeline import record_pipeline
-from jobs.schema.difference import RenamedColumn, parse_rename, renamed_schema
-from jobs.schema.iceberg_schema import iceberg_schema, with_null
-from jobs.schema.identifier_fields import identifier_names
-from jobs.schema.name_matching import NAME_MAPPING, aliases_of
-from jobs.schema.needs import Coordinates
-from jobs.schema.parser import parse_schema
-from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.spec.models import StreamSpec

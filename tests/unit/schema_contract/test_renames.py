@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.formats.writer_schema import RegistrySchema, WriterSchema
+from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.registry.client import SubjectVersion
 from jobs.registry.failures import NotInRegistryError
 from jobs.schema_contract.subjects import SubjectContract, newest_contracts, renames_sentence, subject_contract

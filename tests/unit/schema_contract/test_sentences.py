@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.formats.writer_schema import RegistrySchema, WriterSchema
+from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.schema_contract.subjects import SubjectContract, advice, subject_contract, subject_sentences
 from jobs.spec.models import StreamSpec
 from tests.unit.schema_contract.test_forecast import metadata, spec_of

@@ -11,9 +11,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from jobs.schema.decoded_columns import decoded_properties
-from jobs.schema.iceberg_schema import iceberg_schema, with_null
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.decoded_columns import decoded_properties
+from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

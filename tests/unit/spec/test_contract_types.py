@@ -13,9 +13,9 @@ import yaml
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.needs import EvolutionPolicy
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.needs import EvolutionPolicy
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.contract import Contract, Expectation
 from jobs.spec.contract_columns import NotEvaluable, declared_kind, find_column, kind_of

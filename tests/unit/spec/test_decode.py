@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
-from jobs.formats.decoder_spec import TableSchema
-from jobs.formats.primitive.block import COLUMN_TYPES
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.interface.decoder_spec import TableSchema
+from jobs.records.formats.primitive.block import COLUMN_TYPES
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.base import config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.loading import load_stream

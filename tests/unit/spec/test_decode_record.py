@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, MapType, NestedField, StringType, StructType
 
 from jobs.base.errors import FrazilError
-from jobs.formats.decoder_spec import declared_of
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.interface.decoder_spec import declared_of
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 
 TRACE: dict[str, Any] = {"trace_id": "string"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
-from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy
+from jobs.records.schema.needs import NO_EVOLUTION, EvolutionPolicy
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

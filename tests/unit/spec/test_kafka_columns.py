@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS, KafkaColumns
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS, KafkaColumns
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.partitioning import PartitionError, PartitionExpr, parse_partition_expr, partition_problems
 

@@ -17,10 +17,15 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from jobs.commit.opening_columns import columns_operation
 from jobs.commit.schema_operation import with_operation
 from jobs.commit.stamps import Stamp, property_key
-from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, decoded_properties, properties_as_decided
-from jobs.schema.evolution import Evolution, judged
-from jobs.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
-from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
+from jobs.records.schema.decoded_columns import (
+    DecodedColumns,
+    decoded_columns,
+    decoded_properties,
+    properties_as_decided,
+)
+from jobs.records.schema.evolution import Evolution, judged
+from jobs.records.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
+from jobs.records.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.shaped_table import changed_columns, evolving_schema, first_decoded, fitting_table, followed
 from jobs.spec.transform.shaping import key_fields

@@ -19,10 +19,10 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.deadletter.rows import dead_letter_rows
-from jobs.formats.decoder import Failure
 from jobs.kafka.metadata import LogEnds
 from jobs.pipeline.block import Block
 from jobs.pipeline.row_steps import TakeStep
+from jobs.records.formats.interface.decoder import Failure
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream

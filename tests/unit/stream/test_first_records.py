@@ -14,7 +14,7 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.iceberg_schema import schema_text, with_null
+from jobs.records.schema.iceberg_schema import schema_text, with_null
 from jobs.stream import first_records
 from jobs.stream.first_records import RecordsAwaitedError, inferred_rows, key_columns
 from tests.debezium.samples import Name, samples

@@ -11,8 +11,8 @@ from pyiceberg.types import BooleanType, LongType
 
 from jobs.base.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
-from jobs.schema.decoded_columns import decoded_property
-from jobs.schema.name_matching import NAME_MAPPING
+from jobs.records.schema.decoded_columns import decoded_property
+from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.stream import schema_evolution
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
 from tests.helpers.stories import Killed

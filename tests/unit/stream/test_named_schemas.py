@@ -13,13 +13,13 @@ import fastavro
 import pytest
 
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
-from jobs.formats.record_columns import SchemaIdPlace
-from jobs.formats.registry_wire import KEY_HEADER, VALUE_HEADER
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.iceberg_schema import with_null
+from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import SchemaIdPlace
+from jobs.records.formats.registry_wire import KEY_HEADER, VALUE_HEADER
+from jobs.records.schema.iceberg_schema import with_null
 from jobs.stream.first_records import Part, named_rows
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
 from tests.helpers.registry_server import RegistryServer, serving

@@ -16,8 +16,8 @@ from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.iceberg_schema import iceberg_schema, schema_text
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.records.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.settings import Settings

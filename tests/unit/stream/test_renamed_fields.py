@@ -11,9 +11,9 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.schema.column_names import unreadable_names
-from jobs.schema.difference import parse_rename
-from jobs.schema.schema_change import SchemaChange
+from jobs.records.schema.column_names import unreadable_names
+from jobs.records.schema.difference import parse_rename
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table, renaming_alteration
 from jobs.spec.models import StreamSpec
 from jobs.stream.schema_proposals import proposals

@@ -18,7 +18,7 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need
-from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
+from jobs.records.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import column_refusals
 from jobs.stream.column_refusals import field_place
 from jobs.stream.open_stream import OpenStream

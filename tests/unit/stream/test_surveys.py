@@ -14,8 +14,8 @@ from pyiceberg.types import IntegerType, LongType
 
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.target_positions import need
-from jobs.formats.json import evolving
-from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.records.formats.json import evolving
+from jobs.records.schema.needs import Coordinates, RecordNeed
 from jobs.stream import schema_evolution
 from jobs.stream.results import TaskResults
 from jobs.stream.schema_runs import SchemaRuns

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from jobs.commit.stamp_fields import Counts
-from jobs.formats.problems import UNKNOWN_SCHEMA
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError

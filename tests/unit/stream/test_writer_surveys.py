@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyiceberg.transforms import IdentityTransform
 
-from jobs.formats import conform
+from jobs.records.formats import conform
 from jobs.registry import process_schemas
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection

@@ -12,9 +12,9 @@ from pyiceberg.types import LongType
 from jobs.base.errors import FrazilError
 from jobs.deadletter.masking import MARK
 from jobs.kafka.records import HEADERS
+from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.schema.name_matching import NAME_MAPPING
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.evolving_stream import EvolvingStream
 from tests.helpers.tasks import TaskOutput, TaskWorld, records, stream_spec

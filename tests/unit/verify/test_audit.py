@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.ledger_fill import fill_ledger

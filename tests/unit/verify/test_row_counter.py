@@ -13,7 +13,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.row_counter import MANY, RowCounter, missing_column
 

@@ -36,7 +36,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.write.column_statistics import lower_bound, upper_bound
 from jobs.write.datafile_json import from_json, to_json
 from jobs.write.projection import ProjectionError

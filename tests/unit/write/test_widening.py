@@ -30,11 +30,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.compatibility import disagreements
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
-from jobs.schema.parser import parse_schema
+from jobs.records.schema.arrow_schema import arrow_schema
+from jobs.records.schema.compatibility import disagreements
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.records.schema.parser import parse_schema
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 

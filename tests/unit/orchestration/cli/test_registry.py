@@ -4,7 +4,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.known_schemas import KnownSchemas, read_known_schemas
 from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease

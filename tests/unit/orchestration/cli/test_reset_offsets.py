@@ -26,7 +26,7 @@ from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.operator.reset import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

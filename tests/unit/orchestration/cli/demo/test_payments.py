@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.known_formats import FORMATS
 from jobs.generate.derived_schema import derived_schema
-from jobs.schema.parser import parse_schema
+from jobs.records.formats.json.reference import JsonReferenceDecoder
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.schema.parser import parse_schema
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import BAD_KINDS, payments
 from orchestration.cli.demo.report import stamped_counts

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, StringType
 
 from jobs.catalog import connect_catalog
-from jobs.schema.schema_change import SchemaChange
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal, proposals
 from orchestration.cli.main import main

@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from jobs.catalog import connect_catalog
-from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.name_matching import NAME_MAPPING
-from jobs.schema.parser import parse_schema
-from jobs.schema.schema_change import SchemaChange
+from jobs.records.schema.iceberg_schema import iceberg_schema
+from jobs.records.schema.name_matching import NAME_MAPPING
+from jobs.records.schema.parser import parse_schema
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal
 from orchestration.cli.main import main

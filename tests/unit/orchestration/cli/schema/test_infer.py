@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.formats.json.inference import InferenceRules, inferred
-from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.topic_sample import SampleRecord
+from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.records.formats.json.inference import InferenceRules, inferred
+from jobs.records.formats.json.seen_values import (
+    Place,
+    SeenValues,
+    example_values,
+    parsed,
+)
 from jobs.registry.client import SubjectVersion
 from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings

@@ -16,7 +16,7 @@ from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
-from jobs.schema.schema_change import SchemaChange
+from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.partitioning import parse_sort_expr

@@ -1,0 +1,1 @@
+"""Bytes to rows: schemas, formats, expressions, transforms."""

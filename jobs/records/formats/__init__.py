@@ -1,0 +1,1 @@
+"""Decoders: bytes of a format to Arrow columns, or a failed row."""

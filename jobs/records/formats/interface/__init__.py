@@ -1,0 +1,1 @@
+"""What a format gives: decoders, their options, writer schemas, problems of records."""

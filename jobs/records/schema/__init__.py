@@ -1,0 +1,1 @@
+"""Declared schemas, their Iceberg and Arrow types, and how a table may change."""

@@ -1,0 +1,522 @@
+"""Evolution: what records need of a table's schema, judged by policy, table, protections and limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby
+from typing import TYPE_CHECKING
+
+from pyiceberg import types as ice
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
+from pyiceberg.types import NestedField
+
+from jobs.records.schema.column_names import NO_PARTITIONS, ColumnNames, partition_names
+from jobs.records.schema.compatibility import holds, promotes
+from jobs.records.schema.difference import Difference, differences
+from jobs.records.schema.iceberg_schema import schema_text, unread_by_spark
+from jobs.records.schema.name_matching import Aliases
+from jobs.records.schema.needs import (
+    Change,
+    Coordinates,
+    EvolutionPolicy,
+    Path,
+    RecordNeed,
+)
+from jobs.records.schema.schema_change import (
+    RefusedChange,
+    SchemaChange,
+    columns_in,
+    columns_of,
+    numbered,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.sorting import SortOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What becomes of the needs of a batch.
+
+    Attributes:
+        changes: To be made, in one commit.
+        proposed: Those that somebody has to decide about.
+        failed: Those for which the stream stops.
+        refused: Those that cannot be made.
+        met: Whether the table has by now what some records needed.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    proposed: tuple[SchemaChange, ...] = ()
+    failed: tuple[SchemaChange, ...] = ()
+    refused: tuple[RefusedChange, ...] = ()
+    met: bool = False
+
+    def refusing_changes(self, why: str) -> Evolution:
+        """The same with the changes refused, for this reason."""
+        left = (RefusedChange(each.change, each.path, why, each.at) for each in self.changes if each.at)
+        return replace(self, changes=(), refused=(*self.refused, *left))
+
+    def without_additions(self, records: Collection[Coordinates] | None = None) -> Evolution:
+        """The same without new columns.
+
+        Args:
+            records: Records whose additions are left out; None for all records.
+        """
+        made, proposed, failed = (
+            tuple(each for each in changes if each.change != "add" or (records is not None and each.at not in records))
+            for changes in (self.changes, self.proposed, self.failed)
+        )
+        return replace(self, changes=made, proposed=proposed, failed=failed)
+
+
+def judged(
+    needs: Iterable[RecordNeed],
+    schema: Schema,
+    policy: EvolutionPolicy,
+    *,
+    protected: Mapping[int, str] | None = None,
+    added_lately: int = 0,
+    json: bool = False,
+    always: Container[Path] = (),
+    maintained: bool = True,
+    partitions: Mapping[str, str] | None = NO_PARTITIONS,
+    aliases: Aliases = (),
+) -> Evolution:
+    """Decide about what records need; the same for the same needs in any order.
+
+    Args:
+        needs: Of all tasks of a batch.
+        schema: The table's, as it is now.
+        policy: The stream's.
+        protected: Columns whose type has to stay, by field id, with the reason.
+        added_lately: How many columns were added within the last hour.
+        json: Numbers and texts of the records are JSON's, see `NewColumn.primitive`.
+        always: Columns that are added whatever the policy says.
+        maintained: Spark has to read the table.
+        partitions: See `ColumnNames`.
+        aliases: Likewise.
+    """
+    names = ColumnNames(schema, partitions, aliases=aliases)
+    judge = _Judge(schema, policy, protected or {}, added_lately, names, json=json, maintained=maintained)
+    return judge.judge(needs, always)
+
+
+def protected_columns(schema: Schema, specs: Iterable[PartitionSpec], order: SortOrder | None) -> dict[int, str]:
+    """Columns whose types have to stay, by field id, with the reason: what partitions or an order of parts are made of.
+
+    A promotion would give a partition's value another type; a bucket is a number either way, and the same one. It
+    keeps the order of whole values.
+
+    Args:
+        schema: The table's, with the names of its columns.
+        specs: All that the table has.
+        order: By which it is sorted now.
+    """
+    found: dict[int, str] = {
+        each.source_id: f"the table is sorted by {each.transform}({schema.find_column_name(each.source_id)})"
+        for each in (order.fields if order else ())
+        if not isinstance(each.transform, IdentityTransform)
+    }
+    for spec in specs:
+        for each in spec.fields:
+            name = schema.find_column_name(each.source_id)
+            if name is not None and not isinstance(each.transform, (BucketTransform, VoidTransform)):
+                found[each.source_id] = f"the table is, or was, partitioned by {each.transform}({name})"
+    return found
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is gathered of the needs, by path.
+
+    Attributes:
+        added: Fields that the table lacks, by the path of the struct that would take them.
+        wider: Types that a column would have to hold.
+        relaxed: Required columns that records lack.
+    """
+
+    added: dict[Path, dict[str, NewColumn]] = field(default_factory=dict)
+    wider: dict[Path, NewColumn] = field(default_factory=dict)
+    relaxed: dict[Path, Coordinates] = field(default_factory=dict)
+    met: bool = False
+
+
+class _Judge:
+    def __init__(
+        self,
+        schema: Schema,
+        policy: EvolutionPolicy,
+        protected: Mapping[int, str],
+        added_lately: int,
+        names: ColumnNames,
+        *,
+        json: bool,
+        maintained: bool,
+    ) -> None:
+        self._maintained: bool = maintained
+        self._columns: dict[Path, ice.NestedField] = dict(columns_of(schema))
+        self._identifiers: frozenset[int] = frozenset(schema.identifier_field_ids)
+        self._policy: EvolutionPolicy = policy
+        self._protected: Mapping[int, str] = protected
+        self._names: ColumnNames = names
+        self._left: int = policy.columns - len(index_by_id(schema))
+        self._left_now: int = policy.new_columns_per_hour - added_lately
+        self._json: bool = json
+        self._refused: list[RefusedChange] = []
+
+    def judge(self, needs: Iterable[RecordNeed], always: Container[Path]) -> Evolution:
+        found = _Found()
+        for need in needs:
+            self._gather(need, found)
+        by_answer: dict[str, list[SchemaChange]] = {"auto": [], "propose": [], "fail": [], "ignore": []}
+        for change in (*self._additions(found), *self._promotions(found), *self._relaxations(found)):
+            answer = "auto" if change.path in always else self._policy.answer(change.change)
+            by_answer[answer].append(change)
+        return Evolution(
+            tuple(by_answer["auto"]),
+            tuple(by_answer["propose"]),
+            tuple(by_answer["fail"]),
+            tuple(sorted(self._refused, key=lambda each: (each.at, each.path, each.why))),
+            found.met,
+        )
+
+    def _gather(self, need: RecordNeed, found: _Found) -> None:
+        column = self._columns.get(need.path)
+        match need.change:
+            case "add" if need.type is not None:
+                self._gather_addition(need.path, need.type, need.at, found, need.former)
+            case "widen" if column is not None and need.type is not None:
+                if need.type.is_primitive and column.field_type.is_primitive and holds(need.type, column.field_type):
+                    found.met = True
+                else:
+                    found.wider.setdefault(need.path, NewColumn()).see(need.type, need.at)
+            case "relax" if column is not None and column.required:
+                known = found.relaxed.get(need.path)
+                found.relaxed[need.path] = need.at if known is None else min(known, need.at)
+            case _:
+                found.met = True
+
+    def _gather_addition(
+        self, path: Path, kind: ice.IcebergType, at: Coordinates, found: _Found, former: Path | None = None
+    ) -> None:
+        column = self._columns.get(path)
+        if column is None:
+            if path[:-1] and not self._is_struct(path[:-1]):
+                # What it lies in has gone, or is another thing by now.
+                found.met = True
+            else:
+                found.added.setdefault(path[:-1], {}).setdefault(path[-1], NewColumn()).see(kind, at, former)
+            return
+        match kind, column.field_type:
+            case ice.StructType(), ice.StructType():
+                for each in kind.fields:
+                    self._gather_addition((*path, each.name), each.field_type, at, found)
+            case ice.ListType(), ice.ListType():
+                self._gather_addition((*path, "element"), kind.element_type, at, found)
+            case ice.MapType(), ice.MapType():
+                self._gather_addition((*path, "value"), kind.value_type, at, found)
+            case _:
+                # The column is there by now; whether it takes the records, their decoder says.
+                found.met = True
+
+    def _is_struct(self, path: Path) -> bool:
+        column = self._columns.get(path)
+        return column is not None and isinstance(column.field_type, ice.StructType)
+
+    def _additions(self, found: _Found) -> Iterator[SchemaChange]:
+        """New columns, those that came first first, as far as names and limits allow."""
+        new = [(column, (*parent, name)) for parent, named in found.added.items() for name, column in named.items()]
+        new.sort(key=lambda each: (each[0].first, each[1][:-1], each[1][-1]))
+        for _, of_record in groupby(new, key=lambda each: each[0].first):
+            left, names, refused = (self._left, self._left_now), self._names.copy(), len(self._refused)
+            yield from [change for each in of_record for change in self._addition(*each)]
+            if len(self._refused) > refused:
+                # The record does not land: its columns take no other's room or name.
+                (self._left, self._left_now), self._names = left, names
+
+    def _addition(self, column: NewColumn, path: Path) -> Iterator[SchemaChange]:
+        if why := self._names.field_refusal(path):
+            self._refuse(path, why, column.first)
+            return
+        if (kind := self._whole_type(column, path)) is None:
+            return
+        made = ice.NestedField(0, path[-1], numbered(kind, count(1)), required=False)
+        if why := self._names.column_refusal(made, path):
+            self._refuse(path, why, column.first)
+            return
+        if self._maintained and unread_by_spark(Schema(made)):
+            self._refuse(path, "maintenance reads no table with a column of the type time", column.first)
+            return
+        size = column.size()
+        if size > self._left:
+            self._refuse(path, f"the table would have more than {self._policy.columns:,} columns", column.first)
+        elif size > self._left_now:
+            most = self._policy.new_columns_per_hour
+            self._refuse(path, f"more than {most:,} columns would be added within an hour", column.first)
+        else:
+            self._left -= size
+            self._left_now -= size
+            for each, _ in columns_in(made, path):
+                self._names.add(each)
+            former = column.former if column.former in self._columns else None
+            yield SchemaChange("add", path, kind, column.first, former)
+
+    def _whole_type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
+        """The type of a new column; if no part of it can be, it is refused itself, as records have it."""
+        before = len(self._refused)
+        kind = self._type(column, path)
+        if kind is None and (within := self._refused[before:]):
+            del self._refused[before:]
+            self._refuse(path, within[0].why, column.first)
+        return kind
+
+    def _type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
+        """The type of a new column; parts that cannot be are left out, and refused. None if nothing is left."""
+        if len(path) > self._policy.depth:
+            self._refuse(path, f"it is nested more than {self._policy.depth} deep", column.first)
+            return None
+        match column.kind:
+            case "struct":
+                fields = self._fields(column, path)
+                return ice.StructType(*fields) if fields else None
+            case "list":
+                element = self._type(column.element, (*path, "element")) if column.element else None
+                return ice.ListType(0, element, element_required=False) if element else None
+            case "map":
+                value = self._type(column.value, (*path, "value")) if column.value else None
+                key = column.key or ice.StringType()
+                return ice.MapType(0, key, 0, value, value_required=False) if value else None
+            case _:
+                return column.primitive(json=self._json)
+
+    def _fields(self, column: NewColumn, path: Path) -> list[ice.NestedField]:
+        fields: list[ice.NestedField] = []
+        names = self._names.alone()
+        for name, inner in list(column.parts()):
+            here = (*path, name)
+            if why := names.field_refusal(here):
+                self._refuse(here, why, inner.first)
+            kind = None if why else self._whole_type(inner, here)
+            if kind is None:
+                # Left out of the size, too.
+                del column.fields[name]
+                continue
+            names.add(here)
+            fields.append(ice.NestedField(0, name, kind, required=False))
+        return fields
+
+    def _promotions(self, found: _Found) -> Iterator[SchemaChange]:
+        for path, wanted in sorted(found.wider.items()):
+            column = self._columns[path]
+            old = column.field_type
+            new = None if wanted.kind in ("struct", "list", "map") else wanted.primitive(json=self._json)
+            if new is None or not old.is_primitive or not promotes(old, new):
+                told = wanted.kind if new is None else schema_text(new)
+                why = f"Iceberg does not widen {schema_text(old)} to {told}"
+                self._refuse(path, why, wanted.first, "widen")
+            elif self._is_key(path):
+                self._refuse(path, "the keys of a map keep their type", wanted.first, "widen")
+            elif why := self._protected.get(column.field_id):
+                self._refuse(path, why, wanted.first, "widen")
+            else:
+                yield SchemaChange("widen", path, new, wanted.first)
+
+    def _relaxations(self, found: _Found) -> Iterator[SchemaChange]:
+        for path, at in sorted(found.relaxed.items()):
+            if self._columns[path].field_id in self._identifiers:
+                self._refuse(path, "it is an identifier field of the table", at, "relax")
+            elif self._is_key(path):
+                self._refuse(path, "the keys of a map are never null", at, "relax")
+            else:
+                yield SchemaChange("relax", path, None, at)
+
+    def _is_key(self, path: Path) -> bool:
+        above = self._columns.get(path[:-1])
+        return path[-1] == "key" and above is not None and isinstance(above.field_type, ice.MapType)
+
+    def _refuse(self, path: Path, why: str, at: Coordinates, change: Change = "add") -> None:
+        self._refused.append(RefusedChange(change, path, why, at))
+
+
+_TEXTS = (ice.StringType, ice.DateType, ice.TimestampType, ice.TimestamptzType, ice.TimeType, ice.UUIDType)
+_NUMBERS = (ice.LongType, ice.DoubleType, ice.DecimalType)
+_PARTS = {ice.StructType: "struct", ice.ListType: "list", ice.MapType: "map"}
+
+
+@dataclass(slots=True)
+class NewColumn:
+    """A field of records that the table lacks.
+
+    Attributes:
+        kinds: What was seen of it, by the type in words, with the first record of each; of a nested one its kind only.
+        fields: Of structs.
+        element: Of lists.
+        value: Of maps, whose keys are of the type `key`.
+        former: A column that the first record lacks, and that may be the same under its former name.
+    """
+
+    kinds: dict[str, tuple[Coordinates, ice.IcebergType]] = field(default_factory=dict)
+    fields: dict[str, NewColumn] = field(default_factory=dict)
+    element: NewColumn | None = None
+    value: NewColumn | None = None
+    key: ice.IcebergType | None = None
+    former: Path | None = None
+
+    def see(self, kind: ice.IcebergType, at: Coordinates, former: Path | None = None) -> None:
+        """Take note of a record whose field has this type, and of the column that the field looks like."""
+        if not self.kinds or at < self.first:
+            self.former = former
+        name = _PARTS.get(type(kind)) or schema_text(kind)
+        known = self.kinds.get(name)
+        if known is None or at < known[0]:
+            self.kinds[name] = (at, kind)
+        match kind:
+            case ice.StructType():
+                for each in kind.fields:
+                    self.fields.setdefault(each.name, NewColumn()).see(each.field_type, at)
+            case ice.ListType():
+                self.element = self.element or NewColumn()
+                self.element.see(kind.element_type, at)
+            case ice.MapType():
+                self.value, self.key = self.value or NewColumn(), self.key or kind.key_type
+                self.value.see(kind.value_type, at)
+            case _:
+                pass
+
+    @property
+    def first(self) -> Coordinates:
+        """The first record that has the field."""
+        return min(at for at, _ in self.kinds.values())
+
+    @property
+    def kind(self) -> str:
+        """What the first record says that it is: struct, list, map, or a primitive type in words."""
+        return min(self.kinds, key=lambda name: (self.kinds[name][0], name))
+
+    def primitive(self, *, json: bool) -> ice.IcebergType:
+        """The type of a field without parts: the least that holds what goes with the first record's.
+
+        Args:
+            json: Numbers and texts are JSON's: a double takes whole numbers, a string takes every text.
+        """
+        chosen = self.kinds[self.kind][1]
+        others = [kind for name, (_, kind) in sorted(self.kinds.items()) if name not in _PARTS.values()]
+        # Twice: what was too wide for the first may go with what the others made of it.
+        for kind in others + others:
+            chosen = _joined(chosen, kind, json=json)
+        return chosen
+
+    def parts(self) -> Iterator[tuple[str, NewColumn]]:
+        """What lies directly within, by the name that Iceberg gives it."""
+        match self.kind:
+            case "struct":
+                yield from sorted(self.fields.items(), key=lambda item: (item[1].first, item[0]))
+            case "list" if self.element:
+                yield "element", self.element
+            case "map" if self.value:
+                yield "value", self.value
+            case _:
+                return
+
+    def size(self) -> int:
+        """How many columns it makes, nested ones counted."""
+        return 1 + sum(inner.size() for _, inner in self.parts())
+
+
+def _joined(chosen: ice.IcebergType, other: ice.IcebergType, *, json: bool) -> ice.IcebergType:
+    """The type that holds both if there is one, else the chosen one."""
+    if promotes(other, chosen):
+        return chosen
+    if promotes(chosen, other):
+        return other
+    if not json:
+        return chosen
+    if isinstance(chosen, _TEXTS) and isinstance(other, _TEXTS):
+        return ice.StringType()
+    if isinstance(chosen, _NUMBERS) and isinstance(other, _NUMBERS):
+        if ice.DoubleType() in (chosen, other):
+            return ice.DoubleType()
+        # A decimal that was asked for takes whole numbers; one without fraction is for numbers that no long holds.
+        return next(kind for kind in (chosen, other) if isinstance(kind, ice.DecimalType))
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What becomes of a table.
+
+    Attributes:
+        changes: Additions, promotions and relaxed columns.
+        refused: Why it would still not take the rows, as sentences without a full stop.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def fitting(
+    rows: Schema,
+    metadata: TableMetadata,
+    table: Schema | None = None,
+    *,
+    own: Collection[str],
+    relax_missing: bool,
+    maintained: bool = False,
+) -> Fitting:
+    """What lets a table take rows.
+
+    Args:
+        rows: Their columns, without those that frazil fills itself.
+        metadata: The table's.
+        table: Its columns, where some get other names before; without them as the metadata has them.
+        own: The names of those.
+        relax_missing: Whether a required column that the rows lack is relaxed; otherwise it is refused.
+        maintained: Spark has to read the table.
+    """
+    table, specs = table or metadata.schema(), metadata.partition_specs
+    protected = protected_columns(table, specs, metadata.sort_order_by_id(metadata.default_sort_order_id))
+    columns, changes, refused = dict(columns_of(table)), list[SchemaChange](), list[str]()
+    names = ColumnNames(table, partition_names(table, specs))
+    for difference in differences(rows, table, own=own):
+        if difference.fits:
+            continue
+        needs, why = difference.needs, _kept(difference, columns, table, protected)
+        if needs is not None and needs.change == "add":
+            why = _unusable(needs.path, difference, names, maintained=maintained)
+        if difference.kind == "gone" and not relax_missing:
+            refused.append(f"{difference}, which requires it")
+        elif needs is None or why:
+            refused.append(f"{difference}; {why}" if why else str(difference))
+        else:
+            changes.append(SchemaChange(needs.change, needs.path, needs.type))
+    return Fitting(tuple(changes), tuple(refused))
+
+
+def _unusable(path: Path, difference: Difference, names: ColumnNames, *, maintained: bool) -> str | None:
+    """Why a column cannot be added."""
+    if difference.rows is None:
+        return None
+    if why := names.column_refusal(difference.rows, path):
+        return why
+    for each, _ in columns_in(difference.rows, path):
+        names.add(each)
+    if maintained and unread_by_spark(Schema(difference.rows)):
+        return "maintenance reads no table with a column of the type time"
+    return None
+
+
+def _kept(
+    difference: Difference, columns: Mapping[Path, NestedField], table: Schema, protected: Mapping[int, str]
+) -> str | None:
+    """Why a column has to stay as it is; None if it has not."""
+    column = columns.get(difference.needs.path) if difference.needs else None
+    if column is None or difference.needs is None:
+        return None
+    if difference.needs.change == "widen":
+        return protected.get(column.field_id)
+    return "it is an identifier field of the table" if column.field_id in table.identifier_field_ids else None

@@ -1,0 +1,1 @@
+"""Steps between decoding and the table."""
