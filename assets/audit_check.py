@@ -12,7 +12,7 @@ from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell
 from jobs.base.errors import FrazilError
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource
 

@@ -14,9 +14,9 @@ from assets.failures import failure
 from assets.metadata import instant
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
-from jobs.spec.event_time import EventTime
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.event_time import EventTime
+from jobs.config.stream.models import StreamSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
 

@@ -20,9 +20,9 @@ from assets.schema_contract import SCHEMA_CONTRACT
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from assets.table_health import TABLE_HEALTH
 from jobs.base.errors import FrazilError
-from jobs.spec.contract import Expectation
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import TargetSpec
+from jobs.config.contract.contract import Expectation
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 

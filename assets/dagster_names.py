@@ -6,8 +6,8 @@ import re
 
 import dagster as dg
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 
 
 def table_key(settings: Settings, table: str) -> dg.AssetKey:

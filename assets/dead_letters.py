@@ -13,11 +13,11 @@ from assets import dagster_names
 from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell, row_count
 from assets.stream_checks import CheckOutcome, check_result, evaluation, totals_of
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.error_handling import DEFAULT_STOP, exceeds_ratio
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING, DeadLetterTally, KnownFiles, tally_dead_letters
-from jobs.spec.error_handling import DEFAULT_STOP, exceeds_ratio
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

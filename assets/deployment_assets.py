@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import dagster as dg
 
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
 
 SUPERVISOR_KEY = dg.AssetKey(["frazil", "supervisor"])
 

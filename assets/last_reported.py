@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 
 _SEARCHED = 20
 _KEPT = "As of "

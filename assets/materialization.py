@@ -33,10 +33,10 @@ from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
 from jobs.base.errors import FrazilError
 from jobs.commit.branch import TableOnBranch, on_branch
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.deadletter.tally import tally_dead_letters
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
 from jobs.state.epochs import Opener
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.source_topics import parked_tables

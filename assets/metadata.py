@@ -20,10 +20,10 @@ from jobs.commit.event_times import as_datetime
 from jobs.commit.offsets import by_topic
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.publish.main_freshness import MainFreshness, main_freshness
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import TargetSpec
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.measures import EVENT_TIMES, LATENESS, Measure
 

@@ -16,9 +16,9 @@ from assets.last_reported import last_check_result
 from assets.metadata import cell
 from assets.mirrors import mirror_key
 from jobs.base.errors import FrazilError
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 

@@ -15,11 +15,11 @@ from assets.metadata import instant, table_metadata
 from assets.named_tables import named_tables_key, named_tables_of
 from assets.stream_checks import CheckOutcome
 from jobs.base.errors import FrazilError
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import VALUE
-from jobs.spec.units import format_duration
+from jobs.config.documents.units import format_duration
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import VALUE
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 

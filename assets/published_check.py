@@ -11,7 +11,7 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
 from jobs.base.errors import FrazilError
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 

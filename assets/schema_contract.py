@@ -14,13 +14,13 @@ from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
 from jobs.commit.named_tables import with_told_tables
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.difference import RenameSuggestion
 from jobs.records.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.subjects import key_subjects_of, listed, renames_sentence, subject_sentences, subjects_of
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.write.table_remaking import is_as_made
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, RegistryResource
@@ -213,7 +213,7 @@ def asked_subjects(
 
 def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":
     """Changes of a stream's table that wait for somebody to decide."""
-    from jobs.spec.shaped_table import evolving_schema
+    from jobs.config.stream.shaped_table import evolving_schema
     from jobs.state.stream_folder import stream_folder
     from jobs.stream.schema_proposals import proposals
 

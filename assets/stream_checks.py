@@ -14,7 +14,7 @@ from assets import dagster_names
 from assets.metadata import instant
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import as_written, history
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource

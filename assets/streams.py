@@ -10,10 +10,10 @@ from assets import dagster_names
 from assets.materialization import materialize
 from assets.metadata import column_schema
 from assets.stream_checks import ADDS_UP
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 

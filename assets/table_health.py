@@ -15,13 +15,13 @@ from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell
 from jobs.base.errors import FrazilError
+from jobs.config.settings.maintained_tables import maintained_table
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.text import size_text
-from jobs.spec.maintained_tables import maintained_table
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.table_health import RED_BELOW
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

@@ -33,11 +33,11 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import CheckSummary, record_validated
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.write.target_writer import TargetWriter
 
 STREAM, NAME = "payments", "bench.payments"

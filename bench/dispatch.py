@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.config.stream.route import Route
 from jobs.pipeline.route_dispatch import Dispatch
-from jobs.spec.route import Route
 
 _MANY = 300
 _CASES: list[tuple[str, list[Any], Callable[[random.Random], str]]] = [

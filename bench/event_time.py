@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.commit.offsets import TopicPartition
+from jobs.config.stream.event_time import EventTime
 from jobs.pipeline.block import Block
-from jobs.spec.event_time import EventTime
 from jobs.task.event_time import EventTimePlan, judge_block
 from jobs.task.tally import Tally, count_events
 

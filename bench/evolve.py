@@ -29,12 +29,12 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
+from jobs.config.settings.settings import load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.records import FetchedBlock
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
 from jobs.stream.new_rows import NewColumns

@@ -29,8 +29,8 @@ from bench.drain import produce
 from bench.gated_deployment import SIDES, STREAM, TABLE, Side, deployment
 from bench.gated_freshness import freshness
 from jobs.catalog import connect_catalog
+from jobs.config.settings.settings import load_settings
 from jobs.local_broker.broker import LocalBroker
-from jobs.spec.settings import load_settings
 
 MOST_COST = 0.03
 """Of throughput, that a gate may cost."""

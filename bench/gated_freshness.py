@@ -18,12 +18,12 @@ from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog, find_table, quick_catalog
 from jobs.commit.branch import on_branch
 from jobs.commit.stamp_history import history
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.contract.gate_judge import ContractJudge
 from jobs.kafka.record_producer import ensure_topic
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.demo.payments import PaymentProducer
 from orchestration.sensors.due_runs import INTERVAL_SECONDS

@@ -34,10 +34,10 @@ from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
+from jobs.config.settings.settings import Settings, load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings, load_settings
 from jobs.stream.opening import ensure_tables
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process

@@ -23,7 +23,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.processes import start_time, stop_process
 from jobs.catalog import connect_catalog
 from jobs.commit.lineage import ancestors
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl

@@ -28,9 +28,9 @@ import yaml
 from bench.drain import SPEC
 from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import stamped_snapshots
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from jobs.spec.settings import Settings, load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch

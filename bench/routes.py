@@ -34,10 +34,10 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.commit.target_positions import target_positions
+from jobs.config.settings.settings import load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.records import WHOLE, FetchedBlock
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import commit_pool, open_stream, takeover
 from jobs.stream.batch import BatchRunner

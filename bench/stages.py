@@ -37,6 +37,8 @@ from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import MOST_RECORDS, read_split
@@ -45,8 +47,6 @@ from jobs.local_broker.broker import LocalBroker
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import KafkaSettings
 from jobs.stream.opening import ensure_tables
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import run_split

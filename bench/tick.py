@@ -20,9 +20,9 @@ import yaml
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock, boot_id
 from jobs.base.system.processes import start_time
-from jobs.spec.generation import generation
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.generation import generation
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work, write_heartbeat

@@ -16,8 +16,8 @@ from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import NO_SUMMARY, Target
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
+from jobs.config.settings.loading import load_stream
+from jobs.config.stream.models import StreamSpec
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 KAFKA_PARTITIONS = 12

@@ -20,10 +20,10 @@ from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import within
 from jobs.base.system.private_files import private_folder
 from jobs.commit.branch import on_branch
-from jobs.redaction import redacted
-from jobs.spec.catalog import OWN_CLASS, CatalogSettings
-from jobs.spec.catalog_properties import STORE_AUTHORITIES
-from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
+from jobs.config.redaction import redacted
+from jobs.config.services.catalog import OWN_CLASS, CatalogSettings
+from jobs.config.services.catalog_properties import STORE_AUTHORITIES
+from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
 
 PYICEBERG_EXTRAS = ("glue", "hive", "dynamodb", "bigquery")
 """Types of catalogs whose client is an extra of PyIceberg's, of the same name."""

@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Iterator
 
 from jobs.base.errors import FrazilError, first_line
-from jobs.redaction import redacted
-from jobs.spec.catalog_properties import STORE_AUTHORITIES
-from jobs.spec.settings import Settings
+from jobs.config.redaction import redacted
+from jobs.config.services.catalog_properties import STORE_AUTHORITIES
+from jobs.config.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

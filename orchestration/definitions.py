@@ -26,9 +26,9 @@ from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
 from assets.table_health import health_checks
 from jobs.base.system.pandas_import import keep_pandas_out
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.actions import action_jobs, opened_with
 from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
 from orchestration.jobs.contract import contract_job, contract_schedules

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import keep_private, private_folder
-from jobs.spec.loading import find_stream_file, load_streams
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.loading import find_stream_file, load_streams
+from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, load_settings
+from jobs.config.stream.models import StreamSpec
 
 STREAMS_FOLDER = "streams"
 HOME_VARIABLE = "FRAZIL_HOME"

@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from resources.deployment import Deployment
 
 

@@ -14,7 +14,7 @@ from bench.versus.formats import PAYMENT_FORMATS, Format
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import Load
 from jobs.catalog import connect_catalog
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from resources.deployment import Deployment
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from bench.versus.deployment import TABLE
 from bench.versus.formats import converter_properties
+from jobs.config.services.catalog import CatalogSettings
 from jobs.spark.catalog_conf import catalog_conf
-from jobs.spec.catalog import CatalogSettings
 
 CONSUMER = {
     "max.poll.records": "5000",

@@ -10,9 +10,9 @@ from pathlib import Path
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.certify.workspace import STREAM
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings, load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.supervise.stream_control import StreamControl
 
 REASON = "a certificate"

@@ -32,8 +32,8 @@ from jobs.certify.scenario_plan import Scenario
 from jobs.certify.scenario_run import await_merge, finish_merges, run_scenario
 from jobs.certify.shapes import SHAPES, Shape
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
-from jobs.redaction import redacted
-from jobs.spec.settings import Settings
+from jobs.config.redaction import redacted
+from jobs.config.settings.settings import Settings
 from jobs.verify.audit_result import problem_sentence, verdict_sentence
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from pathlib import Path
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import is_alive, session_members, was_given
 from jobs.certify.workspace import STREAM, Workspace
-from jobs.spec.trigger import Restart
+from jobs.config.services.trigger import Restart
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id

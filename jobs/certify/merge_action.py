@@ -10,6 +10,8 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import history_of
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.changelog_increment import every_file
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging import Merger, load_changelog, merge_plan
@@ -19,8 +21,6 @@ from jobs.mirror.session import mirror_session
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 Rows = Counter[tuple[object, ...]]
 

@@ -23,8 +23,8 @@ from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import target_positions
+from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.verify.audit import audit

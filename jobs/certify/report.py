@@ -14,8 +14,8 @@ from typing import Any
 
 from jobs.certify.results import CertificateResults, StepRow
 from jobs.certify.scenario_plan import EXECUTORS, EXTRA, NOT_HERE, STEPS, Scenario
+from jobs.config.settings.settings import Settings
 from jobs.spark.master import is_local, master_of
-from jobs.spec.settings import Settings
 from jobs.state.durable_files import write_durably
 
 _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")

@@ -14,13 +14,19 @@ from jobs.base.errors import FrazilError
 from jobs.certify.changes import CHANGES_SCHEMA
 from jobs.certify.load import SCHEMA
 from jobs.certify.shapes import MIRROR, TYPES, Shape, row_tables, shape_blocks
+from jobs.config.documents.secrets import written_variables
+from jobs.config.documents.units import format_duration
+from jobs.config.services.services import StateSettings
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import (
+    Settings,
+    SettingsFile,
+    SparkSettings,
+    load_settings,
+    secret_references,
+)
+from jobs.config.stream.models import StreamSpec
 from jobs.spark.master import is_local, master_of, standalone_addresses
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.secrets import written_variables
-from jobs.spec.services import StateSettings
-from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings, secret_references
-from jobs.spec.units import format_duration
 from jobs.state.chosen_store import own_store
 from jobs.state.durable_files import write_durably
 

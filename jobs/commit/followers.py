@@ -16,6 +16,9 @@ from jobs.base.errors import FrazilError
 from jobs.commit.opening_columns import columns_operation
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation, with_operation
+from jobs.config.documents.base import field_path
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import evolving_rules, evolving_schema, followed
 from jobs.records.schema.compatibility import disagreements
 from jobs.records.schema.evolution import (
     Evolution,
@@ -32,9 +35,6 @@ from jobs.records.schema.needs import (
 )
 from jobs.records.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.records.transforms.columns import TransformProblem
-from jobs.spec.base import field_path
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import evolving_rules, evolving_schema, followed
 
 _NOWHERE = Coordinates("", 0, 0)
 

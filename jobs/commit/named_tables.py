@@ -18,7 +18,7 @@ from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target_directory import TargetDirectory
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.write.table_remaking import made_for
 
 

@@ -18,6 +18,14 @@ from jobs.base.errors import FrazilError
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation
 from jobs.commit.stamps import Stamp, property_key
+from jobs.config.documents.base import Location
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import (
+    can_be_taken,
+    changed_columns,
+    evolving_schema,
+    fitting_table,
+)
 from jobs.records.schema.decoded_columns import (
     DecodedColumns,
     decoded_columns,
@@ -27,9 +35,6 @@ from jobs.records.schema.decoded_columns import (
 )
 from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.schema_change import SchemaChange, changed_schema
-from jobs.spec.base import Location
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import can_be_taken, changed_columns, evolving_schema, fitting_table
 
 _MOST_DOUBTFUL = 6
 

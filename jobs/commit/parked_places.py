@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 
 PARKED_PART = "~parked~"
 

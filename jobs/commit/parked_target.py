@@ -19,7 +19,7 @@ from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 
 
 class ParkedTarget(Target):

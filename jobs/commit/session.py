@@ -47,7 +47,7 @@ class CommitSession:
         config: The hash of the configuration that makes the rows.
         lease: One for each id.
         targets: By table name, the coordinator first.
-        generation: The configuration that this process runs under, see `jobs.spec.generation`.
+        generation: The configuration that this process runs under, see `jobs.config.settings.generation`.
         epoch: Of this session; 0 until the lease is held.
     """
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
-from jobs.spec.targets import Role
+from jobs.config.values.targets import Role
 
 AnswerName = Literal[
     "lost_offsets",

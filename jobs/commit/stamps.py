@@ -71,7 +71,7 @@ class Stamp:
         batch: Spark's batch number; it starts again at 0 with every epoch.
         epoch: Grows with every driver that takes the stream over.
         config: The configuration that makes the rows; `generation`: what the driver ran under, see
-            `jobs.spec.generation`.
+            `jobs.config.settings.generation`.
         start: Per partition, where the batch began; every target is complete up to here.
         position: Per partition, where this target stands.
         ends: The known end of the log, of partitions that were not read to their end.

@@ -18,6 +18,12 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.commit.branch import existing_table
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.expectation_catalogue import OF_NO_ROWS
+from jobs.config.documents.validation import suggestion
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
 from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, masked_columns, needed_columns, row_count
@@ -27,12 +33,6 @@ from jobs.contract.unavailable import spark_told
 from jobs.increment.increment import Increment, increment_since
 from jobs.increment.row_selection import RowSelection, increment_rows, present_coordinates, rows_sql, whole_table
 from jobs.increment.validated_position import CheckSummary, record_validated, validated_position
-from jobs.spec.contract import Expectation
-from jobs.spec.expectation_catalogue import OF_NO_ROWS
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
-from jobs.spec.validation import suggestion
 from jobs.state.stream_folder import stream_folder
 from jobs.verify.ledger_table import read_ledger
 from jobs.write.data_file_rows import UnreadableFileError

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.expectation_catalogue import OF_NO_ROWS
+from jobs.config.stream.models import StreamSpec
 from jobs.contract.check import contract_of
 from jobs.increment.increment import snapshots_since
 from jobs.increment.validated_position import validated_position
-from jobs.spec.contract import Expectation
-from jobs.spec.expectation_catalogue import OF_NO_ROWS
-from jobs.spec.models import StreamSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from jobs.base.system.typed_json import typed_decoder
+from jobs.config.contract.contract import columns_of
+from jobs.config.values.targets import Role, TargetSpec
 from jobs.contract.check_result import Scope, TableCheck
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome, Hidden
 from jobs.deadletter.masking import MARK
-from jobs.spec.contract import columns_of
-from jobs.spec.targets import Role, TargetSpec
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 

@@ -11,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
+from jobs.config.contract.contract import Expectation
+from jobs.config.values.targets import Role
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.increment.increment import Increment
-from jobs.spec.contract import Expectation
-from jobs.spec.targets import Role
 
 Scope = Literal["increment", "table", "condition"]
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.row_condition import condition_columns, row_condition
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
 from jobs.increment.arrow_rows import MOST_BYTES, MOST_ROWS, TooManyRowsError, small_table
 from jobs.increment.row_selection import RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
 from jobs.records.schema.name_matching import aliases_of
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
-from jobs.spec.contract import Expectation
-from jobs.spec.mask import NO_MASK
-from jobs.spec.models import StreamSpec
-from jobs.spec.row_condition import condition_columns, row_condition
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

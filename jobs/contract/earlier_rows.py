@@ -37,6 +37,9 @@ from pyiceberg.types import (
 )
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.contract.unique_keys import Bounds, EarlierKeys, comparable_keys
 from jobs.contract.usual_volume import Extent
 from jobs.increment.arrow_rows import arrow_batches
@@ -46,9 +49,6 @@ from jobs.increment.row_selection import EVERY_ROW, RowSelection, whole_table
 from jobs.increment.spark_rows import spark_frame
 from jobs.publish.publishing import unpublished
 from jobs.records.schema.iceberg_schema import unread_problem
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,6 +8,11 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.contract_columns import NotEvaluable, SeenColumn, find_column
+from jobs.config.contract.contract_plan import SCHEMA, PlannedExpectation, planned
+from jobs.config.contract.expectation_catalogue import KEYS_TO_BE_UNIQUE, OWN
+from jobs.config.documents.units import parse_duration
 from jobs.contract.gx import KEY, Batch, error_of, exact_expectations, found_metrics
 from jobs.contract.outcome import (
     MOST_SAMPLES,
@@ -28,11 +33,6 @@ from jobs.contract.seen_rows import ANY, ArrowRows, Rows, SparkRows
 from jobs.contract.unavailable import is_unavailable
 from jobs.contract.unique_keys import EarlierKeys, unique_keys
 from jobs.contract.usual_volume import GRACE, PAST, Extent, VolumeBounds, usual_volume
-from jobs.spec.contract import Expectation
-from jobs.spec.contract_columns import NotEvaluable, SeenColumn, find_column
-from jobs.spec.contract_plan import SCHEMA, PlannedExpectation, planned
-from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, OWN
-from jobs.spec.units import parse_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.contract.check import Check, Progress, contract_of
 from jobs.contract.check_result import TableCheck, contract_digest
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.publish.gate import Verdict
 from jobs.publish.interval import Interval
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.contract_columns import SeenColumn, shown_number
+from jobs.config.contract.contract_plan import PlannedExpectation
+from jobs.config.values.mask import path_parts
 from jobs.deadletter.masking import MARK
-from jobs.spec.contract import Expectation
-from jobs.spec.contract_columns import SeenColumn, shown_number
-from jobs.spec.contract_plan import PlannedExpectation
-from jobs.spec.mask import path_parts
 
 MOST_SAMPLES = 5
 

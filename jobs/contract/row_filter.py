@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from jobs.spec.contract_columns import TIMES, SeenColumn
-from jobs.spec.contract_plan import PlannedExpectation, same_regex
-from jobs.spec.mask import path_parts
-from jobs.spec.row_condition import Combination, Condition, Nullity
+from jobs.config.contract.contract_columns import TIMES, SeenColumn
+from jobs.config.contract.contract_plan import PlannedExpectation, same_regex
+from jobs.config.contract.row_condition import Combination, Condition, Nullity
+from jobs.config.values.mask import path_parts
 
 _ZERO = {"date": "DATE", "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP"}
 

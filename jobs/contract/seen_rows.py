@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobs.spec.contract_columns import NotEvaluable, SeenColumn, find_column
-from jobs.spec.row_condition import Combination, Condition, Nullity
+from jobs.config.contract.contract_columns import NotEvaluable, SeenColumn, find_column
+from jobs.config.contract.row_condition import Combination, Condition, Nullity
 
 if TYPE_CHECKING:
     import pandas as pd

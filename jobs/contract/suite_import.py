@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from jobs.base.errors import FrazilError
-from jobs.spec.base import field_path
-from jobs.spec.contract import default_name
-from jobs.spec.expectation_catalogue import argument_problems, expectation_types, left_out
+from jobs.config.contract.contract import default_name
+from jobs.config.contract.expectation_catalogue import argument_problems, expectation_types, left_out
+from jobs.config.documents.base import field_path
 
 _WIDTH = 118
 # Of Great Expectations itself: how it reports, and in which language of its own a row_condition was written.

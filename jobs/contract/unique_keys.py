@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jobs.config.contract.contract_columns import find_column
+from jobs.config.contract.contract_plan import check_key
 from jobs.contract.outcome import MOST_SAMPLES, OwnResult
 from jobs.contract.seen_rows import ArrowRows, Rows, SparkRows
 from jobs.increment.offset_ranges import quoted_name
-from jobs.spec.contract_columns import find_column
-from jobs.spec.contract_plan import check_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any, Literal
 
+from jobs.config.contract.contract_columns import find_column
 from jobs.contract.outcome import OwnResult
 from jobs.contract.seen_rows import Rows, SparkRows
-from jobs.spec.contract_columns import find_column
 
 PAST = timedelta(days=7)
 GRACE = timedelta(hours=1)

@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, StructType
 
+from jobs.config.values.mask import Mask, path_parts
 from jobs.records.formats.interface.decoder import DECODE_KEY, Failure
 from jobs.records.formats.json.keys import without_repeated
 from jobs.records.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
 from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.records.schema.needs import Path
-from jobs.spec.mask import Mask, path_parts
 
 MARK = "[masked]"
 VALUE = "value"

@@ -16,6 +16,8 @@ from pyiceberg.expressions import And, EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
 from jobs.deadletter.masking import masked
 from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters, whole_dead_letters
 from jobs.deadletter.selection import Selection, any_of
@@ -25,8 +27,6 @@ from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.problems import without_value
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.name_matching import EXACT_NAMES
-from jobs.spec.mask import NO_MASK
-from jobs.spec.models import StreamSpec
 
 MOST_CAUSES = 20
 LONGEST_VALUE = 4_000

@@ -18,12 +18,12 @@ from pyiceberg.table import FileScanTask, Table
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges, TopicPartition
+from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.deadletter.parked_letters import not_of_parked
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import ARROW_SCHEMA, OF_THE_RECORD, REPLAY_STATE_ARROW, STATES
 from jobs.records.formats.columns.text_values import within_years
 from jobs.records.formats.interface.problems import DISCARDED
-from jobs.spec.targets import DEAD_LETTER_COORDINATES
 
 KEYS = ("topic", "partition", "offset", "first_seen")
 DEAD_LETTER_ARROW = pa.schema(

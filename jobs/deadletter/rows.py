@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from jobs.config.values.mask import NO_MASK, Mask
 from jobs.deadletter.masking import masked
 from jobs.deadletter.table import ARROW_SCHEMA
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
 from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
-from jobs.spec.mask import NO_MASK, Mask
 
 _NO_COLUMNS = Schema()
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}

@@ -27,8 +27,8 @@ from pyiceberg.types import (
 from jobs.base.errors import FrazilError
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import HeadMovedError
+from jobs.config.values.partitioning import PartitionExpr
 from jobs.records.schema.compatibility import holds
-from jobs.spec.partitioning import PartitionExpr
 
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")
 # What replays and people make of a dead letter. The stream that writes it leaves them null: new, and never tried.

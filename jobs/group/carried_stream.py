@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NoReturn
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.threads import CURRENT_STREAM, background_thread
-from jobs.redaction import redacted
+from jobs.config.documents.secrets import secrets_in
+from jobs.config.redaction import redacted
+from jobs.config.settings.generation import generation
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.spark.end import spark_is_over
-from jobs.spec.generation import generation
-from jobs.spec.models import StreamSpec
-from jobs.spec.secrets import secrets_in
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word

@@ -11,11 +11,11 @@ import msgspec
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
+from jobs.config.settings.generation import generation
+from jobs.config.settings.groups import group_of
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
 from jobs.group.members import Member
-from jobs.spec.generation import generation
-from jobs.spec.groups import group_of
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.logs import driver_log
 from jobs.supervise.actual import Driver, read_certain

@@ -13,6 +13,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings
 from jobs.increment.arrow_rows import file_batches, shown_schema
 from jobs.increment.offset_ranges import quoted_name, ranges_sql
 from jobs.increment.row_selection import RowSelection
@@ -20,7 +21,6 @@ from jobs.records.schema.iceberg_schema import unread_problem
 from jobs.spark.catalog_conf import use_catalog
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spark.staged_files import StagedFiles, why_not_staged
-from jobs.spec.settings import Settings
 from jobs.write.file_access import store_properties
 from jobs.write.renewed_file_io import RenewedFileIO
 

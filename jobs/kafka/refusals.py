@@ -7,7 +7,7 @@ import shlex
 
 from confluent_kafka import KafkaError
 
-from jobs.spec.security import KafkaSecurity
+from jobs.config.services.security import KafkaSecurity
 
 LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """What a client says of a login that failed."""

@@ -34,6 +34,8 @@ from jobs.commit.other_logs import other_logs
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history_of
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp, property_key
+from jobs.config.stream.changes import DELETION_MEMORY
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.changelog_files import ChangesKeptError, landed_files, times_of
 from jobs.maintain.expiring_files import Reads, WaitingLetters, expiring_files, old_files, waiting_letters
 from jobs.maintain.pending_files import read_pending_files
@@ -44,8 +46,6 @@ from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_properties import MIRROR_PART
 from jobs.records.schema.decoded_columns import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
-from jobs.spec.changes import DELETION_MEMORY
-from jobs.spec.models import StreamSpec
 
 
 @dataclass(frozen=True, slots=True)

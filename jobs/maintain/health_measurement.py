@@ -37,7 +37,7 @@ from jobs.records.schema.iceberg_schema import unread_by_spark
 from jobs.records.schema.needs import column_name
 
 if TYPE_CHECKING:
-    from jobs.spec.maintenance_policy import Policy
+    from jobs.config.services.maintenance_policy import Policy
 
 
 _DAY_SECONDS = 86_400.0

@@ -16,8 +16,8 @@ from jobs.maintain.health_facts import TableFacts, delete_ratio
 from jobs.maintain.text import size_text
 
 if TYPE_CHECKING:
+    from jobs.config.services.maintenance_policy import Policy
     from jobs.maintain.maintenance_history import MaintenanceHistory
-    from jobs.spec.maintenance_policy import Policy
 
 WEIGHTS = {"small_files": 40, "deletes": 30, "snapshots": 20, "manifests": 10}
 # Commits slow down with the metadata that each of them writes anew: 57 ms at one snapshot, 560 ms at 600.

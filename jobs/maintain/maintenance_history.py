@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from jobs.base.errors import FrazilError
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import state_store

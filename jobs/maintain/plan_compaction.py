@@ -27,7 +27,7 @@ from jobs.maintain.plan import (
 from jobs.maintain.text import duration_text, files_text, size_text, sized_text
 
 if TYPE_CHECKING:
-    from jobs.spec.maintenance_policy import Compact, Policy
+    from jobs.config.services.maintenance_policy import Compact, Policy
 
 # Larger files are left as they are: to split them costs more than it wins (Iceberg's own share).
 _OVERSIZED_SHARE = 1.8

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from jobs.config.documents.units import format_duration
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import PlanInput, Skip, Step
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text, size_text
-from jobs.spec.units import format_duration
 
 if TYPE_CHECKING:
-    from jobs.spec.maintenance_policy import Expire, Orphans
+    from jobs.config.services.maintenance_policy import Expire, Orphans
 
 # Below, it does not pay to start Spark for it.
 _WORTHWHILE = 20

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jobs.config.documents.units import format_size
 from jobs.maintain.health_facts import BranchFacts, TableFacts
 from jobs.maintain.plan import PlanInput, Skip, Step, written_by_frazil
 from jobs.maintain.text import size_text
-from jobs.spec.units import format_size
 
 if TYPE_CHECKING:
-    from jobs.spec.maintenance_policy import Manifests, Metadata, Remake
+    from jobs.config.services.maintenance_policy import Manifests, Metadata, Remake
 
 _SMALL_MANIFEST = 2 * 1024**2
 _MANY_MANIFESTS = 20

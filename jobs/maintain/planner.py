@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from jobs.config.services.maintenance_policy import is_open
 from jobs.maintain.compaction import batches, max_commits
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import score
@@ -21,10 +22,9 @@ from jobs.maintain.plan_expiry import ChangesForecast, expiry_warnings, plan_cha
 from jobs.maintain.plan_metadata import RemakeForecast, branch_warnings, plan_branches, plan_manifests, plan_properties
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text, size_text
-from jobs.spec.maintenance_policy import is_open
 
 if TYPE_CHECKING:
-    from jobs.spec.maintenance_policy import Policy
+    from jobs.config.services.maintenance_policy import Policy
 
 
 NO_BRANCHES: Mapping[str, RemakeForecast | None] = MappingProxyType({})

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from jobs.config.values.partitioning import SortExpr
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
-from jobs.spec.partitioning import SortExpr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.base.errors import FrazilError
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
-from jobs.spec.maintenance_policy import Expire
+from jobs.config.services.maintenance_policy import Expire
 from jobs.time_travel.tags import ends_at, tags_of
 
 # Of a write that is audited before it is published (Iceberg's write-audit-publish), and of its publication.

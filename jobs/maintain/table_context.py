@@ -13,12 +13,12 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import DeadlineError, within
+from jobs.config.redaction import redacted
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.iceberg_procedures import Procedures
-from jobs.redaction import redacted
 from jobs.spark.end import jvm_is_gone
-from jobs.spec.maintenance_policy import Policy
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

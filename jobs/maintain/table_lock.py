@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from jobs.base.errors import FrazilError
 from jobs.commit.errors import FencedError
+from jobs.config.settings.settings import Settings
 from jobs.maintain.maintenance_history import table_store
-from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError
 
 _POLL_SECONDS = 0.2

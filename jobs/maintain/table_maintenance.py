@@ -17,6 +17,10 @@ from pyiceberg.table import Table
 from jobs.base import failpoints as steps
 from jobs.base.errors import FrazilError
 from jobs.commit.named_tables import all_with_named_tables
+from jobs.config.redaction import redacted
+from jobs.config.settings.maintained_tables import MaintainedTable
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.branch_remake import gated_branches, remake_branch
 from jobs.maintain.changes_expiry import changes_forecast, expire_changes
 from jobs.maintain.compaction import batches, compact, rewrite_position_deletes
@@ -33,11 +37,7 @@ from jobs.maintain.table_context import TableContext, utc_now
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.table_metadata import rewrite_manifests, set_metadata_properties
 from jobs.maintain.table_properties import MIRROR_PROPERTY
-from jobs.redaction import redacted
 from jobs.spark.jvm_calls import jvm_error_text
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

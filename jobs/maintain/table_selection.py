@@ -12,11 +12,16 @@ from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import within
 from jobs.catalog import CATALOG_SECONDS
 from jobs.commit.named_tables import all_with_named_tables
+from jobs.config.redaction import redacted
+from jobs.config.settings.maintained_tables import (
+    MaintainedTable,
+    maintained_table,
+    maintained_tables,
+    namespaces_to_list,
+)
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.plan import ACTIONS
-from jobs.redaction import redacted
-from jobs.spec.maintained_tables import MaintainedTable, maintained_table, maintained_tables, namespaces_to_list
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 _CLOSE = 0.5
 

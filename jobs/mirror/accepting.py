@@ -12,12 +12,12 @@ from jobs.base.failpoints import step
 from jobs.catalog import find_table
 from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import TopicPartition
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.mirror_stamp import answers_alone, mirrored, state_to_begin_with
 from jobs.mirror.session import mirror_session
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 
 def accept_new_generation(

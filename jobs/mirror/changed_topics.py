@@ -15,6 +15,8 @@ from pyiceberg.table import Table
 from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
 from jobs.commit.offsets import Positions
 from jobs.commit.other_logs import other_logs
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.errors import (
     AddedPartitionsError,
@@ -24,8 +26,6 @@ from jobs.mirror.errors import (
     StaleExpiryError,
 )
 from jobs.mirror.mirror_stamp import MirrorStamp
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
 from jobs.write.data_file_rows import UnreadableFileError
 
 _EARLIER = "was made again, or was cut"

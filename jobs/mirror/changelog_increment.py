@@ -27,13 +27,13 @@ from jobs.commit.lineage import ancestors, line_of, stands_on
 from jobs.commit.offsets import Positions
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp
 from jobs.commit.target_directory import MOST_NAMED
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.maintain.table_properties import READER_PREFIX
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.records.schema.decoded_columns import whole_property
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 

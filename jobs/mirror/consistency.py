@@ -21,6 +21,9 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.changed_topics import expired_offsets, refuse_recreated_topics
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
@@ -35,9 +38,6 @@ from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.row_types import has_map, in_types_of
 from jobs.mirror.session import mirror_rolled_back
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -23,21 +23,21 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
 from jobs.catalog import connect_catalog
+from jobs.config.documents.secrets import secrets_in
+from jobs.config.redaction import RedactingFormatter, redacted
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings, load_settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.install.artifacts import resolve_jars
 from jobs.maintain.table_lock import TableBusyError
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import forget_problem, note_problem
 from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
-from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.end import end_spark, spark_is_over
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
-from jobs.spec.loading import load_stream
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.secrets import secrets_in
-from jobs.spec.settings import Settings, load_settings
 from jobs.state.lease import LeaseHeldError
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.launches import launched_file

@@ -13,6 +13,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings
 from jobs.increment.offset_ranges import quoted_text
 from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
@@ -40,7 +41,6 @@ from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.order import increment_order
 from jobs.mirror.refold import History, memory_begins
 from jobs.mirror.row_filter import RowFilter
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,6 +27,8 @@ from jobs.commit.errors import CommitRefusedError
 from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.changed_topics import (
     expired_offsets,
     refuse_added_partitions,
@@ -58,8 +60,6 @@ from jobs.mirror.mirror_table import (
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.session import MirrorSession
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.state.stream_folder import stream_folder
 
 

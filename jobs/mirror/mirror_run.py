@@ -14,6 +14,9 @@ from jobs.base.errors import FrazilError
 from jobs.commit.lineage import ancestors
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_history import history_of
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import changelog_increment, hold_changelog, refuse_incomplete
 from jobs.mirror.merge import merge_increment
@@ -28,9 +31,6 @@ from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
 from jobs.mirror.small_merge.small_merge import merge_small
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,10 @@ from jobs.commit.errors import damaged_property
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_properties import MIRROR_PART
 from jobs.mirror.merge_plan import MirrorState
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
 
 BRANCH_PREFIX = "frazil-mirror-"
 _DAMAGED = (KeyError, TypeError, ValueError, IndexError)

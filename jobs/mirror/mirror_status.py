@@ -12,6 +12,9 @@ from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
 from jobs.commit.offsets import Positions
 from jobs.commit.stamp_history import history_of
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.increment.increment import snapshots_since
 from jobs.mirror.changed_topics import refuse_recreated_topics
@@ -29,9 +32,6 @@ from jobs.mirror.mirror_stamp import (
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirror.session import mirror_rolled_back
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

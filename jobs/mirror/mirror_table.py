@@ -20,6 +20,8 @@ from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
 from jobs.commit.schema_operation import changed_mapping
 from jobs.commit.stamps import PROPERTY_PREFIX, property_key
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
@@ -34,8 +36,6 @@ from jobs.records.schema.identifier_fields import (
     with_identifier_fields,
 )
 from jobs.records.schema.schema_change import SchemaChange, changed_schema
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
 from jobs.write.table_creation import create_table_properties, ensure_table, uuid_properties
 
 CHANGE_PREFIX = "_change_"

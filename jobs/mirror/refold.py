@@ -36,6 +36,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.changes import DELETION_MEMORY
 from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
@@ -48,8 +50,6 @@ from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_k
 from jobs.mirror.order import Order, refuse_older
 from jobs.mirror.order_token import NO_POSITION, least_position, order_positions
 from jobs.mirror.row_filter import RowFilter
-from jobs.spec.changes import DELETION_MEMORY
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

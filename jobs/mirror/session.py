@@ -21,11 +21,11 @@ from jobs.commit.errors import CommitRefusedError, FencedError, RolledBackError
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
 
 log = logging.getLogger(__name__)

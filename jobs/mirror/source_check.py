@@ -18,6 +18,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror, MirrorSource
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.compared_columns import ComparedColumn, compared_columns, postgresql_digests, spark_digests
 from jobs.mirror.compared_rows import (
     Key,
@@ -36,9 +39,6 @@ from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import interruptible_jobs, merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, source_position
 from jobs.mirror.source_report import SourceConsistency, WrongKey
-from jobs.spec.mirror import Mirror, MirrorSource
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.supervise.waiting import wait_until_deadline
 
 if TYPE_CHECKING:

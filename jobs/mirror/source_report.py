@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.consistency import BUCKETS
-from jobs.spec.models import StreamSpec
 
 _WORDS = {"missing": "missing", "extra": "there too much", "different": "different"}
 

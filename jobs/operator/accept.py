@@ -26,11 +26,11 @@ from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.take_over import take_over
 from jobs.operator.unpark import ensure_parked_table, refuse_unless_parked, unpark_table, with_lost
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures

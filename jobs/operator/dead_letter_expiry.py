@@ -9,11 +9,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.outbox.position import OutboxPosition, count_unpublished
 from jobs.deadletter.retention import ExpiredLetters, expire_dead_letters
 from jobs.deadletter.table import check_dead_letter_table
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.outbox_thread import position_store
 from jobs.supervise.heartbeat import read_heartbeat

@@ -15,6 +15,8 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.session import CommitSession
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.reader import UnreadableDeadLettersError, dead_letter_batches
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import STATES
@@ -25,8 +27,6 @@ from jobs.replay.pending_return import is_returned
 from jobs.replay.replay_state import replay_state_changes, update_replay_state
 from jobs.replay.request import MAX_BYTES, MAX_LETTERS
 from jobs.replay.session import BATCHES, replay_id
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.stream.source_topics import parked_tables
 

@@ -29,12 +29,12 @@ from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.reset_plan import Counting, ResetPlan, describe_reset
 from jobs.operator.reset_request import ResetRequest
 from jobs.operator.take_over import take_over
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.open_stream import OpenStream, known_targets

@@ -12,9 +12,9 @@ from jobs.commit.reset import ResetMove, valid_through_after
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import Role, TargetSpec
 from jobs.operator.reset_request import ResetRequest, explicit_offsets
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import Role, TargetSpec
 from jobs.verify.row_counter import RowsInRanges, rows_in_ranges
 
 Counting = Callable[[str, int, int], None]

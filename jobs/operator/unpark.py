@@ -18,9 +18,9 @@ from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, lane_columns
 from jobs.stream.previous_targets import previous_stamps

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
+from jobs.config.stream.route import Route
+from jobs.config.values.table_columns import TableColumns
 from jobs.pipeline.block import Block, Indices, RoutedRows
 from jobs.pipeline.route_dispatch import Dispatch, grouped
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState
@@ -24,8 +26,6 @@ from jobs.records.transforms.columns import Columns
 from jobs.records.transforms.row_json import row_json
 from jobs.records.transforms.sql import compiled, evaluated, failures_of
 from jobs.records.transforms.transform import RowFailure, Rows
-from jobs.spec.route import Route
-from jobs.spec.table_columns import TableColumns
 from jobs.write.projection import UnfitValueError
 
 

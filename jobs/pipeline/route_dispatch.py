@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.config.stream.route import Route
 from jobs.pipeline.block import Indices
-from jobs.spec.route import Route
 
 MOST_KNOWN = 4_096
 """Values whose tables are remembered, and the most of a block that are looked up one by one."""

@@ -6,10 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.route import Route
-from jobs.spec.stream_targets import LateTables
-from jobs.spec.targets import LONGEST, SAFE, named_table, value_of_table
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.route import Route
+from jobs.config.stream.stream_targets import LateTables
+from jobs.config.values.targets import (
+    LONGEST,
+    SAFE,
+    named_table,
+    value_of_table,
+)
 
 NO_TABLE = "a table of the route takes"
 UNSAFE = f"can be part of a table's name: 1 to {LONGEST} letters without accents, digits and _"

@@ -10,6 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from jobs.config.steps.steps import rules_of
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
 from jobs.pipeline.block import Block
 from jobs.pipeline.stages import RowStage, Stage
 from jobs.records.formats.interface.decoder import Failure
@@ -28,9 +31,6 @@ from jobs.records.transforms.transform import (
     Transform,
     settled,
 )
-from jobs.spec.mask import NO_MASK
-from jobs.spec.models import StreamSpec
-from jobs.spec.transform.steps import rules_of
 
 FILTERED = "filtered"
 _FILTERED_NOW = "the stream's transforms drop the record now: dismiss its letter if that is right"

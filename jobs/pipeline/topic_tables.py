@@ -8,13 +8,18 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.route import Route
+from jobs.config.stream.topic_route import (
+    TopicValue,
+    entries_of,
+    topic_values,
+    two_tables,
+)
+from jobs.config.values.targets import named_table
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState, naming_state
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.problems import EXPRESSION_FAILED, UNROUTED
-from jobs.spec.models import StreamSpec
-from jobs.spec.route import Route
-from jobs.spec.targets import named_table
-from jobs.spec.topic_route import TopicValue, entries_of, topic_values, two_tables
 
 
 class TopicTable(NamedTuple):

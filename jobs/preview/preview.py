@@ -15,6 +15,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.system.typed_json import decode_json
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK, Mask
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import naming_state
@@ -34,8 +36,6 @@ from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import SchemaLookup
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.needs import Coordinates, RecordNeed
-from jobs.spec.mask import NO_MASK, Mask
-from jobs.spec.models import StreamSpec
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import TaskResult, run_split

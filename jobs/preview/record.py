@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pyiceberg.schema import Schema
 
+from jobs.config.values.targets import Role
 from jobs.deadletter.page import Cause
 from jobs.preview.values import NOTHING_HIDDEN, Hiding, Row
 from jobs.records.formats.interface.problems import without_value
 from jobs.records.schema.needs import Coordinates
-from jobs.spec.targets import Role
 
 Outcome: TypeAlias = Literal["landed", "dead", "filtered", "tombstone", "not_read"]
 """What becomes of a record; `not_read` of one whose topic the stream does not read."""

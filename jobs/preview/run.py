@@ -12,6 +12,9 @@ from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.named_tables import all_with_named_tables
 from jobs.commit.offsets import OffsetRange, PartitionRange, Ranges, TopicPartition, describe_ranges
+from jobs.config.settings.settings import KafkaSettings, Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import Mask
 from jobs.deadletter.selection import OffsetSelection
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
@@ -23,9 +26,6 @@ from jobs.pipeline.topic_tables import topic_tables
 from jobs.preview.preview import asked_parts, preview_stream
 from jobs.preview.record import StreamPreview
 from jobs.preview.tables import TableAsWritten, tables_as_written
-from jobs.spec.mask import Mask
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import KafkaSettings, Settings
 from jobs.stream.new_rows import NewColumns, new_columns
 from jobs.stream.writer_schemas import schema_lookup
 

@@ -18,6 +18,9 @@ from jobs.commit.followers import following, following_operation, needed_changes
 from jobs.commit.opening_columns import columns_operation, opening_columns, opening_operation
 from jobs.commit.schema_history import added_within_hour
 from jobs.commit.schema_operation import with_operation
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import changed_columns, evolving_schema, first_decoded
+from jobs.config.values.targets import TargetSpec, named_table
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.pipeline.route_naming import is_full
 from jobs.preview.record import TableChanges, TableState
@@ -27,9 +30,6 @@ from jobs.records.schema.evolution import Evolution
 from jobs.records.schema.needs import Change, Path, RecordNeed
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.schema_change import RefusedChange, SchemaChange
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import changed_columns, evolving_schema, first_decoded
-from jobs.spec.targets import TargetSpec, named_table
 from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.stream.row_table import new_decoded, refuse_unfollowed, shaped_schema

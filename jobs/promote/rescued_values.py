@@ -10,6 +10,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.json.inference import Doubt, InferenceRules, inferred
 from jobs.records.formats.json.new_fields import new_field_types
 from jobs.records.formats.json.seen_values import Place, SeenValues, parsed
@@ -17,7 +18,6 @@ from jobs.records.schema.declared import DeclaredType, Primitive
 from jobs.records.schema.needs import Path
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.tokens import ENCODINGS
-from jobs.spec.models import StreamSpec
 from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 
 SAMPLE_VALUES = 20_000

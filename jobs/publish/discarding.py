@@ -39,6 +39,9 @@ from jobs.commit.publications import THROUGH, publication_id
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import KafkaSettings, Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
 from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.records import whole_records
@@ -56,9 +59,6 @@ from jobs.publish.gate import Gate
 from jobs.publish.gated import gate_state, holding_stamp, refuse_without_gate
 from jobs.publish.interval import Interval
 from jobs.publish.publishing import given_up, interval_of, publishing_session
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import KafkaSettings, Settings
-from jobs.spec.source import Source
 from jobs.write.target_writer import TargetWriter
 
 OpenReader = Callable[[], AbstractContextManager[RecordReader]]

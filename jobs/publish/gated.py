@@ -27,6 +27,8 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate, Held, Verdict, gate_property
 from jobs.publish.interval import PUBLISHED_KEY, Interval, publication_text
 from jobs.publish.publishing import (
@@ -39,8 +41,6 @@ from jobs.publish.publishing import (
     publishing_session,
     refuse_other_spec,
 )
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 HELD_KEY = "frazil.held"
 # Somebody else decides, or the branch is altered, each time while it is judged.

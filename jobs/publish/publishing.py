@@ -35,6 +35,8 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.continuity import Break, branch_break, break_on_main, kept_publication, refuse_break
 from jobs.publish.gate import Gate
 from jobs.publish.interval import (
@@ -45,8 +47,6 @@ from jobs.publish.interval import (
     left_out_property,
     publication_text,
 )
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.stream.completeness import settled_through
 

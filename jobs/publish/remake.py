@@ -34,10 +34,10 @@ from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, last_
 from jobs.commit.stamp_history import history_of, stamps_along_main, streams_on_branch
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.commit.target import pass_written
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate, gate_property
 from jobs.publish.interval import PART_MARK, Interval, ManifestMemo, branch_begin, interval_entries, left_out_property
 from jobs.publish.publishing import interval_of, refuse_other_spec
-from jobs.spec.models import StreamSpec
 
 
 class NotRemadeError(FrazilError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.carried import local_options
+from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import RegistryConnection, TokenRequest, registry_connection
 from jobs.registry.failures import (
@@ -26,7 +27,6 @@ from jobs.registry.failures import (
     request_problem,
     tls_problem,
 )
-from jobs.spec.registry import RegistrySettings
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

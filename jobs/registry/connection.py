@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.spec.registry import RegistrySettings
-from jobs.spec.secrets import reveal
+from jobs.config.documents.secrets import reveal
+from jobs.config.services.registry import RegistrySettings
 
 # What has just been started, or is behind a load balancer, may break a connection; what lasts longer is the batch's.
 _RETRIES = {"max.retries": 1, "retries.wait.ms": 200, "retries.max.wait.ms": 1000}

@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.pipeline.block import Indices
 from jobs.pipeline.pipeline import DROPPED_NOW, Pipeline
@@ -24,7 +25,6 @@ from jobs.records.formats.interface.problems import UNROUTED
 from jobs.records.schema.decoded_columns import decoded_digest
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.replay.routing import ELSEWHERE, NO_TABLE, PARKED_NOW, RowTables, refuse_unfit
-from jobs.spec.models import StreamSpec
 
 
 class LaneRows(NamedTuple):

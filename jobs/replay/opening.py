@@ -17,12 +17,12 @@ from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.replay.pending_return import PendingReturn, pending_returns
 from jobs.replay.replay_state import changes_from_parquet
 from jobs.replay.session import BATCHES, ReplaySession, changes_key, landed_batches, replay_folder, replay_id
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError, stream_lease
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.source_topics import parked_tables

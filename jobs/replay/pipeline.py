@@ -18,6 +18,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
 from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, TARGET
 from jobs.deadletter.row_json import carried_columns, row_decoder
@@ -36,8 +38,6 @@ from jobs.replay.landed import LETTER_COLUMNS, already_landed, are_discarded, ar
 from jobs.replay.lanes import LaneRows, ReplayLanes
 from jobs.replay.replay_state import ReplayOutcome
 from jobs.replay.routing import RowTables, names_beside, not_located, restricted_to, routed_to, without_table
-from jobs.spec.mask import NO_MASK
-from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
 UNREADABLE = "letter_unreadable"

@@ -17,6 +17,8 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.named_tables import with_named_tables
+from jobs.config.settings.correction import Correction
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
 from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
@@ -24,8 +26,6 @@ from jobs.records.schema.difference import differences
 from jobs.records.transforms.transform import StepProblem
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
-from jobs.spec.correction import Correction
-from jobs.spec.models import StreamSpec
 from jobs.stream.source_topics import parked_tables
 
 MAX_LETTERS = 20_000

@@ -20,6 +20,10 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.commit.branch import existing_table
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.error_handling import DeadLetterTopic
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
 from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
@@ -34,10 +38,6 @@ from jobs.replay.request import ReplayRequest, requested_batches, requested_tabl
 from jobs.replay.result import ReplayProgress, ReturnResult
 from jobs.replay.routing import names_beside
 from jobs.replay.session import ReplaySession
-from jobs.spec.error_handling import DeadLetterTopic
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.source import Source
 from jobs.state.stream_folder import stream_folder
 
 GROUP = "frazil-replay-"

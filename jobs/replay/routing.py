@@ -17,6 +17,9 @@ from jobs.base.errors import FrazilError
 from jobs.commit.branch import stream_table
 from jobs.commit.followers import following
 from jobs.commit.proposals import Seen
+from jobs.config.documents.base import field_path
+from jobs.config.settings.correction import Correction
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Routed
@@ -27,9 +30,6 @@ from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import UNROUTED
 from jobs.records.transforms.transform import StepProblem
 from jobs.replay.session import ReplayedPart, ReplaySession
-from jobs.spec.base import field_path
-from jobs.spec.correction import Correction
-from jobs.spec.models import StreamSpec
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 from jobs.write.target_writer import TargetWriter

@@ -22,9 +22,9 @@ from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.replay.replay_state import CHANGE_ARROW, changes_as_parquet, update_replay_state, with_snapshot
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.store import NotWrittenError
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.write.file_access import delete_unreferenced

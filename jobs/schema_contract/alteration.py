@@ -25,6 +25,9 @@ from jobs.commit.opening_columns import (
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_operation import schema_operation, with_operation
+from jobs.config.stream.column_problems import contract_problems_of
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import changed_columns
 from jobs.records.schema.column_names import name_problems, partition_names
 from jobs.records.schema.difference import RenamedColumn, renamed_schema
 from jobs.records.schema.evolution import fitting
@@ -45,9 +48,6 @@ from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
-from jobs.spec.column_problems import contract_problems_of
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import changed_columns
 
 _ANY = 1_000_000
 

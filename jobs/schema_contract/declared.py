@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.config.stream.models import NO_PROPERTIES, StreamSpec
 from jobs.records.schema.difference import (
     Difference,
     DifferenceKind,
@@ -17,7 +18,6 @@ from jobs.records.schema.difference import (
 )
 from jobs.records.schema.identifier_fields import identifier_names
 from jobs.schema_contract.finding import ContractFinding, Outcome
-from jobs.spec.models import NO_PROPERTIES, StreamSpec
 
 _FITS: Mapping[DifferenceKind, tuple[Outcome, str]] = {
     "gone": ("null", "null in new rows"),

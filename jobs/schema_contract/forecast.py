@@ -12,6 +12,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.followers import needed_changes
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import changed_columns
 from jobs.records.formats.conform_values import conversion
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.known_formats import FORMATS
@@ -26,8 +28,6 @@ from jobs.records.schema.needs import (
 )
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import changed_columns
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}

@@ -12,6 +12,9 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.base.errors import FrazilError
+from jobs.config.stream.evolve import Evolve
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.decode import Decode, key_subjects, value_subjects
 from jobs.records.formats.interface.decoder_spec import declared_of
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
@@ -23,9 +26,6 @@ from jobs.registry.client import RegistryClient, SubjectVersion
 from jobs.registry.failures import NotInRegistryError
 from jobs.schema_contract.finding import ContractFinding, Level, Outcome, worst
 from jobs.schema_contract.forecast import NO_TABLES, forecast
-from jobs.spec.decode import Decode, key_subjects, value_subjects
-from jobs.spec.evolve import Evolve
-from jobs.spec.models import StreamSpec
 
 
 @dataclass(frozen=True, slots=True)

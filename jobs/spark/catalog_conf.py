@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.catalog import CatalogSettings, kind_of
+from jobs.config.settings.settings import Settings, SparkSettings
 from jobs.install.artifacts import OnProgress, resolve_jars
 from jobs.install.coordinates import ArtifactSet
 from jobs.spark.trusted_authorities import AUTHORITIES, trust_authorities
-from jobs.spec.catalog import CatalogSettings, kind_of
-from jobs.spec.settings import Settings, SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.config.settings.settings import Settings
 from jobs.spark.class_archive import class_path_jars, quoted
 from jobs.spark.end import end_spark
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import start_session
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.base.errors import first_line
 from jobs.base.system.signals import deferred_signals
-from jobs.redaction import redacted
-from jobs.spec.security import ALLOWED_URLS
-from jobs.spec.settings import Settings
+from jobs.config.redaction import redacted
+from jobs.config.services.security import ALLOWED_URLS
+from jobs.config.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

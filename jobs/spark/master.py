@@ -7,7 +7,7 @@ import re
 import socket
 
 from jobs.base.errors import FrazilError
-from jobs.spec.settings import SETTINGS_FILE, Settings
+from jobs.config.settings.settings import SETTINGS_FILE, Settings
 
 _STANDALONE = "spark://"
 _DEFAULT_PORT = 7077

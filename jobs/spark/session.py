@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.pandas_import import keep_pandas_out, without_pandas
 from jobs.base.system.private_files import private_folder, private_opener
+from jobs.config.redaction import redacted
+from jobs.config.settings.settings import Settings
 from jobs.install.artifacts import resolve_jars
-from jobs.redaction import redacted
 from jobs.spark.catalog_conf import catalog_jars
 from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
 from jobs.spark.master import is_local, master_of, not_accepted, require_master
 from jobs.spark.scratch import process_folder
-from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from typing import Any
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import private_folder
-from jobs.spec.catalog_properties import STORE_AUTHORITIES
-from jobs.spec.settings import Settings
+from jobs.config.services.catalog_properties import STORE_AUTHORITIES
+from jobs.config.settings.settings import Settings
 
 AUTHORITIES = ("ssl.cabundle", STORE_AUTHORITIES)
 """Properties that name files with authorities."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from jobs.spec.secrets import PresentValues, reveal
-from jobs.spec.services import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
+from jobs.config.documents.secrets import PresentValues, reveal
+from jobs.config.services.services import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
 from jobs.state.shared_store import Documents, SharedStore
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 
 if TYPE_CHECKING:
-    from jobs.spec.settings import Settings
+    from jobs.config.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from jobs.state.store import StateStore
 if TYPE_CHECKING:
     # A keeper, which launches drivers with a few megabytes, imports neither.
     from jobs.commit.offsets import TopicPartition
-    from jobs.spec.settings import Settings
+    from jobs.config.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

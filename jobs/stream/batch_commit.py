@@ -21,7 +21,7 @@ from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_directory import MOST_NAMED
 from jobs.commit.target_positions import TargetNeed
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.state.store import NotWrittenError
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.completeness import ObservedEnds, valid_through

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from datetime import timedelta
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.source import Source
-from jobs.spec.trigger import Every
+from jobs.config.services.trigger import Every
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
 from jobs.stream.results import BatchDone
 
 FIRST_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from jobs.commit.recovery import half_committed
 from jobs.commit.stamp_history import as_written, history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import of_known_topics
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.source_topics import readable_table
 
 if TYPE_CHECKING:

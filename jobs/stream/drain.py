@@ -14,10 +14,10 @@ from jobs.catalog import connect_catalog
 from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import Role, TargetSpec
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import Role, TargetSpec
 from jobs.state.epochs import COMMAND, Opener
 from jobs.stream.batch_pace import ByteBound
 from jobs.stream.open_stream import OpenStream

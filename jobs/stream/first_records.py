@@ -13,6 +13,8 @@ from pyiceberg.schema import Schema
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
 from jobs.records.formats.connect_json.inference import SeenEnvelopes, merged_columns
@@ -38,8 +40,6 @@ from jobs.records.formats.registry_wire import (
 from jobs.records.schema.column_names import ColumnNames, usable_columns
 from jobs.records.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 MOST_RECORDS = 10_000
 

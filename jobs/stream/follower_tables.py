@@ -26,10 +26,10 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import Stamp
 from jobs.commit.table_remake import remade_table
 from jobs.commit.target import Target
+from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.decoded_columns import decoded_digest
 from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.spec.models import StreamSpec
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused

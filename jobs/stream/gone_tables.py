@@ -15,7 +15,7 @@ from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.refusals import is_there
 from jobs.commit.stamps import Stamp
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)

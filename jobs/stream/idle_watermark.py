@@ -10,8 +10,8 @@ from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.commit.event_times import EventTimes
 from jobs.commit.stamps import Stamp
+from jobs.config.stream.event_time import EventTime
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.event_time import EventTime
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import WorkLog

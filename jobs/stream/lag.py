@@ -14,9 +14,9 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
-from jobs.spec.models import StreamSpec
 from jobs.stream.progress import WorkLog
 from jobs.supervise.heartbeat import LastError
 

@@ -16,7 +16,7 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Ranges
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
 from jobs.stream.new_rows import SchemaAwaitedError, new_columns

@@ -12,15 +12,15 @@ from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target_positions import TargetNeed
+from jobs.config.stream.event_time import event_time_problems_of
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import misfit_fix
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.route_naming import DECIDED, naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.topic_tables import TopicTable, topic_tables
 from jobs.records.formats.interface.decoder_spec import SURVEY
 from jobs.records.formats.interface.problems import UNROUTED
-from jobs.spec.event_time import event_time_problems_of
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import misfit_fix
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.second_run import known_table, table_as_decided, unknown_as_decided

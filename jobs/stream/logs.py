@@ -13,9 +13,9 @@ from pathlib import Path
 from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import private_folder, private_opener
 from jobs.base.system.threads import CURRENT_STREAM
-from jobs.redaction import RedactingFormatter
-from jobs.spec.secrets import Secret
-from jobs.spec.settings import Settings
+from jobs.config.documents.secrets import Secret
+from jobs.config.redaction import RedactingFormatter
+from jobs.config.settings.settings import Settings
 
 FILE_BYTES = 10_000_000
 FILES = 5

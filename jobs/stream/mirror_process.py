@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,10 @@ from pyiceberg.types import NestedField
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState, of_topics
 from jobs.commit.offsets import Positions
+from jobs.config.documents.base import Location, field_path
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.decode import key_subjects, value_subjects
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
@@ -25,10 +29,6 @@ from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.failures import NotInRegistryError
 from jobs.registry.lookup import RegistryLookup
-from jobs.spec.base import Location, field_path
-from jobs.spec.decode import key_subjects, value_subjects
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.first_records import (
     Part,
     are_keyless,

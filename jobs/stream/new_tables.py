@@ -23,8 +23,8 @@ from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
+from jobs.config.values.targets import named_table
 from jobs.pipeline.route_naming import is_full
-from jobs.spec.targets import named_table
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files

@@ -21,12 +21,12 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.row_steps import asks_batch_time
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.commit_pool import most_commits

@@ -26,14 +26,14 @@ from jobs.commit.retired_topics import returned_topics
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
+from jobs.config.settings.generation import generation
+from jobs.config.settings.loading import find_stream_file, load_stream
+from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import misfit_fix
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.kafka.metadata import KafkaLog
 from jobs.pipeline.row_steps import prepare_steps
-from jobs.spec.generation import generation
-from jobs.spec.loading import find_stream_file, load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import EMBEDDED_FOLDER, Settings
-from jobs.spec.shaped_table import misfit_fix
 from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.lease import Lease, stream_lease
 from jobs.state.store_proof import prove_store, unrenewed

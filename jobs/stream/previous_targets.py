@@ -14,8 +14,8 @@ from jobs.commit.parked_places import parked_id
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.models import StreamSpec
 
 
 def refuse_passing_over(

@@ -17,13 +17,13 @@ from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.signals import deferred_signals
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
+from jobs.config.documents.units import format_duration
+from jobs.config.services.kafka_options import planner_options
+from jobs.config.services.security import java_options
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.spark.jvm_calls import allow_token_url
-from jobs.spec.kafka_options import planner_options
-from jobs.spec.models import StreamSpec
-from jobs.spec.security import java_options
-from jobs.spec.settings import KafkaSettings
-from jobs.spec.units import format_duration
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part
 from jobs.stream.batch import BatchRunner

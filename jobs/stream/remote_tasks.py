@@ -10,9 +10,9 @@ from pyiceberg.manifest import DataFile
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.carried import Carried
-from jobs.spec.models import StreamSpec
-from jobs.spec.secrets import Secret, secrets_in
-from jobs.spec.settings import Settings
+from jobs.config.documents.secrets import Secret, secrets_in
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.write.locations import local_folder
 
 # What the driver itself does with a stream's secrets is no concern of its tasks; options of a client travel revealed.

@@ -14,9 +14,9 @@ from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
 from jobs.commit.target import Target
+from jobs.config.values.targets import TargetSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.records.schema.needs import RecordNeed
-from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.needs import UnnamedTable
 from jobs.task.tally import MOST_CAUSES, Cause, Tally

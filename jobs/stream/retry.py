@@ -21,14 +21,14 @@ from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.full_disk import DiskFullError
 from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError, TableUnableError
+from jobs.config.redaction import redacted
+from jobs.config.services.registry import LocalRegistryDown
+from jobs.config.settings.settings import LocalBrokerDown, Settings
+from jobs.config.stream.error_handling import Retry
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.redaction import redacted
 from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.spark.executors import ApplicationEndedError, ExecutorsLostError
 from jobs.spark.master import MasterUnavailableError
-from jobs.spec.error_handling import Retry
-from jobs.spec.registry import LocalRegistryDown
-from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.store_proof import StoreAwayError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError

@@ -13,7 +13,7 @@ from jobs.base.errors import FrazilError
 from jobs.commit.branch import existing_table, stream_table
 from jobs.commit.errors import CommitDeniedError, SchemaChangeError
 from jobs.commit.table_remake import remade_table
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.row_table import ensure_row_table, ensure_table_of_rows
 from jobs.write.table_remaking import (

@@ -21,12 +21,12 @@ from jobs.commit.opening_columns import OpeningColumns, opening_columns, opening
 from jobs.commit.operations import property_limit
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.table_remake import remade_table
+from jobs.config.steps.shaping import key_fields
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import first_decoded, misfit_fix
+from jobs.config.stream.table import Table as TableSettings
 from jobs.records.formats.interface.decoder_spec import undeclared_column
 from jobs.records.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import first_decoded, misfit_fix
-from jobs.spec.table import Table as TableSettings
-from jobs.spec.transform.shaping import key_fields
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format

@@ -18,14 +18,14 @@ from jobs.base.system.full_disk import is_full
 from jobs.base.system.signals import deferred_signals
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
+from jobs.config.redaction import redacted
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.group_offsets import GroupOffsets
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
-from jobs.redaction import redacted
 from jobs.registry.failures import RegistryError
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spark.end import jvm_is_gone
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.batch_pace import ByteBound
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.flush import FlushWatch

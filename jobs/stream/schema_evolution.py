@@ -23,13 +23,13 @@ from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_within_hour, schema_history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.formats.interface.decoder import EVERY_FIELD, LEFT_OUT
 from jobs.records.schema.evolution import Evolution
 from jobs.records.schema.needs import Change, Path, RecordNeed
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.schema_change import RefusedChange
-from jobs.spec.models import StreamSpec
-from jobs.spec.shaped_table import evolving_schema
 from jobs.stream.column_refusals import MOST_REFUSED, field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import keep_proposal

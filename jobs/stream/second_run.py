@@ -27,10 +27,10 @@ from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.target_positions import TargetNeed
+from jobs.config.stream.shaped_table import evolving_schema
 from jobs.deadletter.reader import batch_letters
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.decoded_columns import properties_as_decided
-from jobs.spec.shaped_table import evolving_schema
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.source_topics import readable_table

@@ -14,7 +14,7 @@ from jobs.commit.log_state import LogState
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 
 
 class TopicsAwaitedError(FrazilError):

@@ -21,6 +21,7 @@ from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import TargetNeed
+from jobs.config.values.targets import TargetSpec
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
@@ -31,7 +32,6 @@ from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaI
 from jobs.records.schema.needs import RecordNeed
 from jobs.spark.executors import cluster_problem, end_executor, executors_watched
 from jobs.spark.master import is_local, master_of
-from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
 from jobs.stream.open_stream import OpenStream

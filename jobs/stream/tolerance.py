@@ -15,10 +15,15 @@ from jobs.base.system.typed_json import decode_json
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import stamped_snapshots
+from jobs.config.documents.units import format_duration
+from jobs.config.stream.error_handling import (
+    DEFAULT_STOP,
+    MOST_BY_CHANCE,
+    StopAbove,
+    exceeds_ratio,
+)
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.problems import LATE, UNROUTED
-from jobs.spec.error_handling import DEFAULT_STOP, MOST_BY_CHANCE, StopAbove, exceeds_ratio
-from jobs.spec.models import StreamSpec
-from jobs.spec.units import format_duration
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream

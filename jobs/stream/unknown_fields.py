@@ -19,7 +19,7 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 
 if TYPE_CHECKING:
-    from jobs.spec.event_time import Slo
+    from jobs.config.stream.event_time import Slo
 
 
 log = logging.getLogger(__name__)

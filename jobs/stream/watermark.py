@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from jobs.commit.event_times import NO_EVENTS, EventCounts, EventTimes, PartitionTime, greatest_of, least_of
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamps import Stamp
-from jobs.spec.event_time import EventTime
+from jobs.config.stream.event_time import EventTime
 from jobs.stream.completeness import ObservedEnds
 from jobs.task.event_time import Steps
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
 from jobs.commit.stamp_fields import Counts
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.decode import key_subjects, value_subjects
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.registry.known_schemas import KnownSchemas, RegistryLostError, RegistryRemadeError, read_known_schemas
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
-from jobs.spec.decode import key_subjects, value_subjects
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import msgspec
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import AHEAD_SECONDS, boot_id
 from jobs.base.system.processes import is_alive
-from jobs.spec.launcher_name import LOCAL
+from jobs.config.services.launcher_name import LOCAL
 from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat

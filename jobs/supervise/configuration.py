@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from jobs.base.errors import FrazilError
-from jobs.spec.generation import generation
-from jobs.spec.loading import find_stream_file, load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.generation import generation
+from jobs.config.settings.loading import find_stream_file, load_stream
+from jobs.config.stream.models import StreamSpec
 from jobs.supervise.launches import launched_file
 from jobs.supervise.observation import Observation
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from jobs.base.errors import FrazilError
-from jobs.spec.generation import generation
-from jobs.spec.loading import load_stream, load_streams
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.trigger import Restart
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.services.trigger import Restart
+from jobs.config.settings.generation import generation
+from jobs.config.settings.loading import load_stream, load_streams
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.launches import Launch
 from jobs.supervise.stall import STALLED_SECONDS, stalled_after

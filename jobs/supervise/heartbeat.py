@@ -212,7 +212,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """One heartbeat of one driver.
 
     Attributes:
-        generation: Of the configuration it runs under, see `jobs.spec.generation`.
+        generation: Of the configuration it runs under, see `jobs.config.settings.generation`.
         attempt: The launch that it belongs to; grows with every launch of the stream.
         epoch: Of its lease; 0 until it has one.
         pid, started, boot, host: The process, told apart as in the lease.

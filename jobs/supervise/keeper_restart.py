@@ -181,7 +181,7 @@ def _folder(order: dict[str, Any]) -> StreamFolder:
     if "store" not in order:
         return StreamFolder.at(root)
     # Imported here: only who shares its state needs a client.
-    from jobs.spec.services import StateSettings
+    from jobs.config.services.services import StateSettings
     from jobs.state.chosen_store import shared_store
 
     state = Path(order["state"])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.base.system.processes import start_time
-from jobs.spec.secrets import written_variables
+from jobs.config.documents.secrets import written_variables
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE
@@ -28,8 +28,8 @@ from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.keeper_restart import RestartPolicy
 
 if TYPE_CHECKING:
-    from jobs.spec.settings import Settings
-    from jobs.spec.trigger import Restart
+    from jobs.config.services.trigger import Restart
+    from jobs.config.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import lives_here
 from jobs.base.system.typed_json import typed_decoder
-from jobs.spec.launcher_name import LOCAL, LauncherName
+from jobs.config.services.launcher_name import LOCAL, LauncherName
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from jobs.base.errors import FrazilError
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, Driver, UnreadableStateError, read_actual
 from jobs.supervise.control_request import ControlRequest, read_control

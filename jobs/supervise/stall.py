@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.trigger import longest_pause
+from jobs.config.services.trigger import longest_pause
+from jobs.config.stream.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
 
 STALLED_SECONDS = 600.0

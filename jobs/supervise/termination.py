@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.base.errors import FrazilError
-from jobs.spec.launcher_name import LauncherName
+from jobs.config.services.launcher_name import LauncherName
 from jobs.supervise.actual import Driver
 from jobs.supervise.driver_session import end_leftovers_of
 from jobs.supervise.launchers.launcher import Launcher

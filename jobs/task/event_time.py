@@ -16,10 +16,10 @@ from pyiceberg.schema import make_compatible_name
 from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.lateness import LATENESS_MS
 from jobs.commit.offsets import TopicPartition
+from jobs.config.stream.event_time import EventTime
 from jobs.pipeline.block import Block
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import LATE
-from jobs.spec.event_time import EventTime
 
 STAGE = "event_time"
 """The stage that refuses a late record, as dead letters call it."""

@@ -13,15 +13,15 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.system.carried import NOTHING, Carried
 from jobs.commit.offsets import TopicPartition
+from jobs.config.stream.route import Route
+from jobs.config.values.mask import NO_MASK, Mask
+from jobs.config.values.targets import TargetSpec
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RowSteps
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.spec.mask import NO_MASK, Mask
-from jobs.spec.route import Route
-from jobs.spec.targets import TargetSpec
 from jobs.task.event_time import EventTimePlan
 
 

@@ -11,7 +11,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from jobs.commit.offsets import TopicPartition
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.task.plan import TargetPlan
 from jobs.task.tally import Tally
 from jobs.write.datafile_json import to_json

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from jobs.config.values.mask import NO_MASK
 from jobs.pipeline.lanes import Lane, undecoded_pipeline, unrouted_pipeline
 from jobs.pipeline.pipeline import Pipeline, Routed
 from jobs.pipeline.record_stages import ReadHeaders
 from jobs.pipeline.row_steps import RowSteps
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.spec.mask import NO_MASK
 from jobs.task.plan import TaskPlan
 from jobs.task.sinks import Sink
 

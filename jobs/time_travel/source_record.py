@@ -9,9 +9,9 @@ from typing import Literal
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.source import Source
 from jobs.kafka.metadata import quick_kafka
-from jobs.spec.settings import KafkaSettings
-from jobs.spec.source import Source
 
 State = Literal["kept", "removed", "not written", "another", "unknown"]
 _FORMAT = r"offset %o, timestamp %T, key %K bytes, value %S bytes, headers %h\n%k\n%s\n"

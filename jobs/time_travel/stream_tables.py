@@ -25,9 +25,9 @@ from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_history import history, stamped_snapshots, written_branch
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_directory import TargetDirectory
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.time_travel.reading import Condition, Published, instant, published

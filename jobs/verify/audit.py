@@ -19,11 +19,11 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import PartitionRange, Ranges, pointwise_max
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.connect.opening import queue_id
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
 from jobs.stream.source_topics import coordinator_stamp, readable_table
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit

@@ -11,7 +11,7 @@ import numpy as np
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 
 MAX_RANGES = 1000
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.verify.ledger_row import WHOLE_TABLE
 
 ProblemKind = Literal[

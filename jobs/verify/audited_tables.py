@@ -17,10 +17,10 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.commit.refusals import is_there
 from jobs.commit.reissue import last_remade
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.deadletter.retention import EXPIRED_BEFORE
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
 from jobs.stream.source_topics import parked_tables, readable_table
 from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
 from jobs.verify.expected_rows import ExpectedRows, expected_rows

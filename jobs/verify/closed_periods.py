@@ -27,7 +27,7 @@ from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamp_history import History, stamped_snapshots, stamps_along_main
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY
 from jobs.commit.target_positions import NewestStamps
-from jobs.spec.event_time import EventTime
+from jobs.config.stream.event_time import EventTime
 from jobs.task.event_time import row_times
 from jobs.verify.ledger_row import LedgerRow, effective_rows
 

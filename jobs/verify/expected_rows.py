@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.verify.audit_ranges import (
     BatchRange,
     ComparedRange,

@@ -13,8 +13,8 @@ from jobs.commit.branch import existing_table
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.stamp_history import as_written, history, stamped_snapshots, written_branch
 from jobs.commit.target_directory import TargetDirectory
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import TargetSpec
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 
 
 def former_targets(spec: StreamSpec, catalog: Catalog, known: Iterable[str] = ()) -> list[TargetSpec]:

@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from jobs.commit.offsets import OffsetRange, PartitionRange
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.verify.audit_ranges import ComparedRange, OffsetRanges, RangeGroup, WindowPart, slice_of_range
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.row_counter import MANY

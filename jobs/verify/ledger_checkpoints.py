@@ -24,8 +24,8 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_json import pack_retired, unpack_retired
+from jobs.config.settings.settings import Settings
 from jobs.records.schema.decoded_columns import whole_property
-from jobs.spec.settings import Settings
 from jobs.verify.ledger_table import ensure_ledger, find_ledger, ledger_crowded
 
 FILLED_PREFIX = "frazil.ledger."

@@ -30,8 +30,8 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history, stamped_snapshots
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.source_topics import readable_table
 from jobs.verify.former_targets import former_targets
 from jobs.verify.ledger_checkpoints import (

@@ -52,7 +52,7 @@ from typing import Literal, get_args
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.targets import Role
+from jobs.config.values.targets import Role
 
 # In the order in which the rows of one commit take effect.
 Kind = Literal["unknown", "noted", "removed", "passed", "again", "batch"]

@@ -35,8 +35,8 @@ from jobs.commit.branch import existing_table
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.partitioning import PartitionExpr
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.values.partitioning import PartitionExpr
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.write.partitioning import partition_spec
 from jobs.write.pyiceberg_files import arrow_schema_in_files

@@ -22,10 +22,10 @@ from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.commit.parked_places import lost_letters, parked_id, parked_places, told_lost
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.deadletter.parked_letters import TARGET, of_parked
 from jobs.deadletter.retention import EXPIRED_BEFORE
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.audit_ranges import OffsetRanges, ranges_overlap, slice_of_range
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audited_tables import AuditedTable

@@ -26,11 +26,11 @@ from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition, des
 from jobs.commit.publications import published_through
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate
 from jobs.publish.interval import PART_MARK, Interval, left_out_property
 from jobs.publish.publishing import unpublished
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem, ProblemKind
 from jobs.verify.ledger_checkpoints import AuditCheckpoint

@@ -19,14 +19,14 @@ from pyiceberg.table import Table
 
 from jobs.commit.discards import Discard, Discards
 from jobs.commit.offsets import OffsetRange, PartitionRange, Positions, TopicPartition
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.deadletter.parked_letters import not_of_parked
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.publish.discarded_letters import letters_of
 from jobs.publish.interval import UnpublishableError, branch_begin
 from jobs.records.formats.interface.problems import DISCARDED
 from jobs.replay.session import landed_batches
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.audit_ranges import OffsetRanges, slice_of_range
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.row_counter import RowCounter

@@ -20,10 +20,10 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.commit.branch import existing_table
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import TargetSpec
-from jobs.spec.yaml_document import YamlUnreadable, parse_yaml
+from jobs.config.documents.yaml_document import YamlUnreadable, parse_yaml
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.state.epochs import read_file
 from jobs.state.stream_folder import stream_folder
 from jobs.verify.audit_ranges import OffsetRanges

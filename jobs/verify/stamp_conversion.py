@@ -9,7 +9,7 @@ from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.verify.ledger_checkpoints import FillCheckpoint
 from jobs.verify.ledger_row import NO_RANGE, RETIRED, RETURNED, WHOLE_TABLE, Kind, LedgerRow
 

@@ -24,9 +24,9 @@ from jobs.commit.rollback import lost_ranges, restored_tables
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures

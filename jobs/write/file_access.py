@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
-from jobs.spec.catalog_properties import STORE_PREFIXES
+from jobs.config.services.catalog_properties import STORE_PREFIXES
 
 log = logging.getLogger(__name__)
 

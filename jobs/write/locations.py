@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from jobs.base.errors import FrazilError
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 
 
 def local_folder(location: str) -> Path | None:

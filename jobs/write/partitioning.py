@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StructType
 
 from jobs.base.errors import FrazilError
-from jobs.spec.partitioning import PartitionExpr
+from jobs.config.values.partitioning import PartitionExpr
 
 
 class PartitionSpecError(FrazilError):
@@ -27,7 +27,7 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
     """The partition spec of a new table.
 
     Args:
-        expressions: In the order of the spec, as `jobs.spec.partitioning` lets them pass; none makes an unpartitioned
+        expressions: In the order of the spec, as `jobs.config.values.partitioning` lets them pass; none makes an unpartitioned
             table.
         schema: The table's schema; columns of structs are found by dotted names.
 

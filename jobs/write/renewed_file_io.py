@@ -19,7 +19,7 @@ from pyarrow.fs import FileSystem, S3FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from jobs.base.errors import FrazilError, first_line
-from jobs.spec.catalog_properties import STORE_AUTHORITIES
+from jobs.config.services.catalog_properties import STORE_AUTHORITIES
 from jobs.write.file_access import KeyAge, keys_of
 
 log = logging.getLogger(__name__)

@@ -13,14 +13,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from jobs.spec.partitioning import SortExpr
+from jobs.config.values.partitioning import SortExpr
 
 
 def sort_order(columns: Sequence[SortExpr], schema: Schema) -> SortOrder:
     """The sort order of a new table.
 
     Args:
-        columns: As `jobs.spec.partitioning.sort_column_problems` lets them pass; none makes an unsorted table.
+        columns: As `jobs.config.values.partitioning.sort_column_problems` lets them pass; none makes an unsorted table.
     """
     if not columns:
         return UNSORTED_SORT_ORDER

@@ -15,8 +15,8 @@ from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
+from jobs.config.documents.units import parse_duration
 from jobs.kafka.metadata import quick_kafka
-from jobs.spec.units import parse_duration
 from jobs.verify.audit import audit as audit_stream
 from jobs.verify.audit_result import (
     SHOWN,
@@ -317,7 +317,7 @@ def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> No
     # Imported here: most audits do not need Kafka.
     from confluent_kafka import KafkaException
 
-    from jobs.redaction import redacted
+    from jobs.config.redaction import redacted
     from jobs.verify.source_lookup import name_missing_offsets
 
     settings = deployment.settings()

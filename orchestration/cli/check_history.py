@@ -9,6 +9,9 @@ import click
 from rich.console import Console
 
 from jobs.base.errors import FrazilError
+from jobs.config.documents.validation import suggestion
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.contract.check import contract_of
 from jobs.contract.check_history import (
     CheckHistory,
@@ -19,9 +22,6 @@ from jobs.contract.check_history import (
     read_history,
     shares,
 )
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import TargetSpec
-from jobs.spec.validation import suggestion
 from jobs.state.stream_folder import stream_folder
 from orchestration.cli.terminal import print_columns, print_json
 from orchestration.formatting import percentage, sparkline

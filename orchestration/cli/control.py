@@ -12,7 +12,7 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
-from jobs.spec.groups import group_of
+from jobs.config.settings.groups import group_of
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobs.spec.units import parse_duration
+from jobs.config.documents.units import parse_duration
 
 
 def seconds_of(ctx: click.Context, parameter: click.Parameter, value: str) -> float:

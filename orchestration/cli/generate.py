@@ -15,6 +15,11 @@ import click
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.security import librdkafka_options
+from jobs.config.settings.settings import KafkaSettings, Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
+from jobs.config.values.decode import key_subjects, value_subjects
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
 from jobs.generate.stream_records import record_generator
@@ -27,11 +32,6 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.registry.client import RegistryClient, registry_client
 from jobs.registry.failures import NotInRegistryError
-from jobs.spec.decode import key_subjects, value_subjects
-from jobs.spec.models import StreamSpec
-from jobs.spec.security import librdkafka_options
-from jobs.spec.settings import KafkaSettings, Settings
-from jobs.spec.source import Source
 from orchestration.cli.schema.tables import stream_table
 from orchestration.cli.terminal import progress_bar
 from resources.deployment import Deployment

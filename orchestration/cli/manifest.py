@@ -7,8 +7,8 @@ import msgspec
 import yaml
 
 from jobs.base.errors import FrazilError
-from jobs.spec.groups import group_of
-from jobs.spec.settings import SETTINGS_FILE
+from jobs.config.settings.groups import group_of
+from jobs.config.settings.settings import SETTINGS_FILE
 from jobs.supervise.groups import DriverGroup, group_command
 from jobs.supervise.launcher import driver_command
 from jobs.supervise.launchers.kubernetes import KubernetesPods

@@ -12,6 +12,8 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog, find_table
 from jobs.commit.offsets import by_topic, describe_ranges
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate
 from jobs.publish.gated import GateResult, plan_release, publish_if_fit, refuse_without_gate
 from jobs.publish.gated import release as release_held
@@ -24,8 +26,6 @@ from jobs.publish.publishing import (
     unpublished,
 )
 from jobs.publish.publishing import publish as publish_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
 from orchestration.cli.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span

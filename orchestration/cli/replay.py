@@ -12,6 +12,7 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
+from jobs.config.settings.correction import Correction, load_correction
 from jobs.deadletter.selection import parse_selection
 from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
@@ -19,7 +20,6 @@ from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_
 from jobs.replay.return_to_topic import return_letters_to_topic
 from jobs.replay.run import dry_run as run_dry
 from jobs.replay.run import replay as run
-from jobs.spec.correction import Correction, load_correction
 from jobs.stream.writer_schemas import schema_lookup
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting

@@ -11,9 +11,9 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.spec.models import StreamSpec
-from jobs.spec.targets import value_of_table
-from jobs.spec.validation import suggestion
+from jobs.config.documents.validation import suggestion
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import value_of_table
 
 _OPTIONS = (
     click.option("--topic", metavar="TOPIC", help="Of a record; not needed where the stream has one."),

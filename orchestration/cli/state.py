@@ -11,7 +11,7 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import keep_private
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.state.document_copy import copy_documents
 from jobs.state.lease_record import read_lease
 from jobs.state.store_proof import prove_store

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
-from jobs.spec.units import parse_duration
+from jobs.config.documents.units import parse_duration
 from jobs.time_travel.reading import reading, spark_sql
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant

@@ -18,7 +18,7 @@ from jobs.base.errors import FrazilError
 from orchestration.formatting import thousands
 
 if TYPE_CHECKING:
-    from jobs.spec.settings import Settings
+    from jobs.config.settings.settings import Settings
 
 # Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
 _UNCUT = 2_000

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.private_files import private_folder, private_opener
-from jobs.redaction import redacted
-from jobs.spec.settings import Settings
+from jobs.config.redaction import redacted
+from jobs.config.settings.settings import Settings
 from resources.deployment import Deployment
 
 FOLDER = "errors"

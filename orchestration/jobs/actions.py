@@ -16,7 +16,7 @@ import dagster as dg
 from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.base.errors import FrazilError
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.supervise.stream_control import StreamControl
 from orchestration.jobs.control import StreamAction
 from orchestration.jobs.runs import ACTION_TAG, MAX_RUNTIME_TAG, action_tags, tag_run

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.runs import BY_TAG, REASON_TAG
 
 JOB = "frazil_check"

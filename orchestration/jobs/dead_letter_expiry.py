@@ -15,7 +15,7 @@ from resources.services import CatalogResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.spec.models import StreamSpec
+    from jobs.config.stream.models import StreamSpec
 
 JOB = "frazil_expire_letters"
 OP = "expire_letters"

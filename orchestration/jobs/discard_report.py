@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobs.commit.offsets import by_topic
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 
 if TYPE_CHECKING:
     from jobs.publish.discard_decision import DiscardResult

@@ -9,8 +9,8 @@ import dagster as dg
 
 from assets.mirror_check import MIRROR_CONSISTENT, mirror_check_name
 from assets.mirrors import mirror_key
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 
 JOB = "frazil_mirror_check"
 # Behind the audit, apart from the full hour.

@@ -17,10 +17,10 @@ from resources.services import CatalogResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from jobs.config.settings.settings import Settings
+    from jobs.config.stream.models import StreamSpec
     from jobs.deadletter.selection import Selection
     from jobs.replay.request import ReplayRequest
-    from jobs.spec.models import StreamSpec
-    from jobs.spec.settings import Settings
 
 
 JOB = "frazil_replay"
@@ -103,9 +103,9 @@ def _replayed(
     settings: "Settings",
 ) -> ReplayResult:
     # Imported here: a code location that only loads should not wait for what a replay needs.
+    from jobs.config.settings.correction import parse_correction
     from jobs.replay.request import ReplayRequest
     from jobs.replay.run import dry_run, replay
-    from jobs.spec.correction import parse_correction
     from jobs.stream.writer_schemas import schema_lookup
     from jobs.translate import translate_errors
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import by_topic
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from orchestration.formatting import thousands
 from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.deployment import Deployment

@@ -12,9 +12,9 @@ import msgspec
 
 from assets.stream_checks import CheckOutcome
 from jobs.base.errors import FrazilError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.loading import find_stream_file
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness
-from jobs.spec.loading import find_stream_file
-from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
 from jobs.supervise.desired import StreamFiles, desired_state
 from jobs.supervise.launches import launched_file

@@ -18,7 +18,7 @@ from assets.metadata import (
     snapshot_tags,
 )
 from assets.stream_checks import CheckOutcome, adds_up, evaluation
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Heartbeat, Offsets

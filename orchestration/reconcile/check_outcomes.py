@@ -9,10 +9,10 @@ from assets.dead_letters import SURE_RECORDS, allowed_ratio
 from assets.published_check import PUBLISHED
 from assets.stream_checks import CheckOutcome
 from jobs.base.errors import FrazilError
+from jobs.config.services.trigger import longest_pause
+from jobs.config.stream.error_handling import exceeds_ratio
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.main_freshness import MainFreshness
-from jobs.spec.error_handling import exceeds_ratio
-from jobs.spec.models import StreamSpec
-from jobs.spec.trigger import longest_pause
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.actual import SILENT_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState

@@ -17,8 +17,8 @@ import msgspec
 
 from jobs.base.system.boot import boot_id
 from jobs.base.system.typed_json import decode_json
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.main_freshness import MainFreshness
-from jobs.spec.models import StreamSpec
 from jobs.supervise.actual import ActualState
 
 M = TypeVar("M")

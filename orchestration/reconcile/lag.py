@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import Positions, TopicPartition, by_topic
 from jobs.commit.stamp_history import as_written, history
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
 from jobs.publish.main_freshness import MainFreshness
-from jobs.spec.models import StreamSpec
-from jobs.spec.source import Source
 from jobs.stream.completeness import settled_through
 from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Offsets

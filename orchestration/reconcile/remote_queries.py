@@ -15,9 +15,9 @@ from assets.stream_checks import totals_of
 from jobs.base.errors import FrazilError
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import as_written
+from jobs.config.documents.validation import SpecError
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
-from jobs.spec.models import StreamSpec
-from jobs.spec.validation import SpecError
 from orchestration.reconcile.lag import Lag, lag_by_stamps
 
 if TYPE_CHECKING:

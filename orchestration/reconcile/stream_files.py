@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.state.stream_folder import state_store, streams_with
 from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
 from jobs.supervise.heartbeat import KEY as HEARTBEAT

@@ -16,8 +16,8 @@ from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
 from assets.stream_checks import evaluation, totals_of
 from jobs.commit.named_tables import with_told_tables
 from jobs.commit.stamp_history import as_written
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
-from jobs.spec.models import StreamSpec
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import Observation

@@ -32,11 +32,11 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.commit.parked_places import parked_places
 from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history_of
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.event_time import EventTime
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.publish.main_freshness import main_freshness, published_times
-from jobs.spec.event_time import EventTime
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.source_topics import parked_tables
 from jobs.translate import translate_errors
 from jobs.verify.closed_periods import (

@@ -12,8 +12,8 @@ import dagster as dg
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.runs import runs_under_way
 from orchestration.reconcile.cursor import StreamsCursor
 from orchestration.reconcile.stream_files import as_launched, read_files

@@ -16,9 +16,9 @@ from assets.stream_checks import CheckOutcome, evaluation
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
 from jobs.commit.named_tables import with_named_tables
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment

@@ -13,8 +13,8 @@ import msgspec
 from assets import dagster_names
 from assets.published_check import PUBLISHED
 from jobs.catalog import find_table
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.publish import JOB, PUBLISHED_TAG, publish_run
 from orchestration.reconcile.cursor import StreamsCursor
 from orchestration.sensors.due_runs import DueRuns, due_runs, due_runs_sensor

@@ -20,8 +20,8 @@ from assets.named_tables import named_tables_key, named_tables_of
 from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
-from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import Settings
 from jobs.state.stream_folder import state_store
 from jobs.supervise.observation import observe
 from orchestration.jobs.control import (

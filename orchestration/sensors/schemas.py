@@ -18,7 +18,7 @@ from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.named_tables import with_told_tables
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment

@@ -17,7 +17,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from jobs.catalog import connect_catalog
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from tests.helpers.shared_servers import SPARK_CONF
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import yaml
 from pyiceberg.table import Table
 
+from jobs.config.stream.models import StreamSpec
 from jobs.contract.check import Check
 from jobs.contract.check_result import TableCheck
 from jobs.increment.validated_position import ValidatedPosition, validated_position
-from jobs.spec.models import StreamSpec
 from tests.helpers.landed_table import NAME, SCHEMA, LandedTable
 
 CONTRACT: dict[str, Any] = {

@@ -19,7 +19,7 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

@@ -19,10 +19,10 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
 
 P = TopicPartition("payments", 0)

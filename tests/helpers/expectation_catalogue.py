@@ -1,4 +1,4 @@
-"""Catalogue of expectations: written from Great Expectations itself, read without it (jobs/spec/expectation_catalogue).
+"""Catalogue of expectations: written from Great Expectations itself, read without it (jobs/config/contract/expectation_catalogue).
 
 ``python -m tests.helpers.expectation_catalogue`` writes it anew, after an upgrade of Great Expectations.
 """
@@ -11,8 +11,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from jobs.config.contract.expectation_catalogue import FILE
 from jobs.contract.gx import import_gx
-from jobs.spec.expectation_catalogue import FILE
 
 _SQL_LIKE = "only SQL databases evaluate it; use expect_column_values_to_"
 _TYPES = "it names types of pandas or of Spark, which differ; the table's schema holds the column's type already"

@@ -24,12 +24,12 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.maintained_tables import MaintainedTable
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.opening import ensure_tables
 

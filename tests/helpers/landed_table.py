@@ -19,12 +19,12 @@ from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.config.settings.settings import Settings
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.settings import Settings
 from jobs.write.target_writer import TargetWriter
 
 NAME = "lake.orders"

@@ -19,11 +19,11 @@ from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.parked_target import held_by_letters
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target_positions import restart_positions, target_positions
+from jobs.config.settings.settings import load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.schema.iceberg_schema import schema_text
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import first_records, takeover
 from jobs.stream.batch import BatchRunner

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from jobs.catalog import connect_catalog
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.interval import Interval
 from jobs.publish.remake import remake
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import Settings
 
 
 def judge_and_publish(home: str, bad: Sequence[int]) -> None:

@@ -25,12 +25,12 @@ from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from tests.helpers.stream_history import FAILED, ROW, TOMBSTONE
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"

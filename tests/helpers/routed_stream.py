@@ -18,9 +18,9 @@ from jobs.commit.parked_target import held_by_letters, parked_target
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.commit.target_positions import restart_positions, target_positions
+from jobs.config.settings.settings import load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
 from jobs.stream.gone_tables import without_dropped

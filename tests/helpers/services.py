@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spec.services import StateSettings
+from jobs.config.services.services import StateSettings
 from jobs.state.chosen_store import shared_store
 from jobs.state.shared_store import SharedStore
 from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server

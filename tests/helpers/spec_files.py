@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import Settings, load_settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings, load_settings
 
 
 def settings_of(home: Path, text: str) -> Settings:

@@ -24,8 +24,8 @@ import yaml
 
 from jobs.commit.lateness import NONE_LATE
 from jobs.commit.log_state import LogState
-from jobs.spec.settings import load_settings
-from jobs.spec.trigger import Restart
+from jobs.config.services.trigger import Restart
+from jobs.config.settings.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder

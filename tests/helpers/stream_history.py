@@ -12,7 +12,7 @@ import numpy as np
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import StreamAudit, TableAudit
 from jobs.verify.audit_totals import AuditTotals

@@ -8,9 +8,9 @@ from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.config.values.targets import TargetSpec
 from jobs.records.schema.needs import NO_EVOLUTION
 from jobs.records.transforms.transform import Chain
-from jobs.spec.targets import TargetSpec
 
 
 def pair(table: str, dead_letters: str) -> tuple[TargetSpec, TargetSpec]:

@@ -18,10 +18,10 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.row_steps import row_steps_of
-from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from jobs.task.event_time import EventTimePlan
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata

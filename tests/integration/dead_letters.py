@@ -14,12 +14,12 @@ from pyiceberg.table import Table
 
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.error_handling import DeadLetterTopic
 from jobs.deadletter.outbox.outbox import Outbox
 from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import cluster_of
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.spec.error_handling import DeadLetterTopic
-from jobs.spec.settings import KafkaSettings
 from jobs.state.local_store import LocalStore
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

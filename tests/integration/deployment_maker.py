@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = -signal.SIGKILL

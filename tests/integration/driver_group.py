@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from jobs.base.system.processes import session_members
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.launches import LaunchedProcess, read_launched_process

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.catalog import connect_catalog
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
 from tests.helpers.lake import later
 from tests.integration.pipeline import Pipeline
 

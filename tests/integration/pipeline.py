@@ -24,11 +24,11 @@ from pyiceberg.table import Table
 from jobs.catalog import connect_catalog
 from jobs.commit.branch import stream_table
 from jobs.commit.stamp_history import history, stamps_along_main
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings, load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings, load_settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.drain import Drained, DrainProgress, drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat

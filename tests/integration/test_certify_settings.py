@@ -14,7 +14,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from jobs.catalog import connect_catalog
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from jobs.state.stream_folder import state_store
 from tests.helpers.bucket_listing import keys_with
 from tests.helpers.catalogs import rest_settings

@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.contract_plan import SCHEMA
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.contract.unique_keys import EarlierKeys
-from jobs.spec.contract import Expectation
-from jobs.spec.contract_plan import SCHEMA
 from tests.helpers.contract_cases.case import COORDINATES, Case, at, rows, side_by_side
 from tests.helpers.contract_cases.every import CASES
 

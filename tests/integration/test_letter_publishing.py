@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from jobs.config.services.security import librdkafka_options
 from jobs.deadletter.outbox.topic import OutboxError
 from jobs.local_broker.broker import LocalBroker
-from jobs.spec.security import librdkafka_options
 from jobs.stream.outbox_thread import OutboxState, OutboxThread
 from orchestration.cli.validate.service_checks import check_letter_topic
 from tests.helpers.secure_listener import make_user, secure_listener

@@ -22,7 +22,7 @@ from pathlib import Path
 from jobs.base.system.processes import session_members
 from jobs.spark.session import start_session
 from jobs.spark.end import end_spark
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from tests.helpers.listening import listening
 from tests.helpers.waiting import wait_for
 

@@ -16,6 +16,9 @@ from jobs.commit.errors import RolledBackError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.maintained_tables import MaintainedTable
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.compaction import rewrite_position_deletes
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.iceberg_procedures import Procedures
@@ -30,9 +33,6 @@ from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
-from jobs.spec.models import StreamSpec
 from jobs.time_travel.tags import delete_tag, tag_snapshot
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain import table_maintenance
 from jobs.maintain.results import StepProgress
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.mirror.mirror_run import run_mirror
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
 from tests.integration.test_mirror import Merges
 from tests.unit.mirror.mirror_world import MIRROR, Change, MirrorWorld
 

@@ -12,8 +12,8 @@ import pytest
 from psycopg.sql import SQL, Literal
 
 from jobs.catalog import CatalogUnavailableError, connect_catalog
-from jobs.spec.catalog import CatalogSettings
-from jobs.spec.settings import Settings
+from jobs.config.services.catalog import CatalogSettings
+from jobs.config.settings.settings import Settings
 from tests.helpers.catalogs import database_catalog
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.waiting import wait_for

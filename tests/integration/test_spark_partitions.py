@@ -19,10 +19,10 @@ from pyiceberg.table import Table
 
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
+from jobs.config.values.partitioning import parse_partition_expr
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.table_fit import TableFit

@@ -119,7 +119,7 @@ def test_a_jvm_that_does_not_start_says_where_it_said_why(tmp_path: Path) -> Non
     program = f"""
 from pathlib import Path
 from jobs.spark.session import start_session
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 settings = Settings.embedded(Path({str(tmp_path)!r}))
 spark = settings.spark.model_copy(update={{"driver_memory": "1k"}})
 start_session(settings.model_copy(update={{"spark": spark}}), "t", output=Path({str(tmp_path)!r}) / "spark.log")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from jobs.spec.services import StateSettings
+from jobs.config.services.services import StateSettings
 from jobs.state.chosen_store import shared_store
 from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.supervise.keeper_record import read_keeper

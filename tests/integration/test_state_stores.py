@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.spec.services import StateSettings
-from jobs.spec.settings import Settings
+from jobs.config.services.services import StateSettings
+from jobs.config.settings.settings import Settings
 from jobs.state import chosen_store
 from jobs.state.chosen_store import own_store, remove_store, shared_store, store_is_there
 from jobs.state.shared_store import SharedStore
@@ -223,7 +223,7 @@ def test_a_process_closes_its_connections_to_a_database_and_may_have_many_files_
     program = """
         import os, resource, sys
         from pathlib import Path
-        from jobs.spec.services import StateSettings
+        from jobs.config.services.services import StateSettings
         from jobs.state.chosen_store import shared_store
         resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
         kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from jobs.base.system.processes import session_members
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, read_actual

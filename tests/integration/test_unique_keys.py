@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pytest
 
+from jobs.config.contract.contract import Expectation
 from jobs.contract import unique_keys as module
 from jobs.contract.earlier_rows import EarlierRows
 from jobs.contract.evaluation import EvaluationContext, evaluate
@@ -20,7 +21,6 @@ from jobs.increment.arrow_rows import small_table
 from jobs.increment.increment import added_files
 from jobs.increment.row_selection import RowSelection, whole_table
 from jobs.increment.spark_rows import spark_frame
-from jobs.spec.contract import Expectation
 from tests.helpers.check_world import no_spark
 from tests.helpers.landed_table import BEGIN, COORDINATES, LandedTable
 

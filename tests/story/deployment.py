@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 
 from jobs.base.system.processes import session_members
 from jobs.catalog import connect_catalog
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
 from jobs.catalog import connect_catalog
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from tests.helpers.certifying import Certifying
 
 pytestmark = pytest.mark.timeout(2100)

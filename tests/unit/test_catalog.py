@@ -14,9 +14,9 @@ from jobs.catalog import (
     find_table,
     quick_catalog,
 )
-from jobs.redaction import redacted
-from jobs.spec.catalog import CatalogSettings
-from jobs.spec.settings import Settings
+from jobs.config.redaction import redacted
+from jobs.config.services.catalog import CatalogSettings
+from jobs.config.settings.settings import Settings
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
 

@@ -21,11 +21,11 @@ from jobs.commit.lineage import line_of
 from jobs.commit.pending_record import Pending
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.config.settings.settings import Settings
 from jobs.deadletter.outbox.position import KEY, PositionDocument
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA, REPLAY_STATE_FIELDS
 from jobs.maintain import maintenance_history
 from jobs.replay.pending_return import PendingReturn
-from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.stream_folder import state_store
 from jobs.stream import unknown_fields

@@ -20,7 +20,7 @@ PURE_PACKAGES = [
     "jobs.records.expressions",
     "jobs.records.formats",
     "jobs.records.schema",
-    "jobs.spec",
+    "jobs.config",
     "jobs.records.transforms",
 ]
 NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]

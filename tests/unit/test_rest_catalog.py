@@ -17,9 +17,9 @@ from pyiceberg.types import LongType, NestedField
 
 from jobs import rest_catalog
 from jobs.catalog import CatalogUnavailableError, client_properties, connect_catalog
+from jobs.config.services.catalog import CatalogSettings
+from jobs.config.settings.settings import Settings
 from jobs.rest_catalog import BoundedRestCatalog
-from jobs.spec.catalog import CatalogSettings
-from jobs.spec.settings import Settings
 from jobs.write.renewed_file_io import RenewedFileIO
 from tests.helpers.rest_catalog import RestStandIn
 from tests.helpers.tls import Tls, make_tls

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 
 from jobs.base.errors import FrazilError
 from jobs.commit.errors import CommitUnknownError
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.translate import translate_errors
 
 

@@ -20,6 +20,8 @@ from pyiceberg.table import Table
 
 from jobs.base.failpoints import step
 from jobs.commit.stamp_history import greatest_epoch
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.error_handling import DeadLetterTopic
 from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits, connect_record
 from jobs.deadletter.outbox.position import (
     OutboxPosition,
@@ -31,8 +33,6 @@ from jobs.deadletter.outbox.position import (
 )
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
-from jobs.spec.error_handling import DeadLetterTopic
-from jobs.spec.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 

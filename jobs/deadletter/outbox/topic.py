@@ -12,12 +12,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.kafka_options import connection_options
+from jobs.config.services.security import KafkaSecurity, librdkafka_options
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.error_handling import DeadLetterTopic
 from jobs.deadletter.kafka_record import RecordLimits
 from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
-from jobs.spec.error_handling import DeadLetterTopic
-from jobs.spec.kafka_options import connection_options
-from jobs.spec.security import KafkaSecurity, librdkafka_options
-from jobs.spec.settings import KafkaSettings
 
 T = TypeVar("T")
 _silent = logging.Logger("librdkafka", logging.CRITICAL + 1)

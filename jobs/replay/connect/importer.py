@@ -23,6 +23,8 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import TargetNeed, restart_positions, target_positions
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.opening import as_stream, open_queue, queue_id, refuse_missing
@@ -31,8 +33,6 @@ from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest, columns_left_null
 from jobs.replay.result import Reason, Reasons, ReplayProgress
 from jobs.replay.routing import refuse_other_tables, refuse_parked
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, without_dropped
 from jobs.stream.open_stream import OpenStream

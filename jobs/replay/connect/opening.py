@@ -17,12 +17,12 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.generation import generation
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
+from jobs.config.stream.stream_targets import without_parking
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.generation import generation
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.source import Source
-from jobs.spec.stream_targets import without_parking
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.gone_tables import without_dropped

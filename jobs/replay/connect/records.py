@@ -15,13 +15,13 @@ from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.kafka_record import CONNECT
 from jobs.kafka.records import WHOLE, as_bytes, headers_of, timestamp_of, whole_batch
 from jobs.pipeline.block import Indices
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.result import COORDINATES
 from jobs.replay.routing import names_beside, not_located
-from jobs.spec.models import StreamSpec
 
 _EXCEPTION = "exception.class.name"
 _NUMBER = re.compile(r"\d{1,18}")

@@ -14,6 +14,8 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.kafka.topic_reader import TopicReader
@@ -30,8 +32,6 @@ from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.replay.request import MAX_BYTES
 from jobs.replay.routing import ReadTables, routed_to, without_table
-from jobs.spec.mask import NO_MASK
-from jobs.spec.models import StreamSpec
 from jobs.stream.results import TaskResults
 from jobs.task.tally import Tally, count_unknown_fields
 from jobs.write.target_writer import TargetWriter

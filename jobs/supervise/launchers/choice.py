@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from jobs.spec.launcher_name import LauncherName
-from jobs.spec.settings import Settings
+from jobs.config.services.launcher_name import LauncherName
+from jobs.config.settings.settings import Settings
 from jobs.supervise.launchers.launcher import Launcher, Look, Looker
 from jobs.supervise.launchers.local_process import LocalProcesses
 from jobs.supervise.launches import LaunchedProcess

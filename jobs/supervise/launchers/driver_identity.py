@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.spec.launcher_name import LOCAL, LauncherName
+from jobs.config.services.launcher_name import LOCAL, LauncherName
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from jobs.base.errors import FrazilError
-from jobs.spec.drivers import KubernetesSettings
-from jobs.spec.launcher_name import LauncherName
-from jobs.spec.settings import SETTINGS_FILE, Settings
+from jobs.config.services.drivers import KubernetesSettings
+from jobs.config.services.launcher_name import LauncherName
+from jobs.config.settings.settings import SETTINGS_FILE, Settings
 from jobs.supervise.launchers.kubernetes_api import KubernetesApi, KubernetesAwayError, KubernetesRefusedError
 from jobs.supervise.launchers.launcher import DriverOrder, Look, NotLaunchedError
 from jobs.supervise.launchers.pod_manifest import MANAGED_BY, pod_manifest, pod_name

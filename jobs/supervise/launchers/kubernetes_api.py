@@ -15,8 +15,8 @@ from typing import Any
 import requests
 
 from jobs.base.errors import FrazilError
-from jobs.spec.drivers import KubernetesSettings
-from jobs.spec.settings import SETTINGS_FILE
+from jobs.config.services.drivers import KubernetesSettings
+from jobs.config.settings.settings import SETTINGS_FILE
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAUSE_SECONDS = 0.5

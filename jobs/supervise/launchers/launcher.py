@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from jobs.base.errors import FrazilError
-from jobs.spec.launcher_name import LauncherName
+from jobs.config.services.launcher_name import LauncherName
 from jobs.supervise.launches import Launch, LaunchedProcess
 
 Life: TypeAlias = Literal["alive", "ended", "unknown"]

@@ -19,7 +19,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_id
 from jobs.base.system.private_files import private_folder, private_opener
 from jobs.base.system.processes import is_alive, start_time
-from jobs.spec.launcher_name import LOCAL, LauncherName
+from jobs.config.services.launcher_name import LOCAL, LauncherName
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id, kill_session, send
 from jobs.supervise.launchers.launcher import DriverOrder, Look
 from jobs.supervise.launches import LaunchedProcess

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.base.errors import FrazilError
-from jobs.spec.drivers import DriversSettings, KubernetesSettings
-from jobs.spec.settings import SETTINGS_FILE
+from jobs.config.services.drivers import DriversSettings, KubernetesSettings
+from jobs.config.settings.settings import SETTINGS_FILE
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launchers.driver_identity import HANDLE_VARIABLE, KEEPER_OFF, LAUNCHER_VARIABLE
 from jobs.supervise.launchers.launcher import DriverOrder

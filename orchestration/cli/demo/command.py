@@ -11,10 +11,10 @@ from rich.console import Console
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
+from jobs.config.stream.models import StreamSpec
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import ensure_topic
-from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat

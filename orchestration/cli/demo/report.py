@@ -17,8 +17,8 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
 
 

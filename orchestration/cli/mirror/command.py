@@ -15,6 +15,9 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.signals import deferred_signals
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.offsets import TopicPartition
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.mirror.accepting import accept_new_generation
@@ -28,9 +31,6 @@ from jobs.mirror.source_report import SourceConsistency
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.mirror.output import (

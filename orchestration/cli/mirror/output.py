@@ -9,14 +9,14 @@ from typing import Any
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import Positions, by_topic
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.consistency import KINDS, Consistency, consistency_fix, consistency_sentence
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
 from jobs.mirror.source_report import SourceConsistency, key_sentence, lsn, source_fix, source_sentence
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
 from orchestration.formatting import span
 
 

@@ -13,15 +13,15 @@ import click
 from rich.console import Console
 
 from jobs.base.errors import FrazilError
+from jobs.config.redaction import RedactingFormatter
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
-from jobs.redaction import RedactingFormatter
 from jobs.spark.end import spark_is_over
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_certain

@@ -11,6 +11,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.schema.difference import RenamedColumn
 from jobs.records.schema.evolution import Fitting
 from jobs.schema_contract.alteration import (
@@ -23,9 +26,6 @@ from jobs.schema_contract.alteration import (
     renaming_alteration,
 )
 from jobs.schema_contract.declared import schema_name
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.shaped_table import evolving_schema
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals

@@ -12,6 +12,8 @@ import click
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
@@ -30,8 +32,6 @@ from jobs.schema_contract.subjects import (
     without_renames,
     writer_rows,
 )
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import print_subject
 from orchestration.cli.schema.tables import followers_of, of_asked_table, stream_table
 from orchestration.cli.terminal import print_error, print_json

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.registry import RegistrySettings
+from jobs.config.values.decode import Decode
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.interface.decoder import Format
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, SchemaId
@@ -16,8 +18,6 @@ from jobs.records.schema.declared import quoted
 from jobs.records.schema.iceberg_schema import with_null
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, registry_client
 from jobs.registry.failures import NotInRegistryError
-from jobs.spec.decode import Decode
-from jobs.spec.registry import RegistrySettings
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts, undeclarable
 
 _PREFIX = 5

@@ -14,6 +14,9 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.branch import on_branch
+from jobs.config.documents.validation import shown_path
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.promote.backfill import Backfilled, TableChangedError, backfill, refuse_backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
@@ -22,9 +25,6 @@ from jobs.records.schema.needs import Path, column_name
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.alteration import alter_table, altered_metadata
 from jobs.schema_contract.declared import schema_name
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.validation import shown_path
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 import yaml
 
 from jobs.base.errors import FrazilError
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.json.seen_values import Place
 from jobs.records.schema.column_names import ColumnNames
 from jobs.records.schema.declared import quoted
 from jobs.records.schema.iceberg_schema import iceberg_schema, unread_problem
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.models import StreamSpec
 
 _WIDTH = 118
 

@@ -17,6 +17,8 @@ from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
 from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import of_table, topic_tables
 from jobs.records.schema.difference import RenamedColumn, parse_rename
@@ -24,8 +26,6 @@ from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.schema_change import columns_of
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
 from jobs.schema_contract.declared import declared_columns, schema_name
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.source_topics import parked_tables
 from jobs.translate import translate_errors

@@ -22,14 +22,14 @@ from jobs.commit.offsets import TopicPartition, by_topic, from_topics
 from jobs.commit.parked_places import parked_places
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
 from jobs.publish.gate import answers_to_held
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
 from jobs.stream.completeness import settled_through
 from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.actual import QUIET_SECONDS

@@ -11,9 +11,9 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import quick_catalog
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog, quick_kafka
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import state_store
 from orchestration.cli.status.collection import (
     add_tables_and_topics,

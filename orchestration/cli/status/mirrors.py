@@ -10,9 +10,9 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.mirror_problem import MirrorProblem, noted_problem
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
 from orchestration.formatting import span
 

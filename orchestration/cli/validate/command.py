@@ -8,15 +8,15 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
+from jobs.config.documents.secrets import Secret, WrittenSecret
+from jobs.config.documents.validation import SpecError, shown_path
+from jobs.config.services.trigger import OWN
+from jobs.config.settings.groups import mixed_groups
+from jobs.config.settings.maintained_tables import maintained_tables
+from jobs.config.settings.settings import Settings, secret_references
+from jobs.config.stream.error_handling import dead_letter_secrets
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.error_handling import dead_letter_secrets
-from jobs.spec.groups import mixed_groups
-from jobs.spec.maintained_tables import maintained_tables
-from jobs.spec.models import StreamSpec
-from jobs.spec.secrets import Secret, WrittenSecret
-from jobs.spec.settings import Settings, secret_references
-from jobs.spec.trigger import OWN
-from jobs.spec.validation import SpecError, shown_path
 from orchestration.cli.terminal import print_json
 from orchestration.cli.validate.catalog_checks import (
     check_names,

@@ -8,10 +8,10 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_properties import MIRROR_PROPERTY
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
 from orchestration.cli.validate.findings import Finding
 

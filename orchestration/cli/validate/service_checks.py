@@ -8,6 +8,11 @@ from contextlib import closing
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition
+from jobs.config.documents.base import field_path
+from jobs.config.settings.settings import Settings, secret_references
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
+from jobs.config.values.decode import key_subjects, value_subjects
 from jobs.deadletter.outbox.topic import cluster_of, command_to_create
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
@@ -15,11 +20,6 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
 from jobs.registry.failures import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spark.master import MasterUnavailableError, driver_out_of_reach, is_local, master_of, require_master
-from jobs.spec.base import field_path
-from jobs.spec.decode import key_subjects, value_subjects
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings, secret_references
-from jobs.spec.source import Source
 from jobs.supervise.launchers.choice import chosen_launcher
 from jobs.write.locations import local_folder
 from jobs.write.partitioning import partition_spec

@@ -13,17 +13,17 @@ from jobs.catalog import find_table
 from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.opening_columns import OpeningColumns, has_landed, keeps_decoded, opening_columns
+from jobs.config.documents.base import field_path
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import misfit_fix
+from jobs.config.values.decode import value_subjects
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import quick_registry
 from jobs.registry.failures import NotInRegistryError
-from jobs.spec.base import field_path
-from jobs.spec.decode import value_subjects
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.shaped_table import misfit_fix
 from jobs.stream.source_topics import parked_tables
 from jobs.write.dry_run import check_writable
 from jobs.write.table_remaking import is_as_made

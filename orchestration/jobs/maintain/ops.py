@@ -26,12 +26,12 @@ from resources.services import CatalogResource, SparkResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from jobs.config.settings.maintained_tables import MaintainedTable
+    from jobs.config.settings.settings import Settings
+    from jobs.config.stream.models import StreamSpec
     from jobs.maintain.maintenance_run import MaintenanceOutcome
     from jobs.maintain.results import StepProgress
     from jobs.maintain.table_maintenance import TableMaintenance
-    from jobs.spec.maintained_tables import MaintainedTable
-    from jobs.spec.models import StreamSpec
-    from jobs.spec.settings import Settings
 
 
 _PROGRESS_SECONDS = 5.0

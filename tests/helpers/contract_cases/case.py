@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.spec.contract import Expectation
+from jobs.config.contract.contract import Expectation
 
 BEYOND = 2**53 + 1
 """A long that no double holds."""

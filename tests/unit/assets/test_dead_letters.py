@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from assets.dead_letters import LETTERS_WAITING, letters_waiting, tally_events, tally_markdown, tally_metadata
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.tally import DeadLetterTally, LetterKind
-from jobs.spec.models import StreamSpec
 from tests.helpers.dead_letters import DeadLetterWorld
 
 KEY = dg.AssetKey(["frazil", "orders", "payments_dead"])

@@ -18,8 +18,8 @@ from jobs.commit.event_times import EventCounts
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.stream.drain import Drained
 from jobs.stream.results import BatchDone
 from resources.deployment_resource import DeploymentResource

@@ -10,7 +10,7 @@ import pytest
 
 from bench.simulated_maintenance import Maintenance
 from bench.time_lapse import TimeLapse
-from jobs.spec.maintenance_policy import Policy
+from jobs.config.services.maintenance_policy import Policy
 
 BEGIN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 POLICY = Policy.model_validate({"expire": {"max_snapshots": 12}})

@@ -18,7 +18,7 @@ from jobs.base.system.boot import boot_id
 from jobs.base.system.processes import start_time
 from jobs.certify.drivers import Drivers, DriverWatch, armed_command
 from jobs.certify.workspace import STREAM, prepare_workspace
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE

@@ -19,8 +19,8 @@ from jobs.certify.workspace import STREAM
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
-from jobs.spec.settings import Settings
 from tests.unit.mirror.plain_merger import copy_on_write
 
 NAME = "shop.payments_now"

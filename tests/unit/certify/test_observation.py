@@ -20,7 +20,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from jobs.certify.report import markdown_report, not_tried, refused_steps, repor
 from jobs.certify.results import CertificateResults, ScenarioResult
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import settings_shown
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.settings import Settings, load_settings
 
 TRIALS = plan_scenarios(select_steps("after_tasks,before_claim,asleep"), 2, 5)
 

@@ -22,8 +22,8 @@ from jobs.certify.certificate import new_id
 from jobs.certify.fixtures import create_fixtures, remove_fixtures, require_absent
 from jobs.certify.shapes import SHAPES, TYPES, Shape
 from jobs.certify.workspace import STREAM, prepare_workspace, settings_shown
-from jobs.spec.secrets import Secret
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.documents.secrets import Secret
+from jobs.config.settings.settings import Settings, load_settings
 
 SECRETIVE = """
 kafka:

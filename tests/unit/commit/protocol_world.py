@@ -31,12 +31,12 @@ from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
+from jobs.config.stream.error_handling import Errors
+from jobs.config.stream.source import Source
+from jobs.config.values.targets import TargetSpec
 from jobs.kafka.metadata import LogEnds
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.name_matching import NAME_MAPPING
-from jobs.spec.error_handling import Errors
-from jobs.spec.source import Source
-from jobs.spec.targets import TargetSpec
 from jobs.task.needs import UnnamedTable
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows

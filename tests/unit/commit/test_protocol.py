@@ -19,7 +19,7 @@ from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target import Target
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.stream import batch as batch_module
 from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import gone_tables as gone_tables_module

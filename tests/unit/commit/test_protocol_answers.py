@@ -28,11 +28,11 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.rollback import rollback, with_restored
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import of_known_topics
+from jobs.config.values.targets import TargetSpec
 from jobs.operator import reset as reset_module
 from jobs.operator.accept import with_restored_known
 from jobs.operator.reset import move_positions
 from jobs.operator.take_over import take_over
-from jobs.spec.targets import TargetSpec
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream, known_targets
 from tests.unit.commit.protocol_driver import Driver, EveryonesLease

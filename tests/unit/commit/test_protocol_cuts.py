@@ -19,8 +19,8 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.target import Target
+from jobs.config.values.targets import TargetSpec
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
-from jobs.spec.targets import TargetSpec
 from jobs.stream.continuity import log_departures
 from tests.unit.commit.protocol_driver import Driver
 from tests.unit.commit.protocol_pauses import pause

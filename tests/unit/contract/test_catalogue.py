@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.spec.expectation_catalogue import FILE, expectation_types
+from jobs.config.contract.expectation_catalogue import FILE, expectation_types
 from tests.helpers.expectation_catalogue import LEFT_OUT, build, written
 
 

@@ -227,8 +227,8 @@ def test_killed_before_it_is_recorded_the_same_rows_are_checked_again(world: Che
         from pathlib import Path
         from jobs.catalog import connect_catalog
         from jobs.contract.check import Check
-        from jobs.spec.models import StreamSpec
-        from jobs.spec.settings import Settings
+        from jobs.config.stream.models import StreamSpec
+        from jobs.config.settings.settings import Settings
         settings = Settings.embedded(Path({str(tmp_path / "home")!r}))
         spec = StreamSpec.model_validate_json({world.spec.model_dump_json()!r})
         check = Check(spec=spec, settings=settings, catalog=connect_catalog(settings), spark=None)

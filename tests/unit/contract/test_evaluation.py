@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 
+from jobs.config.contract.contract import Expectation
+from jobs.config.contract.expectation_catalogue import expectation_types
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome, Sample
 from jobs.contract.unique_keys import EarlierKeys
-from jobs.spec.contract import Expectation
-from jobs.spec.expectation_catalogue import expectation_types
 from tests.helpers.contract_cases.case import BEYOND, COORDINATES, Case, rows
 from tests.helpers.contract_cases.every import CASES
 

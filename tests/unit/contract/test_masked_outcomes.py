@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.config.contract.contract import Expectation
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.deadletter.masking import MARK
-from jobs.spec.contract import Expectation
 from tests.helpers.contract_cases.case import COORDINATES, Case, rows
 from tests.helpers.contract_cases.every import CASES
 

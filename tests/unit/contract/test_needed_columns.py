@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
+from jobs.config.contract.contract import Contract
+from jobs.config.stream.models import StreamSpec
 from jobs.contract.check_rows import masked_columns, needed_columns
-from jobs.spec.contract import Contract
-from jobs.spec.models import StreamSpec
 
 SCHEMA = "id long, amount double, Payer string, person struct<name string, age int>, at timestamptz"
 

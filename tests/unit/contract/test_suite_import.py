@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.base.errors import FrazilError
+from jobs.config.contract.contract import Contract
+from jobs.config.documents.yaml_document import parse_yaml
 from jobs.contract.gx import import_gx
 from jobs.contract.suite_import import import_suite
-from jobs.spec.contract import Contract
-from jobs.spec.yaml_document import parse_yaml
 from orchestration.cli.main import main
 from tests.helpers.contract_cases.every import CASES
 

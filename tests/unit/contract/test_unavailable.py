@@ -14,10 +14,10 @@ from pyiceberg.exceptions import ServerError
 from pyspark.errors import AnalysisException, ArithmeticException, PythonException, UnknownException
 
 from jobs.base.errors import FrazilError
+from jobs.config.contract.contract import Expectation
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.seen_rows import ArrowRows
 from jobs.contract.unavailable import SparkFailedError, is_unavailable, spark_told
-from jobs.spec.contract import Expectation
 from jobs.write.data_file_rows import UnreadableFileError
 from tests.helpers.contract_cases.case import rows
 

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 SCHEMA = (

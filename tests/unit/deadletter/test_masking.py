@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.commit.errors import ToleranceError
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import Mask
 from jobs.deadletter.masking import MARK, can_return, masked
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.record_columns import HeaderColumn, RecordColumns
@@ -17,8 +19,6 @@ from jobs.records.schema.declared import Field, Primitive
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.mask import Mask
-from jobs.spec.models import StreamSpec
 from jobs.stream.tolerance import check_tolerance
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.loading import load_stream
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, RecordGenerator, ValueGenerator, generated
 from jobs.generate.stream_records import generator_for
@@ -30,7 +31,6 @@ from jobs.records.formats.interface.decoder_spec import (
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.iceberg_schema import schema_text
-from jobs.spec.loading import load_stream
 from tests.unit.records.formats.avro.generated import Kind, schemas, text
 
 COLUMNS = (

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.config.values.decode import Decode
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator
 from jobs.generate.stream_records import record_generator
@@ -22,7 +23,6 @@ from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterS
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import BYTES_TYPES, TEXT_TYPES
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
-from jobs.spec.decode import Decode
 
 _TEXT = {"decimal": "decimal(9,2)"}
 

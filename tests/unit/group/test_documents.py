@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.config.settings.settings import Settings
 from jobs.group.documents import MemberDocuments
 from jobs.group.members import Member
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.groups import DriverGroup

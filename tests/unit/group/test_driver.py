@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from jobs.base.system.boot import boot_clock, boot_id
+from jobs.config.settings.settings import Settings
 from jobs.group.driver import GroupDriver
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlReader, ControlRequest, write_control
 from jobs.supervise.groups import DriverGroup

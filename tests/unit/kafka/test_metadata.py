@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
-from jobs.spec.settings import KafkaSettings
-from jobs.spec.source import Source
 
 
 class Brokers:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from jobs.config.services.security import KafkaSecurity
 from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
-from jobs.spec.security import KafkaSecurity
 
 
 @pytest.mark.parametrize(

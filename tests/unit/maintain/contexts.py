@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import Table
 
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.settings import Settings, SparkSettings
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
 from jobs.maintain.iceberg_procedures import Procedures, RewriteResult
 from jobs.maintain.orphan_removal import ListedFile
 from jobs.maintain.plan import Step
 from jobs.maintain.snapshot_holds import holds
 from jobs.maintain.table_context import TableContext
-from jobs.spec.maintenance_policy import Policy
-from jobs.spec.settings import Settings, SparkSettings
 from tests.helpers.lake import NAME, Lake
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
+from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
-from jobs.spec.maintenance_policy import Policy
 from jobs.write.table_creation import create_table_properties
 
 MB = 1024**2

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.compaction import batches, max_commits
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue, TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
@@ -15,7 +16,6 @@ from jobs.maintain.plan_expiry import may_be_due
 from jobs.maintain.plan_metadata import DELETE_AFTER_COMMIT, PREVIOUS_VERSIONS
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_retention import ExpiryCutoff, expiry_cutoff
-from jobs.spec.maintenance_policy import Policy
 from tests.unit.maintain.snapshot_metadata import NAME
 from tests.unit.maintain.snapshot_metadata import table as metadata_of
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.commit.reissue import last_remade, reissued
+from jobs.config.services.maintenance_policy import Policy, Remake
+from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.health_facts import BranchFacts, TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
@@ -18,8 +20,6 @@ from jobs.maintain.planner import plan
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_context import utc_now
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy, Remake
 from tests.unit.maintain.plan_fixtures import MB, NOW, partition, policy, table
 from tests.unit.publish.branch_world import NAME, BranchWorld
 from tests.unit.publish.test_remake import along, gated_world, paths

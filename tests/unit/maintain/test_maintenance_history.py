@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.config.settings.settings import Settings
 from jobs.maintain.maintenance_history import (
     KEY,
     MAX_ENTRIES,
@@ -17,7 +18,6 @@ from jobs.maintain.maintenance_history import (
     table_store,
     write_history,
 )
-from jobs.spec.settings import Settings
 from jobs.state.local_store import LocalStore
 from tests.helpers.memory_store import InMemoryStore
 

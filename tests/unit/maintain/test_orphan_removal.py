@@ -9,6 +9,8 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.catalog import CatalogSettings
+from jobs.config.services.maintenance_policy import Orphans, Policy
 from jobs.maintain.orphan_removal import (
     OrphanScan,
     OrphansRefusedError,
@@ -25,8 +27,6 @@ from jobs.maintain.orphan_removal import (
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
-from jobs.spec.catalog import CatalogSettings
-from jobs.spec.maintenance_policy import Orphans, Policy
 from tests.helpers.lake import NAME, Lake
 from tests.unit.maintain.contexts import Started, listed, spark, table_context
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_holds import reader_holds
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff, kept_snapshots, snapshot_time
-from jobs.spec.maintenance_policy import Policy
 from tests.unit.maintain.plan_fixtures import (
     DAY,
     HOUR,

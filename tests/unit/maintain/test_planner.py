@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFacts, TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, plan_json
 from jobs.maintain.plan_expiry import ChangesForecast
 from jobs.maintain.plan_metadata import RemakeForecast
 from jobs.maintain.planner import plan
-from jobs.spec.maintenance_policy import Policy
 from tests.unit.maintain.plan_fixtures import (
     DAY,
     HOUR,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.maintenance_policy import Expire
 from jobs.maintain.snapshot_holds import reader_holds
 from jobs.maintain.snapshot_retention import SnapshotHold, expiry_cutoff, snapshot_time
-from jobs.spec.maintenance_policy import Expire
 from tests.unit.maintain.snapshot_metadata import HOUR, NAME, NOW, hourly, table
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MirrorWorld
 
 KEEP = {"envelope": "debezium", "keep": "30d"}

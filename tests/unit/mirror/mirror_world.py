@@ -29,15 +29,15 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror import merging
 from jobs.mirror.merging import Merged, merge_new
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import ensure_mirror
 from jobs.mirror.session import MirrorSession, mirror_session
-from jobs.spec.loading import load_stream
-from jobs.spec.mirror import Mirror
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 CHANGELOG, MIRROR = "shop.customers_changes", "shop.customers"

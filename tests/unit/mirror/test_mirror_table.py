@@ -29,10 +29,10 @@ from pyiceberg.types import (
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.mirror.mirror_table import ensure_mirror, mirror_key
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from tests.unit.mirror.mirror_world import COLUMNS
 
 

@@ -12,11 +12,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
+from jobs.config.stream.changes import DELETION_MEMORY
 from jobs.mirror.fold import FOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.order_token import STREAMED, order_token
 from jobs.mirror.refold import may_be_behind, memory_begins
-from jobs.spec.changes import DELETION_MEMORY
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 COLUMNS = Schema(NestedField(1, "id", LongType()), NestedField(7, "_kafka_timestamp", TimestamptzType()))

@@ -14,7 +14,7 @@ from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.source_check import Disagreement, Disagreements, MirrorPlace, mirror_place
 from jobs.mirror.source_report import SourceConsistency, source_fix, source_sentence
-from tests.unit.spec.test_mirror import spec
+from tests.unit.config.test_mirror import spec
 
 KEY: Key = ("1:7",)
 # What happened to a row, and when: its digest then, or that it is gone.

@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.maintain_deployment import Tables

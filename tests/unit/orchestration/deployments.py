@@ -7,7 +7,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from resources.deployment import Deployment

@@ -11,8 +11,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import Settings
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
 from jobs.stream.opening import ensure_tables
 from orchestration.jobs.maintain.jobs import maintain_job, maintain_run_config
 from orchestration.jobs.maintain.ops import HANDED_ON, MaintainConfig

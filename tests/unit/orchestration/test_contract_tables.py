@@ -12,8 +12,8 @@ import pytest
 
 from assets.contract_checks import contract_checks
 from assets.dagster_names import target_keys
+from jobs.config.stream.models import StreamSpec
 from jobs.increment.validated_position import ValidatedPosition, validated_position
-from jobs.spec.models import StreamSpec
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import JOB
 from orchestration.sensors.contracts import ContractsCursor, run_contracts_tick
@@ -204,7 +204,7 @@ def test_ops_of_tables_whose_names_differ_in_a_dot_are_told_apart() -> None:
                                     for at, name in enumerate(names)}},
         }
     )  # fmt: skip
-    from jobs.spec.settings import Settings
+    from jobs.config.settings.settings import Settings
 
     made = list(contract_checks(spec, target_keys(Settings.embedded(Path("/nowhere")), spec)))
     assert len(made) == 3 and len({each.op.name for each in made}) == 3

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.config.values.decode import Decode
 from jobs.kafka.records import HEADERS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
@@ -21,7 +22,6 @@ from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
-from jobs.spec.decode import Decode
 
 GOOD = b'{"v": 1}'
 

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
+from jobs.config.values.table_columns import TableColumns
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
 from jobs.pipeline.route import Destinations, Narrowing
@@ -18,9 +21,6 @@ from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
 from jobs.records.transforms.columns import Columns
 from jobs.records.transforms.frame import HEADERS
-from jobs.spec.mask import NO_MASK
-from jobs.spec.models import StreamSpec
-from jobs.spec.table_columns import TableColumns
 from jobs.write.projection import UnfitValueError
 from tests.unit.pipeline.blocks import records_of
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.route import Route
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.route import Destinations
 from jobs.pipeline.route_dispatch import _ALIKE, MOST_KNOWN, Dispatch
 from jobs.pipeline.route_naming import FULL, NO_TABLE, UNSAFE, Named, Naming, NamingState
-from jobs.spec.models import StreamSpec
-from jobs.spec.route import Route
 from tests.unit.pipeline.blocks import records_of
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import apply_stage, fetched_parts, stream_pipeline
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps, TakeStep, prepare_steps, row_steps_of
@@ -19,7 +20,6 @@ from jobs.records.transforms.transform import (
     Rows,
     Transform,
 )
-from jobs.spec.models import StreamSpec
 from tests.unit.pipeline.blocks import TABLE, records_of
 from tests.unit.records.transforms.rows import columns_of
 

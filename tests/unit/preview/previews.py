@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import TopicPartition
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK, Mask
 from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.preview.preview import asked_parts, preview_stream
 from jobs.preview.record import PreviewedRecord, StreamPreview
 from jobs.preview.tables import tables_as_written
 from jobs.records.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.records.schema.needs import Coordinates
-from jobs.spec.mask import NO_MASK, Mask
-from jobs.spec.models import StreamSpec
 from jobs.stream.new_rows import NewColumns
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

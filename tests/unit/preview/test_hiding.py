@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from jobs.config.values.mask import Mask
 from jobs.preview.run import joint_mask
 from jobs.preview.values import Hiding, decoded_hiding, kind_of, landed_hiding
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.records.schema.name_matching import NameRule
-from jobs.spec.mask import Mask
 from orchestration.cli.preview.output import preview_facts
 from tests.unit.preview.previews import block_of, previewed, record, spec_of
 

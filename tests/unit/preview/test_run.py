@@ -13,12 +13,12 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.config.settings.settings import load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.selection import parse_offsets
 from jobs.preview.preview import preview_stream
 from jobs.preview.run import MOST_RECORDS, newest_ranges, selected_ranges
 from jobs.preview.tables import tables_as_written
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import load_settings
 from jobs.stream.new_rows import new_columns
 from jobs.stream.writer_schemas import schema_lookup
 from tests.helpers.registry_server import RegistryServer, serving

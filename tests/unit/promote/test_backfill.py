@@ -19,6 +19,8 @@ from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.promote import backfill as module
 from jobs.promote.backfill import Backfilled, backfill
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
@@ -27,8 +29,6 @@ from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.verify.other_writers import foreign_snapshots
 from jobs.write.partitioning import partition_spec
 from jobs.write.target_writer import TargetWriter

@@ -27,11 +27,11 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.publish import discarding, gated, publishing, remake
 from jobs.publish.publishing import Published, publish
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 
 NAME = "orders.payments"
 P0 = TopicPartition("payments", 0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.snapshot_holds import CEILING, holds
 from jobs.maintain.table_context import TableContext
 from jobs.publish.main_freshness import branch_ahead
-from jobs.spec.maintenance_policy import Policy
 from tests.unit.publish.branch_world import NAME, BranchWorld
 
 

@@ -15,11 +15,11 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.publications import publications
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import Stamp
+from jobs.config.stream.models import StreamSpec
 from jobs.maintain.snapshot_holds import CEILING
 from jobs.publish.interval import UnpublishableError
 from jobs.publish.main_freshness import branch_ahead
 from jobs.publish.publishing import RollbackAnswer, answer_rollback, publish
-from jobs.spec.models import StreamSpec
 from tests.unit.publish.branch_world import NAME, P0, BranchWorld
 from tests.unit.publish.test_ahead import held_for_publishing
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.registry.client import registry_client
 from jobs.registry.failures import RegistryError, RegistryRefusedError, RegistryUnavailableError
-from jobs.spec.registry import RegistrySettings
 from tests.helpers.registry_server import SCHEMA, RegistryServer, basic, serving
 from tests.helpers.tls import CLIENT_PASSWORD, Tls, make_tls
 

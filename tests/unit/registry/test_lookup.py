@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats.interface.problems import (
     NO_SCHEMA_ID,
     UNKNOWN_SCHEMA,
@@ -19,7 +20,6 @@ from jobs.registry.connection import registry_connection
 from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
 from jobs.registry.process_schemas import MOST_SCHEMAS, UNKNOWN_SECONDS, ProcessSchemas
-from jobs.spec.registry import RegistrySettings
 from tests.helpers.registry_server import RegistryServer, serving
 
 INT = RegistrySchema("AVRO", WriterSchema('"int"'))

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.correction import parse_correction
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.spec.correction import parse_correction
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.config.settings.correction import parse_correction
 from jobs.replay.request import Pace, ReplayRequest
-from jobs.spec.correction import parse_correction
 from tests.helpers.dead_letters import DeadLetterWorld
 
 

@@ -13,6 +13,8 @@ from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
 from jobs.commit.errors import RolledBackError
+from jobs.config.settings.correction import parse_correction
+from jobs.config.settings.loading import load_stream
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.operator.dead_letter_states import set_states_by_rows
@@ -21,8 +23,6 @@ from jobs.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import dry_run, replay
 from jobs.replay.session import ReplaySession, replay_folder
-from jobs.spec.correction import parse_correction
-from jobs.spec.loading import load_stream
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from orchestration.sensors.replay_proposal import propose_replay

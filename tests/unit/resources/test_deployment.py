@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import KafkaResource

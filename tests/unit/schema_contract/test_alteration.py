@@ -19,6 +19,8 @@ from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringT
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.difference import RenamedColumn, parse_rename, renamed_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.records.schema.identifier_fields import identifier_names
@@ -29,8 +31,6 @@ from jobs.records.schema.schema_change import SchemaChange
 from jobs.replay.pipeline import record_pipeline
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
 from jobs.write.partitioning import partition_spec

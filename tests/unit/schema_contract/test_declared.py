@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.compatibility import disagreements
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.declared import declared_contract, own_columns
 from jobs.schema_contract.finding import worst
-from jobs.spec.models import StreamSpec
 
 
 def spec_of(columns: str, *, kafka_columns: bool = True, **decode: Any) -> StreamSpec:

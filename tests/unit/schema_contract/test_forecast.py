@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.records.schema.decoded_columns import DecodedColumns, decoded_properties
 from jobs.records.schema.iceberg_schema import iceberg_schema
@@ -17,7 +18,6 @@ from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.finding import worst
 from jobs.schema_contract.forecast import forecast
 from jobs.schema_contract.subjects import key_subjects_of, subject_contract, subjects_of
-from jobs.spec.models import StreamSpec
 from jobs.write.partitioning import partition_spec
 
 TABLE = "id string not null, n int, note string"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.registry.client import SubjectVersion
 from jobs.registry.failures import NotInRegistryError
 from jobs.schema_contract.subjects import SubjectContract, newest_contracts, renames_sentence, subject_contract
-from jobs.spec.models import StreamSpec
 from tests.unit.schema_contract.test_forecast import metadata, spec_of
 
 

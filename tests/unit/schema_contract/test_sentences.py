@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.schema_contract.subjects import SubjectContract, advice, subject_contract, subject_sentences
-from jobs.spec.models import StreamSpec
 from tests.unit.schema_contract.test_forecast import metadata, spec_of
 
 PROTO = 'syntax = "proto3"; message M { string id = 1; int32 n = 2; string note = 3;%s }'

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema
 
+from jobs.config.stream.models import StreamSpec
 from jobs.contract.check_rows import masked_columns
 from jobs.schema_contract.declared import declared_contract
 from jobs.schema_contract.subjects import key_as_value
-from jobs.spec.models import StreamSpec
 
 SPEC = StreamSpec.model_validate(
     {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs.config.services.catalog import CatalogSettings
+from jobs.config.settings.settings import Settings, SparkSettings
 from jobs.spark import catalog_conf, session
 from jobs.spark.catalog_conf import catalog_sets
 from jobs.spark.session import Workload, spark_conf
-from jobs.spec.catalog import CatalogSettings
-from jobs.spec.settings import Settings, SparkSettings
 
 PG = "postgresql+psycopg://frazil@db:5432/lake"
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from jobs.config.services.catalog import CatalogSettings
+from jobs.config.settings.settings import Settings
 from jobs.spark.jvm_calls import interruptible, jvm_error_text
-from jobs.spec.catalog import CatalogSettings
-from jobs.spec.settings import Settings
 
 
 class Ended(BaseException):

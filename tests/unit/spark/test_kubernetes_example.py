@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.spark.master import driver_out_of_reach, master_of
 from jobs.spark.session import spark_conf
-from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.launchers.kubernetes import KubernetesPods
 from orchestration.cli.validate.service_checks import check_cluster
 from tests.unit.supervise.launchers.orders import order

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.ports import free_ports
+from jobs.config.settings.settings import Settings
 from jobs.spark.master import (
     MasterUnavailableError,
     driver_out_of_reach,
@@ -17,7 +18,6 @@ from jobs.spark.master import (
     require_master,
     standalone_addresses,
 )
-from jobs.spec.settings import Settings
 
 
 def on(home: Path, master: str, **conf: str) -> Settings:

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.spark import session
 from jobs.spark.session import REDACTED, Workload, prepare_environment, secret_conf, spark_conf
-from jobs.spec.settings import Settings, load_settings
 
 CATALOG = "spark.sql.catalog.lake"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spec.secrets import PresentValues, Secret
+from jobs.config.documents.secrets import PresentValues, Secret
 from jobs.state.object_store import session_with_keys
 
 

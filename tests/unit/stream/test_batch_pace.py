@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.spec.generation import generation
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import KafkaSettings, Settings
-from jobs.spec.source import Source
+from jobs.config.settings.generation import generation
+from jobs.config.settings.settings import KafkaSettings, Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
 from jobs.stream.batch_pace import BATCHES, ByteBound
 from jobs.stream.query import kafka_source_options
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.commit.offsets import TopicPartition
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from tests.helpers.lane_stream import OWN, LaneStream, Log, document
 
 KEPT = {"value": "json", "schema": "infer", "unknown_fields": "keep"}

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.base.errors import FrazilError
+from jobs.config.stream.models import StreamSpec
 from jobs.promote.promotion import promotion
-from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream

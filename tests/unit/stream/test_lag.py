@@ -12,9 +12,9 @@ import pytest
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds, quick_kafka
-from jobs.spec.settings import KafkaSettings
-from jobs.spec.source import Source
 from jobs.stream.lag import LagWatch
 from jobs.stream.progress import WorkLog
 

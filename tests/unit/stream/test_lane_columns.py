@@ -10,7 +10,7 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.commit.target import Target
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 from tests.helpers.stories import audited
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.spec.event_time import EventTime
+from jobs.config.stream.event_time import EventTime
 from jobs.verify.audit import audit
 from jobs.verify.closed_periods import rows_by_period
 from jobs.verify.ledger_fill import fill_ledger

@@ -14,8 +14,8 @@ from jobs.base.errors import FrazilError
 from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.target import Target
+from jobs.config.stream.models import StreamSpec
 from jobs.operator.accept import Answer, record_answer
-from jobs.spec.models import StreamSpec
 from jobs.stream import opening, schema_evolution
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream

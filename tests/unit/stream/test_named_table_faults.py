@@ -12,8 +12,8 @@ from pyiceberg.types import IntegerType
 from jobs.base.errors import FrazilError
 from jobs.commit.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
 from jobs.commit.named_tables import with_named_tables
+from jobs.config.stream.models import StreamSpec
 from jobs.operator.accept import Answer, record_answer
-from jobs.spec.models import StreamSpec
 from jobs.stream import new_tables, opening
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger

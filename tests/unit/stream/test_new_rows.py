@@ -15,12 +15,12 @@ from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.config.services.registry import RegistrySettings
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.models import StreamSpec
-from jobs.spec.registry import RegistrySettings
-from jobs.spec.settings import Settings
 from jobs.stream import first_records
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
 from jobs.stream.opening import ensure_tables

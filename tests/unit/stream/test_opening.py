@@ -16,10 +16,10 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.spec.generation import generation
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.generation import generation
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import Settings, load_settings
+from jobs.config.stream.models import StreamSpec
 from jobs.state.epochs import COMMAND, DRIVER, Opener, read_epoch, read_file
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.open_stream import OpenStream

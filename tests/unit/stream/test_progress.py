@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jobs.commit.event_times import EventCounts
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts, PartitionCounts
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.stream.progress import WorkLog
 from jobs.stream.results import BatchDone, TaskResults
 from jobs.task.tally import Tally

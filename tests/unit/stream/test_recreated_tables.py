@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from jobs.commit.errors import TableDroppedError, TableGoneError, TargetRecreatedError
 from jobs.commit.stamp_history import history, stamps_along_main
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.stream import gone_tables, opening
 from jobs.stream.gone_tables import NOTE, reopened_where_dropped, without_dropped
 from jobs.stream.retry import is_unavailable

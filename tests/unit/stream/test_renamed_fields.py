@@ -11,11 +11,11 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
+from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.column_names import unreadable_names
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table, renaming_alteration
-from jobs.spec.models import StreamSpec
 from jobs.stream.schema_proposals import proposals
 from tests.helpers.evolving_stream import EvolvingStream
 

@@ -19,8 +19,8 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.source import Source
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start

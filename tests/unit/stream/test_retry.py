@@ -14,10 +14,10 @@ from pyspark.errors import PythonException
 
 from jobs.base.errors import FrazilError
 from jobs.commit.log_state import LogState
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.error_handling import Retry
 from jobs.kafka.metadata import LogEnds
 from jobs.registry.failures import RegistryRefusedError, RegistryUnavailableError
-from jobs.spec.error_handling import Retry
-from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner

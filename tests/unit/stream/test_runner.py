@@ -16,11 +16,11 @@ from jobs.base.errors import FrazilError
 from jobs.commit.errors import CommitUnknownError, FencedError, LeaseExpiredError, ToleranceError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
+from jobs.config.settings.settings import LocalBrokerDown, Settings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.registry.failures import RegistryUnavailableError
 from jobs.registry.known_schemas import RegistryRemadeError
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.local_store import LocalStore
 from jobs.state.store_proof import unrenewed
 from jobs.stream import drain

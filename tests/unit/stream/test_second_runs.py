@@ -15,6 +15,8 @@ from jobs.base.errors import FrazilError
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.services.registry import RegistrySettings
+from jobs.config.stream.event_time import EventTime
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.name_matching import NAME_MAPPING
@@ -23,8 +25,6 @@ from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.known_schemas import KnownSchemas
 from jobs.schema_contract.alteration import alter_table, renaming_alteration
-from jobs.spec.event_time import EventTime
-from jobs.spec.registry import RegistrySettings
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.second_run import stamped_ids
 from jobs.stream.writer_schemas import WriterSchemas

@@ -13,14 +13,14 @@ from jobs.catalog import connect_catalog
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.opening_columns import columns_operation
 from jobs.commit.pyiceberg_commit import commit_once
+from jobs.config.settings.settings import load_settings
+from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.schema.decoded_columns import decoded_columns
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
-from jobs.spec.settings import load_settings
-from jobs.spec.shaped_table import evolving_schema
 from jobs.stream import row_table
 from jobs.stream.schema_proposals import proposals
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted

@@ -12,7 +12,7 @@ from jobs.commit.errors import ToleranceError
 from jobs.commit.event_times import EventCounts, EventTimes
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults

@@ -16,11 +16,11 @@ from pyiceberg.types import LongType, NestedField
 from jobs.base.errors import FrazilError
 from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.stamp_history import history
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.selection import Selection
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.spec.models import StreamSpec
 from jobs.stream import lane_tables, opening, takeover
 from jobs.stream.new_rows import NewColumns
 from jobs.verify.audit import audit

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.commit.stamp_fields import Counts
-from jobs.spec.event_time import Slo
+from jobs.config.stream.event_time import Slo
 from jobs.stream.progress import MOST_UNKNOWN_FIELDS, WorkLog
 from jobs.stream.results import BatchDone, TaskResults
 from jobs.stream.unknown_fields import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.base.system import cpu
-from jobs.spec.trigger import Every, Trigger
+from jobs.config.services.trigger import Every, Trigger
 from jobs.state.local_store import LocalStore
 from jobs.state.table_health import KEY, TableHealth, read_health, write_health
 from jobs.stream.progress import WorkLog

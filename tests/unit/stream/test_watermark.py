@@ -13,7 +13,7 @@ from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
-from jobs.spec.event_time import EventTime
+from jobs.config.stream.event_time import EventTime
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.watermark import advanced, believed_until, known_times, passed_bounds
 

@@ -15,9 +15,9 @@ from pyiceberg.types import StringType
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import load_settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import load_settings
 from jobs.stream.opening import ensure_tables
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for

@@ -18,7 +18,7 @@ import pytest
 
 from jobs.base.system.locks import exclusive
 from jobs.base.system.processes import session_members, start_time
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.heartbeat import Heartbeat

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.spec.settings import load_settings
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import load_settings
 from jobs.supervise.actual import UnreadableStateError, read_actual, read_certain
 from jobs.supervise.desired import read_stream_files, stream_files
 from jobs.supervise.launches import Launch

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from jobs.base.system.boot import boot_clock
-from jobs.spec.launcher_name import LauncherName
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.services.launcher_name import LauncherName
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise import actual
 from jobs.supervise.groups import DriverGroup

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from jobs.spec.models import StreamSpec
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
+from jobs.config.stream.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat, State, Work
 from jobs.supervise.stall import find_stall, stalled_after
-from tests.unit.spec.test_generation import spec_with
+from tests.unit.config.test_generation import spec_with
 
 NOW = 1_800_000_000.0
 AFTER = 600.0

@@ -15,7 +15,7 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.base.system.locks import exclusive
 from jobs.base.system.processes import is_alive, wait_until_dead
-from jobs.spec.validation import SpecError
+from jobs.config.documents.validation import SpecError
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.supervise import lifecycle

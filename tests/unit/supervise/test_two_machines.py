@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.spec.settings import Settings
+from jobs.config.settings.settings import Settings
 from jobs.state import stream_folder
 from jobs.state.shared_store import SharedStore
 from jobs.supervise import actual as actual_state

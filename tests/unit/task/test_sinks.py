@@ -11,7 +11,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.task import run as task_run
 from jobs.task.run import run_split
 from jobs.task.sinks import Sink, keep_within_budget

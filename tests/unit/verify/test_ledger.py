@@ -27,7 +27,7 @@ from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.spec.settings import LedgerSettings, Settings
+from jobs.config.settings.settings import LedgerSettings, Settings
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
 from jobs.verify.ledger_fill import FillResult, fill_ledger
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
@@ -206,7 +206,7 @@ def test_killed_around_the_commit(catalog: SqlCatalog, settings: Settings, tmp_p
     script = f"""
         import os, signal
         from pathlib import Path
-        from jobs.spec.settings import Settings
+        from jobs.config.settings.settings import Settings
         from jobs.verify import ledger_fill
         from tests.unit.verify.test_ledger import connect_to, spec_of
         commit_once = ledger_fill.commit_once

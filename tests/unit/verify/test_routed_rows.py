@@ -16,8 +16,8 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.config.stream.models import StreamSpec
 from jobs.deadletter.table import ensure_replay_state_columns
-from jobs.spec.models import StreamSpec
 from jobs.state.epochs import keep_file
 from jobs.state.stream_folder import stream_folder
 from jobs.verify.audit import audit

@@ -13,8 +13,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.row_counter import MANY, RowCounter, missing_column
 
 SCHEMA = Schema(

@@ -18,7 +18,7 @@ from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
-from jobs.spec.targets import TargetSpec
+from jobs.config.values.targets import TargetSpec
 from jobs.verify.ledger_checkpoints import fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.ledger_row import NO_RANGE, WHOLE_TABLE, LedgerRow, effective_rows
 from jobs.verify.stamp_conversion import FillCheckpoint, StampedSnapshot, StampedTable, ledger_rows

@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.spec.partitioning import parse_partition_expr
+from jobs.config.values.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 

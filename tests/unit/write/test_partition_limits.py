@@ -35,11 +35,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from jobs.config.values.partitioning import PartitionExpr, partition_problems
 from jobs.records.formats.columns.text_values import FIRST_MICROSECOND, LAST_MICROSECOND
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.partitioning import PartitionExpr, partition_problems
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.partition_limits import in_manifests, partition_limits
 from jobs.write.partitioning import partition_spec, split_by_partition

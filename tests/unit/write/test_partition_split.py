@@ -32,7 +32,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.spec.partitioning import parse_partition_expr
+from jobs.config.values.partitioning import parse_partition_expr
 from jobs.write.partitioning import PartitionSpecError, partition_spec, split_by_partition
 from jobs.write.pyiceberg_files import PartitionDirectory
 from jobs.write.table_fit import TableFit

@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import client_properties
-from jobs.spec.catalog import CatalogSettings
+from jobs.config.services.catalog import CatalogSettings
 from jobs.write import renewed_file_io
 from jobs.write.file_access import KeyAge, keys_of, refused_keys, store_properties
 from jobs.write.renewed_file_io import RenewedFileIO, StoreFileIO

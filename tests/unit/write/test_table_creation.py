@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, ListType, LongType, NestedField, StringType, StructType, UUIDType
 
 from jobs.base.errors import FrazilError
-from jobs.spec.partitioning import parse_partition_expr
+from jobs.config.values.partitioning import parse_partition_expr
 from jobs.write.dry_run import check_new_table_writable
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -19,10 +19,10 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import property_key
 from jobs.commit.table_remake import remade_table
+from jobs.config.values.partitioning import parse_partition_expr
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.table_remaking import as_made_property, differs, is_as_made

@@ -16,7 +16,7 @@ from jobs.base.system.carried import (
     local_options,
     variable,
 )
-from jobs.spec.secrets import Secret
+from jobs.config.documents.secrets import Secret
 
 
 @pytest.fixture(autouse=True)

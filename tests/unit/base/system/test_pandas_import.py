@@ -73,7 +73,7 @@ assert tick.start, tick
 """
 TASK = """
 import json
-from jobs.spec.models import StreamSpec
+from jobs.config.stream.models import StreamSpec
 from jobs.task.run import run_split
 from tests.helpers.tasks import TaskWorld, as_block, records
 spec = StreamSpec.model_validate({

@@ -14,9 +14,9 @@ import pytest
 from jobs.base.system import private_files
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import keep_private, private_folder
+from jobs.config.settings.settings import Settings
 from jobs.spark.log import spark_log_option
 from jobs.spark.scratch import process_folder
-from jobs.spec.settings import Settings
 from jobs.state.durable_files import create_durably, write_durably
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore

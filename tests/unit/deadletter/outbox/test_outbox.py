@@ -11,6 +11,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.config.services.security import librdkafka_options
+from jobs.config.settings.settings import KafkaSettings
+from jobs.config.stream.error_handling import DeadLetterTopic
 from jobs.deadletter.kafka_record import RecordLimits
 from jobs.deadletter.outbox.position import (
     KEY,
@@ -24,9 +27,6 @@ from jobs.deadletter.outbox.position import (
 )
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.spec.error_handling import DeadLetterTopic
-from jobs.spec.security import librdkafka_options
-from jobs.spec.settings import KafkaSettings
 from tests.helpers.memory_store import InMemoryStore
 from tests.integration.dead_letters import SEEN
 

@@ -16,8 +16,8 @@ from pyiceberg.catalog import load_catalog
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.spec.loading import load_stream
-from jobs.spec.settings import load_settings
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import load_settings
 from jobs.state.epochs import EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.stream_folder import stream_folder
 from jobs.time_travel.source_record import SourceLogs

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
+from jobs.config.settings.settings import load_settings
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.known_schemas import KnownSchemas, read_known_schemas
-from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease
 from jobs.state.stream_folder import stream_folder
 from orchestration.cli.main import main

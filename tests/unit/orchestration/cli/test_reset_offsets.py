@@ -22,15 +22,15 @@ from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reset import ResetMove, ResetRefusedError
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.event_time import EventTime
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.operator.reset import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.spec.event_time import EventTime
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.state.lease import Lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from jobs.spec.settings import load_settings
+from jobs.config.settings.settings import load_settings
 from jobs.state.document_copy import documents_of
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore

@@ -21,10 +21,10 @@ from jobs.base.system.processes import start_time
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp, property_key
+from jobs.config.settings.generation import generation
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaLog, LogEnds
-from jobs.spec.generation import generation
-from jobs.spec.settings import Settings
-from jobs.spec.source import Source
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work
 from orchestration.definitions import build_definitions

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from jobs.spec.event_time import Freshness
+from jobs.config.stream.event_time import Freshness
 from jobs.state.local_store import LocalStore
 from jobs.supervise.launches import KeptRestart, read_launch, write_launch
 from orchestration.reconcile.asset_events import report_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.spec.trigger import Restart
+from jobs.config.services.trigger import Restart
 from jobs.supervise.actual import ActualState
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.config.values.decode import Decode
+from jobs.config.values.value_format import FormatName
 from jobs.records.formats.connect_types import LOGICAL_TYPES, decimal_scale
 from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec, resolved
 from jobs.records.formats.known_formats import FORMATS
@@ -21,8 +23,6 @@ from jobs.records.formats.primitive.block import COLUMN_TYPES
 from jobs.records.formats.record_columns import header_values
 from jobs.records.schema.declared import Primitive
 from jobs.records.schema.parser import parse_schema
-from jobs.spec.decode import Decode
-from jobs.spec.value_format import FormatName
 from tests.helpers.tasks import stream_spec
 
 SCHEMA = "id string not null, n long, at timestamptz as epoch_ms"

@@ -17,12 +17,12 @@ from jobs.commit.offsets import OffsetRange
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need, restart_positions, target_positions
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.route import Route
 from jobs.kafka.metadata import LogEnds
 from jobs.replay.connect.importer import QueueRunner
 from jobs.replay.connect.opening import as_stream
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.spec.models import StreamSpec
-from jobs.spec.route import Route
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
 from jobs.stream.open_stream import OpenStream

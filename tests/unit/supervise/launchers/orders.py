@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from jobs.spec.settings import Settings, load_settings
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.supervise.launchers.launcher import DriverOrder
 from jobs.supervise.launches import Launch
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from jobs.base.system.boot import boot_clock
-from jobs.spec.drivers import SparkSubmitSettings
+from jobs.config.services.drivers import SparkSubmitSettings
 from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import SUBMISSION_SECONDS, read_actual
 from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
 from jobs.commit.offsets import TopicPartition
+from jobs.config.services.registry import RegistrySettings
+from jobs.config.stream.models import StreamSpec
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.formats.json.inference import InferenceRules, inferred
@@ -23,8 +25,6 @@ from jobs.records.formats.json.seen_values import (
     parsed,
 )
 from jobs.registry.client import SubjectVersion
-from jobs.spec.models import StreamSpec
-from jobs.spec.registry import RegistrySettings
 from orchestration.cli.schema.infer import write_stream
 from orchestration.cli.schema.infer_json import column_lines, time_column
 from orchestration.cli.schema.infer_registry import LookedAtIds, subject_stream

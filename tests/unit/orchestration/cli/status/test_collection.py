@@ -19,10 +19,10 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
 from jobs.kafka.metadata import LogEnds
-from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.spec.source import Source
 from jobs.supervise.desired import StreamFiles
 from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.observation import observe

@@ -13,14 +13,14 @@ from jobs.catalog import connect_catalog
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.partitioning import parse_sort_expr
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table
-from jobs.spec.models import StreamSpec
-from jobs.spec.partitioning import parse_sort_expr
-from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from orchestration.cli.main import main
 from orchestration.cli.validate.command import live_findings
 from resources.deployment import Deployment
+from tests.unit.config.test_mirror import spec
 from tests.unit.orchestration.deployments import deployment_in
-from tests.unit.spec.test_mirror import spec
 
 
 @pytest.mark.parametrize(

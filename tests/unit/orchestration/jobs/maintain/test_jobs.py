@@ -12,12 +12,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.config.services.maintenance_policy import Policy
+from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_run import MaintenanceOutcome
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
 from orchestration.cli.maintain import print_done
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain.jobs import JOB, SCHEDULE

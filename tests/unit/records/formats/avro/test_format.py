@@ -14,10 +14,10 @@ import pytest
 from pydantic import ValidationError
 from pyiceberg.types import StringType
 
+from jobs.config.values.decode import Decode
 from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
-from jobs.spec.decode import Decode
 from tests.unit.records.formats.avro.generated import number, sized
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.decoder import Decoded
 from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.records.formats.json.block import JsonBlockDecoder
@@ -29,7 +30,6 @@ from jobs.records.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
 from jobs.records.schema.needs import Path
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.rescued_data import with_extra_column
-from jobs.spec.models import StreamSpec
 from tests.helpers.alike_records import alike_blocks
 from tests.helpers.decoders import CountingReference
 from tests.helpers.json_records import blocks

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from jobs.config.values.decode import Decode
 from jobs.records.formats.interface.decoder import Decoded
 from jobs.records.formats.interface.decoder_spec import DecoderSpec, TableSchema
 from jobs.records.formats.interface.writer_schema import (
@@ -26,7 +27,6 @@ from jobs.records.formats.json_schema.options import JsonSchemaOptions
 from jobs.records.formats.json_schema.schema import json_schema_types
 from jobs.records.formats.known_formats import JSON_SCHEMA
 from jobs.records.schema.arrow_schema import rows_arrow_schema
-from jobs.spec.decode import Decode
 from tests.helpers.json_schema_records import SCHEMAS, Kind, records
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}

@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
+from jobs.config.settings.loading import load_stream
+from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.decoder import Decoded
 from jobs.records.formats.interface.problems import without_value
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.own.format import loaded, version_of
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
 

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.loading import load_stream
+from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.records.transforms.columns import TransformProblem
 from jobs.records.transforms.smt.smt import (
@@ -17,9 +20,6 @@ from jobs.records.transforms.smt.smt import (
     Smt,
     known_smt,
 )
-from jobs.spec.loading import load_stream
-from jobs.spec.models import StreamSpec
-from jobs.spec.validation import SpecError
 from tests.unit.records.transforms.rows import (
     applied,
     columns_of,

@@ -1,0 +1,1 @@
+"""Streams and settings as data, with the checks of their files."""

@@ -1,0 +1,166 @@
+"""YAML documents whose every value can be traced to its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jobs.config.documents.base import LineInText, Location
+
+
+class LocatedText(str):
+    """A text from a YAML file that knows where it was written (``frazil.yaml:12``)."""
+
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class YamlProblem:
+    """What keeps a file from being read: the line (from 1; 0 if unknown) and a sentence."""
+
+    line: int
+    message: str
+
+
+class YamlUnreadable(Exception):
+    """A file is not the YAML that frazil reads. Carries every ``YamlProblem`` found."""
+
+    def __init__(self, problems: list[YamlProblem]) -> None:
+        super().__init__(problems)
+        self.problems: list[YamlProblem] = problems
+
+    def located(self, shown: str) -> list[str]:
+        """One sentence for each problem, with file and line."""
+        return [f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in self.problems]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the scalars of YAML 1.2: `no` is a text, `0123` not octal, `12:30` not 750, a date stays as written."""
+
+    def construct_located(self, node: yaml.ScalarNode) -> str:
+        text = self.construct_scalar(node)
+        if "${" not in text:
+            return text
+        located = LocatedText(text)
+        located.where = f"{self.name}:{node.start_mark.line + 1}"
+        return located
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|(0|[1-9][0-9_]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+     list("-+0123456789.")),
+    ("merge", r"<<", ["<"]),
+):  # fmt: skip
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), _first)
+_Loader.add_constructor("tag:yaml.org,2002:str", _Loader.construct_located)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A YAML file's data beside its node tree.
+
+    Args:
+        shown: The file's name as messages show it.
+        data: Plain Python values; texts with a ``${`` in them are ``LocatedText``.
+        root: The composed nodes, which carry the lines.
+    """
+
+    shown: str
+    data: Any
+    root: yaml.Node
+
+    def line_of(self, location: Location) -> int:
+        """Returns the line (from 1) of a key or list item; that of the nearest parent for what is not in the file."""
+        node, line = self.root, self.root.start_mark.line
+        for part in location:
+            if isinstance(node, yaml.MappingNode):
+                # The last one wins: keys merged in by `<<` stand before the mapping's own.
+                entry = next((e for e in reversed(node.value) if e[0].value == str(part)), None)
+                if entry is not None:
+                    line, node = entry[0].start_mark.line, entry[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+                line = node.start_mark.line
+            elif isinstance(part, LineInText) and isinstance(node, yaml.ScalarNode) and node.style == "|":
+                # Only in a literal block are the text's lines the file's; it starts below the `|`.
+                line = node.start_mark.line + 1 + part.lines_before
+        return line + 1
+
+
+def read_yaml(path: Path, *, shown: str) -> YamlDocument:
+    """Reads one file that holds one YAML document.
+
+    Raises:
+        YamlUnreadable: If it cannot be opened, is empty, is not YAML, or has a key twice.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise YamlUnreadable([YamlProblem(0, f"cannot be read: {error.strerror or error}")]) from None
+    except UnicodeDecodeError as error:
+        raise YamlUnreadable([YamlProblem(0, f"is not UTF-8 text (at byte {error.start})")]) from None
+    return parse_yaml(text, shown=shown)
+
+
+def parse_yaml(text: str, *, shown: str) -> YamlDocument:
+    """Reads one YAML document.
+
+    Raises:
+        YamlUnreadable: If it is empty, is not YAML, or has a key twice.
+    """
+    problem: YamlProblem | None = None
+    try:
+        loader = _Loader(text)
+        loader.name = shown
+        root = loader.get_single_node()
+        if root is None:
+            raise YamlUnreadable([YamlProblem(1, "the file is empty")])
+        if duplicates := list(_duplicate_keys(root)):
+            raise YamlUnreadable(duplicates)
+        return YamlDocument(shown, loader.construct_document(root), root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = YamlProblem(mark.line + 1 if mark else 0, f"is not YAML: {_without_quotations(error)}")
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problem = YamlProblem(line, f"is not YAML: the character U+{int(error.character):04X} is not allowed")
+    except RecursionError:
+        problem = YamlProblem(0, "is nested too deeply")
+    raise YamlUnreadable([problem])
+
+
+def _without_quotations(error: yaml.MarkedYAMLError) -> str:
+    """Takes out what PyYAML repeats of the file (aliases, tags): a password that starts with `*` or `!` is one."""
+    told = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be parsed"
+    return re.sub(r"'[^']*'|\"[^\"]*\"", lambda match: match[0] if len(match[0]) <= 4 else "'…'", told)
+
+
+def _duplicate_keys(root: yaml.Node) -> Iterator[YamlProblem]:
+    pending, visited = [root], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            first: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in first:
+                        yield YamlProblem(
+                            line, f"the key '{key.value}' stands here twice (first in line {first[key.value]})"
+                        )
+                    first.setdefault(key.value, line)
+                pending.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            pending.extend(node.value)

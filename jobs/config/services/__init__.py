@@ -1,0 +1,1 @@
+"""Blocks of the settings: Kafka, registry, catalog, state, drivers, maintenance."""

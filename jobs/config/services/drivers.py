@@ -1,0 +1,137 @@
+"""Drivers block of the settings: what starts them, and what it has to know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from jobs.config.documents.base import (
+    LocalPath,
+    Location,
+    Problem,
+    SpecModel,
+)
+from jobs.config.documents.secrets import literal_secret_problem, looks_secret
+from jobs.config.documents.units import Duration
+from jobs.config.services.launcher_name import LOCAL, LauncherName
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# How a launcher is reached, and looked at.
+_REACHED = {"pages", "timeout", "api", "token_file", "ca_file"}
+_MEMORY = re.compile(r"[1-9][0-9]*[kmgtKMGT]")
+
+
+def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(check)
+
+
+def _http_url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", value):
+        raise ValueError("must be http://HOST:PORT or https://HOST:PORT")
+    return value.rstrip("/")
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+AbsolutePath = Annotated[str, _matching(re.compile(r"/\S*"), "must be an absolute path where drivers run")]
+KubernetesName = Annotated[str, _matching(_NAME, "must be a name of Kubernetes: lower-case letters, digits, - and .")]
+
+
+class SparkSubmitSettings(SpecModel):
+    """Drivers on the workers of a standalone cluster of Spark, where its master finds a place.
+
+    Args:
+        master: `spark://HOST:PORT`; None: `spark.master`.
+        pages: Of each master, where it tells its drivers as JSON, such as `http://spark.internal:8080`.
+        memory: What the master sets aside on a worker for a driver, all of its processes together.
+        cores: The same for cores.
+        python: The interpreter on the workers, with frazil; None: the path of this one.
+        timeout: How long a submission, or its end, may take.
+    """
+
+    master: Annotated[str, _matching(re.compile(r"spark://\S+"), "must be spark://HOST:PORT")] | None = None
+    pages: list[HttpUrl] = Field(min_length=1)
+    memory: Annotated[str, _matching(_MEMORY, "must be a size, such as 2g")] = "2g"
+    cores: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    python: AbsolutePath | None = None
+    timeout: Duration = timedelta(seconds=240)
+
+
+class KubernetesSettings(SpecModel):
+    """Drivers in pods of their own.
+
+    Args:
+        image: Has frazil and Java; see `examples/kubernetes/Dockerfile`.
+        namespace: Where the pods are.
+        service_account: Of the pods: where executors are pods, too, it has to be able to start some.
+        env_from: Names of secrets whose keys become the driver's environment variables.
+        resources: As Kubernetes has them.
+        termination_grace: How long a driver may take to finish its batch once its pod is to end.
+        command: What the container runs before `-m MODULE`; an init, and Python.
+        pod: What is laid over the manifest: volumes, a node selector, tolerations.
+        api: Where Kubernetes answers; None: as its pods are told.
+        token_file, ca_file: How this process proves itself there, and knows that it is there.
+        timeout: How long an answer is waited for.
+    """
+
+    image: Annotated[str, AfterValidator(str.strip), Field(min_length=1)]
+    namespace: KubernetesName = "default"
+    service_account: KubernetesName | None = None
+    env_from: list[KubernetesName] = Field(default_factory=list)
+    resources: dict[str, Any] = Field(default_factory=dict)
+    termination_grace: Duration = timedelta(seconds=120)
+    command: list[str] = Field(default=["tini", "--", "python"], min_length=1)
+    pod: dict[str, Any] = Field(default_factory=dict)
+    api: HttpUrl | None = None
+    token_file: LocalPath | None = None
+    ca_file: LocalPath | None = None
+    timeout: Duration = timedelta(seconds=10)
+
+
+class DriversSettings(SpecModel):
+    """What starts drivers.
+
+    Args:
+        launcher: `local`: a process of the machine on which a command, or a run of Dagster, starts it.
+        home: The deployment's folder where drivers run; None: the same path as here.
+        environment: Variables that drivers get beside those of where they run. No secrets.
+    """
+
+    launcher: LauncherName = LOCAL
+    home: AbsolutePath | None = None
+    environment: dict[str, str] = Field(default_factory=dict)
+    spark_submit: SparkSubmitSettings | None = None
+    kubernetes: KubernetesSettings | None = None
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.launcher == "spark_submit" and self.spark_submit is None:
+            example = "spark_submit: {pages: ['http://spark.internal:8080']}"
+            yield ("launcher",), f"needs to know where the master's page is; write {example} beside it"
+        if self.launcher == "kubernetes" and self.kubernetes is None:
+            yield ("launcher",), "needs to know the image; write kubernetes: {image: …} beside it"
+        for name, value in self.environment.items():
+            at: Location = ("environment", name)
+            if not _VARIABLE.fullmatch(name):
+                yield at, "must be the name of an environment variable"
+            elif "${" in value or looks_secret(name) or literal_secret_problem(name, value):
+                yield at, "must not be a secret: give it to the machine or the pod where the driver runs"
+
+    @property
+    def remote(self) -> bool:
+        """Whether drivers may run on another machine than the one that starts them."""
+        return self.launcher != LOCAL
+
+    def meaning(self) -> dict[str, Any]:
+        """What a driver has to be started anew for: not how its launcher is reached, which may differ by machine."""
+        chosen = self.spark_submit if self.launcher == "spark_submit" else self.kubernetes
+        own = chosen.model_dump(mode="json", exclude=_REACHED) if chosen is not None else {}
+        return {"launcher": self.launcher, "home": self.home, "environment": self.environment, "own": own}

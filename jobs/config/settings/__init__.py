@@ -1,0 +1,1 @@
+"""The settings, loading of files, generations, groups."""

@@ -1,0 +1,171 @@
+"""Generation of a configuration: a hash that changes with whatever a driver has to be started anew for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from jobs.config.documents.secrets import WrittenSecret
+from jobs.config.services.trigger import Every, Restart
+from jobs.config.settings.groups import group_of
+from jobs.config.settings.settings import UI_ADDRESS, Settings
+from jobs.config.stream.changes import hashed_changes
+from jobs.config.stream.error_handling import DEFAULT_STOP, Errors, Retry
+from jobs.config.stream.evolve import Evolve
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
+from jobs.config.values.targets import MAIN_BRANCH
+
+# What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
+# How it is started again is one: its keeper does so by what was launched.
+_WATCHING = {"description", "owner", "freshness", "slo", "maintenance", "publish", "contract"}
+
+
+def generation(spec: StreamSpec, settings: Settings) -> str:
+    """Twelve hexadecimal digits that change with whatever a driver has to be started anew for.
+
+    That is more than `StreamSpec.config_hash`, which changes only with the rows: trigger, bounds, the settings, too.
+    The address of the local broker is left out: it is looked up whenever a driver connects.
+    """
+    meaning = {
+        "rows": spec.config_hash,
+        "stream": _of_stream(spec, settings),
+        "settings": _of_settings(settings, with_registry=spec.decode.needs_registry),
+    }
+    return _digest(meaning)
+
+
+def group_generation(settings: Settings, version: str) -> str:
+    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for."""
+    return _digest({"settings": _of_settings(settings, with_registry=True), "version": version})
+
+
+def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
+    excluded = {"home", "ledger", "maintenance", "groups", "drivers", "sources"}
+    configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
+    _as_written(configured, settings)
+    if settings.drivers.remote:
+        # The deployment's folder may be another one there: what lies in it is the same configuration.
+        home = re.compile(rf"(?<![^/:=,;]){re.escape(str(settings.home))}(?=/)")
+        configured = _from_home(configured, home) | {"drivers": settings.drivers.meaning()}
+    if settings.kafka.is_embedded:
+        configured["kafka"].pop("bootstrap_servers")
+    if not settings.kafka.options:
+        configured["kafka"].pop("options")
+    if settings.kafka.admin is None:
+        configured["kafka"].pop("admin")
+    if settings.spark.ui_address == UI_ADDRESS:
+        # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
+        configured["spark"].pop("ui_address")
+    if not with_registry:
+        configured.pop("registry")
+    if settings.state_store is None:
+        configured.pop("state_store")
+    else:
+        # What is of one machine is another one's otherwise, and no other configuration.
+        configured.pop("state")
+        configured["state_store"].pop("folder")
+    return configured
+
+
+def _as_written(configured: dict[str, Any], settings: Settings) -> None:
+    """Put what stands in URLs of the file back there: another one is another configuration, as it always was."""
+    uri, store = settings.catalog.properties.get("uri"), settings.state_store
+    if isinstance(uri, WrittenSecret):
+        configured["catalog"]["properties"]["uri"] = uri.url
+    for key, secret in store.properties.items() if store is not None else ():
+        if isinstance(secret, WrittenSecret):
+            configured["state_store"]["store"] = secret.url
+            configured["state_store"]["properties"].pop(key)
+
+
+def _from_home(value: Any, home: re.Pattern[str]) -> Any:
+    """A document in which paths and addresses of a folder have a dot in its place."""
+    if isinstance(value, dict):
+        return {key: _from_home(each, home) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_from_home(each, home) for each in value]
+    return home.sub(".", value) if isinstance(value, str) else value
+
+
+def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
+    excluded = {*_WATCHING, "decode", "errors", "predicates", "group"}
+    stream: dict[str, Any] = spec.model_dump(mode="json", exclude=excluded)
+    if (group := group_of(spec, settings)) is not None:
+        stream["group"] = group
+    if spec.restart == Restart():
+        stream.pop("restart")
+    if spec.evolve == Evolve():
+        stream.pop("evolve")
+    if isinstance(spec.trigger, Every) and spec.trigger.while_red is None:
+        stream["trigger"].pop("while_red")
+    if spec.source.max_bytes_per_batch is None:
+        stream["source"].pop("max_bytes_per_batch")
+    if not spec.source.options:
+        stream["source"].pop("options")
+    for mirror in stream["mirrors"]:
+        # With what it is compared, which its driver never is.
+        mirror.pop("source")
+    for name in ("transform", "rules", "mirrors"):
+        if not stream[name]:
+            stream.pop(name)
+    for name in ("event_time", "route", "changes"):
+        if stream[name] is None:
+            stream.pop(name)
+    if spec.route is not None:
+        _drop_defaults(stream["route"])
+    if spec.changes is not None:
+        stream["changes"] = hashed_changes(spec, spec.changes)
+    for name in ("location", "sort_by", "identifier_fields", "force_optional"):
+        if not stream["table"][name]:
+            stream["table"].pop(name)
+    if spec.table.branch == MAIN_BRANCH:
+        stream["table"].pop("branch")
+    return stream | {"errors": generation_of_errors(spec.errors)}
+
+
+def _digest(meaning: dict[str, Any]) -> str:
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _drop_defaults(route: dict[str, Any]) -> None:
+    """Leave out of a route what a later version brought, where it is not used."""
+    if not route["recreate"]:
+        del route["recreate"]
+    said = route["on_table_error"]
+    for each in (route, *route["tables"]):
+        if each["on_table_error"] is None or each["on_table_error"] == said == "stop":
+            del each["on_table_error"]
+        for name in ("columns", "branch"):
+            if name in each and each[name] is None:
+                del each[name]
+
+
+def generation_of_errors(errors: Errors) -> dict[str, Any]:
+    """What of the `errors` block is part of a stream's generation, as JSON; keys of later versions only where used.
+
+    So a deployment whose files do not use a new key has the generation that it had before.
+    """
+    dumped: dict[str, Any] = errors.model_dump(mode="json", exclude={"replay"})
+    if errors.retry == Retry():
+        del dumped["retry"]
+    if errors.stop_above == DEFAULT_STOP:
+        # As it was dumped before there was a default.
+        dumped["stop_above"] = None
+    elif (stop := dumped["stop_above"]) is None:
+        dumped["stop_above"] = "off"
+    else:
+        # 1,000 was the default of min_records once, so files with it and without it keep their generation.
+        dumped["stop_above"] = {"min_records": 1000} | {k: v for k, v in stop.items() if v is not None}
+    if (letters := dumped["dead_letters"]) is not None:
+        del letters["keep"]
+        if errors.mask == NO_MASK:
+            del letters["mask"]
+        if letters["topic"] is None:
+            del letters["topic"]
+        elif not letters["topic"]["stops"]:
+            del letters["topic"]["stops"]
+    return dumped

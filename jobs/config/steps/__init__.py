@@ -1,0 +1,1 @@
+"""The `transforms:` block: steps and their conditions."""

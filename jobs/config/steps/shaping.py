@@ -1,0 +1,102 @@
+"""Steps over columns that no file declares: which go with that, and what a change of the decoded columns means.
+
+Where the steps only add columns, the table says how values are decoded: all of its columns but those that steps add.
+Where they change columns, the table keeps the decoded ones in a property. The steps are pure, so the table follows from
+the decoded columns: what it has to become is the difference between the columns behind the steps and its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+
+from jobs.config.documents.base import Problem
+from jobs.config.steps.steps import Step
+from jobs.records.schema.decoded_columns import DecodedColumns
+from jobs.records.schema.iceberg_schema import with_null
+from jobs.records.transforms.columns import Columns, TransformProblem, same
+from jobs.records.transforms.transform import Chain
+
+if TYPE_CHECKING:
+    pass
+
+
+def key_fields(decoded: DecodedColumns) -> tuple[NestedField, ...] | None:
+    """The columns in the struct of a key, empty where records have no keys; None where the file declares them."""
+    if decoded.keyless:
+        return ()
+    kind = decoded.key.fields[0].field_type if decoded.key else None
+    return kind.fields if isinstance(kind, StructType) else None
+
+
+Problems = list[Problem]
+
+
+def undeclared_problems(steps: tuple[Step, ...], of_table: str | None, others: str, *, shadow: bool) -> Problems:
+    """Returns the first step that cannot be taken on columns which no file declares.
+
+    Args:
+        steps: Of the file.
+        of_table: What leaves columns to the table, such as `decode.schema`; None if nothing does.
+        others: Where they may be from instead, as the end of a sentence.
+        shadow: Whether values that their column does not take land as text in a column beside it.
+    """
+    hint = "or add columns with compute or set, under new names, and choose rows with where, filter and rules"
+    said = not_changed_problem(of_table, others, shadow=shadow)
+    for number, each in enumerate(steps):
+        try:
+            adds = each.transform().adds
+        except TransformProblem as problem:
+            return [(("transform", number, *each.place(problem.place)), problem.message)]
+        if adds is None and said is not None:
+            return [(("transform", number, each.names[0]), f"{said}; {hint}")]
+    return []
+
+
+def not_changed_problem(of_table: str | None, others: str, *, shadow: bool) -> str | None:
+    """Why no step may change columns that no file declares; None if it may; arguments as of `undeclared_problems`."""
+    if of_table is not None:
+        return (
+            f"changes or replaces columns, and with {of_table} 'table' nothing says what the table's columns were made "
+            f"of: {others}"
+        )
+    if shadow:
+        return (
+            "changes or replaces columns, and may lose the texts that evolve.clash 'shadow' puts beside them: set it "
+            "to dead_letter, or declare the columns in decode.schema"
+        )
+    return None
+
+
+def added_by(chain: Chain) -> frozenset[str]:
+    """The names of the columns that steps add, but for those that change others."""
+    return frozenset().union(*(each.adds or () for each in chain.steps))
+
+
+def changes_columns(chain: Chain) -> bool:
+    """Whether a step may change a column that there is, or replace it, or give it another type."""
+    return any(each.adds is None or each.retypes for each in chain.steps)
+
+
+def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) -> Problems:
+    """Returns the decoded columns that steps do not leave as they are, of a file that does not declare them.
+
+    Args:
+        decoded: The columns before the steps.
+        behind: Those behind them.
+        added: The names that the steps add.
+    """
+    found = {each.name: each for each in behind}
+    problems: Problems = []
+    for each in decoded.fields:
+        now = found.get(each.name)
+        if each.name in added:
+            said = f"would take the place of the column '{each.name}' that is decoded: give it another name"
+            problems.append((("transform",), said))
+        elif now is None or now.required != each.required or not same(now.field_type, each.field_type):
+            told = "is gone" if now is None else f"is {with_null(now)}"
+            said = f"the column '{each.name}' is {with_null(each)} as it is decoded, and {told} behind the steps"
+            problems.append((("transform",), f"{said}: declare the columns in decode.schema"))
+    return problems

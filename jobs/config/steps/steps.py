@@ -1,0 +1,234 @@
+"""Transform list of a stream's YAML file: the steps that rows take between decoding and the table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from pyiceberg.schema import Schema
+
+from jobs.config.documents.base import (
+    Location,
+    Problem,
+    Problems,
+    SpecModel,
+)
+from jobs.config.steps.smt_step import SmtStep
+from jobs.config.steps.step_models import (
+    ExtractStep,
+    FilterStep,
+    FlattenStep,
+    FormatTimestampStep,
+    HoistStep,
+    MaskStep,
+    Name,
+    Names,
+    ParseJsonStep,
+    ParseTimestampStep,
+    SetValues,
+    SplitStep,
+    Texts,
+    When,
+)
+from jobs.records.transforms.cast import Cast
+from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.conditional import Conditional, Filter
+from jobs.records.transforms.own_code import OwnCode, version_of
+from jobs.records.transforms.record_parts import DropHeaders, ToHeaders, ToKey
+from jobs.records.transforms.select import Drop, Keep, Rename
+from jobs.records.transforms.set_columns import Set
+from jobs.records.transforms.sql import Compute, Rule, SqlCondition
+from jobs.records.transforms.transform import Chain, StepProblem, Transform
+
+
+class Step(SpecModel):
+    """One step: the key that names it, with its options, and with `when` a condition of the rows that take it."""
+
+    flatten: FlattenStep | None = None
+    rename: Texts | None = None
+    keep: Names | None = None
+    drop: Names | None = None
+    cast: Texts | None = None
+    set: SetValues | None = None
+    to_key: Name | None = None
+    to_headers: Texts | None = None
+    drop_headers: Names | None = None
+    hoist: HoistStep | None = None
+    extract: ExtractStep | None = None
+    parse_timestamp: ParseTimestampStep | None = None
+    format_timestamp: FormatTimestampStep | None = None
+    mask: MaskStep | None = None
+    filter: FilterStep | None = None
+    split: SplitStep | None = None
+    parse_json: ParseJsonStep | None = None
+    smt: SmtStep | None = None
+    compute: Texts | None = None
+    where: Name | None = None
+    python: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    when: When | None = None
+
+    _BESIDE: ClassVar[frozenset[str]] = frozenset({"when"})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, data: Any) -> Any:
+        """A step that needs no options may stand alone: `- flatten`, or `- flatten:`."""
+        if isinstance(data, str):
+            return {data: {}}
+        if isinstance(data, dict) and len(named := [name for name in data if name not in cls._BESIDE]) == 1:
+            return {name: {} if name == named[0] and value is None else value for name, value in data.items()}
+        return data
+
+    def _problems(self) -> Problems:
+        if len(self.names) != 1:
+            known = ", ".join(name for name in type(self).model_fields if name not in self._BESIDE)
+            found = f"; found {' and '.join(self.names)}" if self.names else ""
+            yield (), f"must be one step with its options, of {known}{found}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The steps that it names."""
+        return tuple(
+            name for name in type(self).model_fields if name not in self._BESIDE and getattr(self, name) is not None
+        )
+
+    def transform(self) -> Transform:
+        """The step.
+
+        Raises:
+            TransformProblem: There is none of these options.
+        """
+        step = self._unconditional()
+        return step if self.when is None else Conditional(step, self.when.condition)
+
+    def _unconditional(self) -> Transform:
+        options = getattr(self, self.names[0])
+        match self.names[0]:
+            case "rename":
+                return Rename(tuple(options.items()))
+            case "keep":
+                return Keep(options)
+            case "drop":
+                return Drop(options)
+            case "cast":
+                return Cast(tuple(options.items()))
+            case "set":
+                return Set(tuple(value.column(name) for name, value in options.items()))
+            case "to_key":
+                return ToKey(options)
+            case "to_headers":
+                return ToHeaders(tuple(options.items()))
+            case "drop_headers":
+                return DropHeaders(options)
+            case "compute":
+                return Compute(tuple(options.items()))
+            case "where":
+                return Filter(SqlCondition(options), drop=False)
+            case "python":
+                return OwnCode(options)
+            case _:
+                return options.transform()
+
+    def place(self, below: Location) -> Location:
+        """Where a part of the step's options stands in the file, below the step."""
+        if below[:1] == ("..",):
+            return below[1:]
+        name = self.names[0]
+        # Of a list that stands alone, the name of the step is that of its list.
+        return (name, *(below[1:] if below[:1] == (name,) else below))
+
+
+Steps = Annotated[tuple[Step, ...], Field(default=())]
+
+
+def chain_of(steps: tuple[Step, ...]) -> Chain:
+    """The chain of the steps."""
+    return Chain(tuple(step.transform() for step in steps))
+
+
+def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[Problem]]:
+    """The columns behind the steps, and what is wrong with a step, with its place in the file.
+
+    Args:
+        chain: The steps, with those that stand before the list.
+        steps: Those of the list `transform`.
+        decoded: The columns of rows as they are decoded, with those of key and headers.
+
+    Returns:
+        No columns where a step is wrong: what comes behind it is not looked at.
+    """
+    try:
+        return chain.output(Columns.of(decoded)), []
+    except StepProblem as problem:
+        if (index := problem.index - chain.leading) < 0:
+            return None, [((chain.steps[problem.index].name, *problem.place), problem.message)]
+        place = ("transform", index, *steps[index].place(problem.place))
+        return None, [(place, problem.message)]
+    except TransformProblem as problem:
+        return None, [(("decode", "schema"), problem.message)]
+
+
+def hashed_steps(_: Any, steps: tuple[Step, ...]) -> Any:
+    """What of the steps changes rows: their order, and the order of what is in them; of a key only its reference.
+
+    Of own code it is the version of its package as well.
+    """
+    return [[*_ordered(step.model_dump(mode="json", exclude_defaults=True)), *_versions(step)] for step in steps]
+
+
+def _versions(step: Step) -> list[list[str]]:
+    """The version of the package that a step's own code is of; none of another step."""
+    return [] if step.python is None else [["version", version_of(step.python)]]
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [[key, _ordered(each)] for key, each in value.items()]
+    return [_ordered(each) for each in value] if isinstance(value, list) else value
+
+
+class RowRule(SpecModel):
+    """One rule.
+
+    Args:
+        name: What dead letters and counts call it.
+        expect: A SQL expression that has to be true of a row.
+        severity: ``dead_letter`` sets rows aside that break it; ``warn`` lets them land, and counts them.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+    expect: Annotated[str, Field(min_length=1)]
+    severity: Literal["dead_letter", "warn"] = "dead_letter"
+
+    def transform(self) -> Rule:
+        """The rule as a step."""
+        return Rule(self.name, self.expect, self.severity == "warn")
+
+
+def rules_of(rules: tuple[RowRule, ...]) -> Chain:
+    """The rules as a chain."""
+    return Chain(tuple(rule.transform() for rule in rules))
+
+
+def rule_problems(rules: tuple[RowRule, ...], rows: Columns) -> list[Problem]:
+    """Returns what is wrong with a rule, with its place in the file.
+
+    Args:
+        rows: The columns behind the transforms.
+    """
+    problems: list[Problem] = []
+    names: set[str] = set()
+    for number, rule in enumerate(rules):
+        if rule.name in names:
+            problems.append((("rules", number, "name"), f"is '{rule.name}', as that of another rule"))
+        names.add(rule.name)
+        try:
+            Chain((rule.transform(),)).output(rows)
+        except StepProblem as problem:
+            problems.append((("rules", number, *problem.place), problem.message))
+    return problems
+
+
+def hashed_rules(_: Any, rules: tuple[RowRule, ...]) -> Any:
+    """What of the rules changes rows: those that only warn do not."""
+    return [[each.name, each.expect] for each in rules if each.severity == "dead_letter"]

@@ -1,0 +1,273 @@
+"""Error handling: the block ``errors`` of a stream, which says what becomes of records that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from math import comb
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+
+from jobs.config.documents.base import (
+    ChangesRows,
+    Flag,
+    Problems,
+    SpecModel,
+    problems_at,
+)
+from jobs.config.documents.secrets import Secret
+from jobs.config.documents.units import Duration, format_duration, parse_duration
+from jobs.config.services.security import KafkaSecurity
+from jobs.config.stream.source import topic_name
+from jobs.config.values.fields import BootstrapServers, PositiveInt, TableName
+from jobs.config.values.mask import NO_MASK, Mask
+
+_DAY = timedelta(days=1)
+
+
+def _retry_timeout(value: object) -> Any:
+    if value == "forever":
+        return value
+    if value == -1 and not isinstance(value, bool):
+        raise ValueError("must be forever, or a duration such as 5m; found -1")
+    if value == timedelta(0) or (not isinstance(value, bool) and value in (0, "0", "0s")):
+        return timedelta(0)
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or forever, or 0s for none") from None
+
+
+def _at_least_a_day(value: timedelta) -> timedelta:
+    if value < _DAY:
+        raise ValueError("must be at least 1d: letters are deleted by days")
+    return value
+
+
+RetryTimeout = Annotated[
+    timedelta | Literal["forever"],
+    BeforeValidator(_retry_timeout),
+    PlainSerializer(
+        lambda value: value if isinstance(value, str) else format_duration(value) if value else "0s", return_type=str
+    ),
+]
+Ratio = Annotated[float, Field(gt=0, le=1)]
+
+
+class Retry(SpecModel):
+    """How long a batch is tried again within the driver that has it, after what passes by itself.
+
+    Args:
+        timeout: From the first attempt on, that one included; zero tries once, ``forever`` never gives up.
+        max_delay: The longest pause: they are 300 ms, doubling, then a random time below this.
+    """
+
+    timeout: RetryTimeout = timedelta(0)
+    max_delay: Duration = timedelta(seconds=60)
+
+
+class StopWindow(SpecModel):
+    """A limit over the batches of the last while, which stays what it is when the stream is started again.
+
+    Args:
+        of: How long the window is.
+        ratio: Failed records by records read, above which the stream stops.
+        count: Failed records, above which the stream stops.
+    """
+
+    of: Duration
+    ratio: Ratio | None = None
+    count: PositiveInt | None = None
+
+    def _problems(self) -> Problems:
+        if self.ratio is None and self.count is None:
+            yield (), "needs ratio or count"
+
+
+class StopAbove(SpecModel):
+    """Stops the stream, before the commit, if more records than this failed.
+
+    Args:
+        ratio: Failed records of a batch by records read; above 0, 1 at most.
+        min_records: Batches, or windows, with fewer records are not judged by a ratio. Without it they are judged as
+            ``exceeds_ratio`` does.
+        first_min_records: From so many records on a batch of a stream that has not landed any record yet is judged by
+            its share alone; ``min_records`` without it.
+        count: Failed records of a batch.
+        window: The same over several batches.
+    """
+
+    ratio: Ratio | None = None
+    min_records: PositiveInt | None = None
+    first_min_records: PositiveInt | None = None
+    count: PositiveInt | None = None
+    window: StopWindow | None = None
+
+    def _problems(self) -> Problems:
+        if self.ratio is None and self.count is None and self.window is None:
+            yield (), "needs ratio, count or window"
+
+
+DEFAULT_STOP = StopAbove(ratio=0.5, first_min_records=20)
+"""More bad records than good ones: the schema, or the producer, is another than was thought. Of a new stream, whose
+schema nothing has proved yet, a smaller share says so."""
+
+MOST_BY_CHANCE = 1000
+"""From so many records on a share counts as it is, however little it is above a ratio."""
+_CHANCE = 0.001
+
+
+def exceeds_ratio(failed: int, read: int, ratio: float, enough: int) -> bool:
+    """Whether more records failed than a ratio allows, and it is no chance that they did.
+
+    Few records may exceed a ratio by chance: one bad record among ten is 10 %. So a small count exceeds it only if a
+    source with exactly this ratio has as many failures once in a thousand times at most (binomial distribution).
+
+    Args:
+        failed: Of the records that were read.
+        read: All of them.
+        ratio: The share that is allowed.
+        enough: From so many records on the share alone decides; `MOST_BY_CHANCE` at most.
+    """
+    if failed <= ratio * read or read >= min(enough, MOST_BY_CHANCE):
+        return failed > ratio * read
+    tail = (comb(read, count) * ratio**count * (1 - ratio) ** (read - count) for count in range(failed, read + 1))
+    return sum(tail) <= _CHANCE
+
+
+def _stop_above(value: object) -> Any:
+    """`off` is no limit at all; so is nothing, which is what files said before there was a default."""
+    if value is None or value is False or value == "off":
+        return None
+    if not isinstance(value, (dict, StopAbove)):
+        raise ValueError("must be off, or a mapping with ratio, count or window")
+    return value
+
+
+class DeadLetterCluster(SpecModel):
+    """Another Kafka than the settings', for the topic of the letters. Secrets are references, as in the settings."""
+
+    bootstrap_servers: BootstrapServers
+    security: KafkaSecurity | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paths_hold_everywhere(cls, data: Any) -> Any:
+        security = data.get("security") if isinstance(data, dict) else None
+        if isinstance(security, dict):
+            given = {name: security.get(name) for name in ("ca", "certificate", "key")}
+            relative = [n for n, v in given.items() if isinstance(v, str) and v and not v.startswith(("/", "~", "${"))]
+            if relative:
+                sentence = "must be an absolute path: a driver runs from a copy of this file in another folder"
+                raise problems_at([(("security", name), sentence) for name in relative])
+        return data
+
+
+class DeadLetterTopic(SpecModel):
+    """The topic that repeats the dead-letter table for readers of Kafka Connect's dead letters.
+
+    Args:
+        name: The topic.
+        create: Whether frazil creates it if it is missing.
+        partitions: Of a topic that frazil creates; 1 without it.
+        replication_factor: Of a topic that frazil creates; has to be said with ``create``.
+        publish: Whether letters that are older than the topic are published as well (``all``) or not (``new``).
+        stops: Has no effect any more; files that have it stay valid.
+        kafka: Where it is, if not in the Kafka of the settings.
+    """
+
+    name: Annotated[str, AfterValidator(topic_name)]
+    create: Flag = False
+    partitions: PositiveInt | None = None
+    replication_factor: PositiveInt | None = None
+    publish: Literal["new", "all"] = "new"
+    stops: Flag = False
+    kafka: DeadLetterCluster | None = None
+
+    def _problems(self) -> Problems:
+        if self.create and self.replication_factor is None:
+            yield ("replication_factor",), "is required with create: true, such as 3; 1 for a lone broker"
+        given = [name for name in ("partitions", "replication_factor") if getattr(self, name) is not None]
+        if not self.create:
+            yield from (((name,), "is used only if frazil creates the topic; add create: true") for name in given)
+
+
+def _letter_topic(value: object) -> Any:
+    """A plain name is a topic that exists, in the Kafka of the settings."""
+    if isinstance(value, str):
+        return DeadLetterTopic(name=topic_name(value))
+    if value is not None and not isinstance(value, (dict, DeadLetterTopic)):
+        raise ValueError("must be the name of a topic, or a mapping with name")
+    return value
+
+
+class DeadLetters(SpecModel):
+    """Where failed records are kept, how long, and what of them is not.
+
+    Args:
+        table: The table; without it the stream's own with ``_dead`` behind its name.
+        topic: Repeats the table in Kafka Connect's dialect.
+        keep: Letters that are older may be deleted; without it they stay for ever.
+        mask: What of a record the letters do not keep.
+    """
+
+    table: TableName | None = None
+    topic: Annotated[DeadLetterTopic | None, BeforeValidator(_letter_topic)] = None
+    keep: Annotated[Duration, AfterValidator(_at_least_a_day)] | None = None
+    mask: Annotated[Mask, ChangesRows(("errors", "mask"), unless=NO_MASK)] = NO_MASK
+
+
+class Replay(SpecModel):
+    """How letters come back.
+
+    Args:
+        automatic: Whether a replay starts by itself when the configuration has changed and a sample now succeeds;
+            otherwise it is only proposed.
+        park_after: A letter that failed in so many replays is left alone until somebody asks for it.
+        rate: The most records per second that a replay takes; no limit without it.
+    """
+
+    automatic: Flag = False
+    park_after: PositiveInt = 3
+    rate: PositiveInt | None = None
+
+
+class Errors(SpecModel):
+    """What a record that fails does.
+
+    Args:
+        tolerance: ``none`` stops the stream at the first one; ``data`` keeps bad data as dead letters; ``all`` keeps
+            also the records that make frazil itself fail.
+        retry: For what passes by itself.
+        stop_above: How many may fail; None for any number.
+        dead_letters: Where they are kept.
+        replay: How they come back.
+    """
+
+    tolerance: Annotated[Literal["none", "data", "all"], ChangesRows()] = "data"
+    retry: Retry = Retry()
+    stop_above: Annotated[StopAbove | None, BeforeValidator(_stop_above)] = DEFAULT_STOP
+    dead_letters: Annotated[DeadLetters | None, ChangesRows(written=lambda spec, _: spec.dead_letter_table)] = None
+    replay: Replay = Replay()
+
+    @property
+    def mask(self) -> Mask:
+        """What of a record the letters do not keep."""
+        return self.dead_letters.mask if self.dead_letters else NO_MASK
+
+    @property
+    def keep(self) -> timedelta | None:
+        """How long letters are kept; None for ever."""
+        return self.dead_letters.keep if self.dead_letters else None
+
+    @property
+    def topic(self) -> DeadLetterTopic | None:
+        """The topic of the letters, if there is one."""
+        return self.dead_letters.topic if self.dead_letters else None
+
+
+def dead_letter_secrets(errors: Errors) -> Iterator[Secret]:
+    """Yields every secret of the block, so that ``frazil validate`` can say which variables are not set."""
+    security = errors.topic.kafka.security if errors.topic and errors.topic.kafka else None
+    yield from security.secrets if security is not None else ()

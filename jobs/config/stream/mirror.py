@@ -1,0 +1,172 @@
+"""Mirrors of a stream's file: tables that are made from its changelog, and are what the source is now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from jobs.config.documents.base import Problem, Problems, SpecModel
+from jobs.config.documents.units import Duration
+from jobs.config.services.services import SourceName
+from jobs.config.stream.table import Table
+from jobs.config.values.fields import PositiveInt, table_name
+from jobs.config.values.targets import MAIN_BRANCH
+from jobs.records.expressions.parser import asks_batch_time, parse
+from jobs.records.expressions.problem import ExpressionProblem
+
+LEAST_PAUSE = timedelta(seconds=5)
+MOST_BUCKETS = 1024
+PLACEHOLDERS = ("table", "namespace")
+
+
+def _name_or_pattern(value: str) -> str:
+    unknown = [each for each in re.findall(r"\{([^{}]*)\}", value) if each not in PLACEHOLDERS]
+    if unknown:
+        raise ValueError(f"names '{{{unknown[0]}}}', and may name {{table}} and {{namespace}} of the changelog")
+    table_name(_filled(value, "n.t"))
+    return value
+
+
+def _filled(pattern: str, changelog: str) -> str:
+    namespace, _, table = changelog.rpartition(".")
+    return pattern.replace("{namespace}", namespace).replace("{table}", table)
+
+
+def _source_table(value: str) -> str:
+    schema, dot, name = value.partition(".")
+    if not dot or not schema or not name:
+        raise ValueError("must be a table with its schema, such as public.customers")
+    return value
+
+
+class MirrorSource(SpecModel):
+    """The table at the source that a mirror is compared with.
+
+    Args:
+        connection: One of `sources` in the settings.
+        table: With its schema; without it the last two parts of the topic's name.
+        where: A condition in the source's SQL; of a mirror with a condition of its own the same in these words.
+        exclude: Columns that the stream has made something else of, which are not compared.
+    """
+
+    connection: SourceName
+    table: Annotated[str, AfterValidator(_source_table)] | None = None
+    where: Annotated[str, Field(min_length=1)] | None = None
+    exclude: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+
+
+class Mirror(SpecModel):
+    """One mirror of the stream's changelog, or of each of its changelogs.
+
+    Args:
+        table: Its name; of a stream with several changelogs with `{table}`, and perhaps `{namespace}`, of each of them.
+        key: The columns that tell its rows apart; without it those of the changelog's `_change_key`.
+        every: How often what is new in the changelog is merged while the stream's driver runs; without it when somebody
+            asks for it.
+        deletes: Whether rows that the source has deleted go, or stay with `_change_deleted` true.
+        where: A condition over the row's columns; other rows are not in the mirror.
+        buckets: Of the key's first column that is no boolean, by which the table is partitioned.
+        source: With what it is compared beside its changelog.
+    """
+
+    table: Annotated[str, AfterValidator(_name_or_pattern)]
+    key: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    every: Duration | None = None
+    deletes: Literal["hard", "soft"] = "hard"
+    where: str | None = None
+    buckets: PositiveInt = 8
+    source: MirrorSource | None = None
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether there is one for each changelog."""
+        return "{table}" in self.table
+
+    def of_changelog(self, changelog: str) -> Mirror:
+        """The mirror of one changelog, by whose name its own is made."""
+        filled: dict[str, Any] = {"table": _filled(self.table, changelog)}
+        if self.source is not None and self.source.table is not None:
+            named = _filled(self.source.table, changelog)
+            filled["source"] = self.source.model_copy(update={"table": named})
+        return self.model_copy(update=filled)
+
+    def _problems(self) -> Problems:
+        if self.every is not None and self.every < LEAST_PAUSE:
+            yield ("every",), "must be at least 5s"
+        if len(set(self.key)) < len(self.key):
+            yield ("key",), "names a column twice"
+        if self.where is not None:
+            try:
+                parse(self.where)
+            except ExpressionProblem as problem:
+                yield ("where",), str(problem)
+            if asks_batch_time(self.where):
+                said = "must not ask for now(): a row would come and go without a change of it"
+                yield ("where",), said
+        if self.source is not None and self.where is not None and self.source.where is None:
+            said = "needs where, the mirror's condition in the source's SQL: the mirror has no other rows"
+            yield ("source",), said
+        if self.buckets > MOST_BUCKETS:
+            yield ("buckets",), f"must be at most {MOST_BUCKETS:,}"
+
+
+def keep_problems(mirrors: Sequence[Mirror]) -> list[Problem]:
+    """Returns what is wrong with mirrors of a changelog that lets changes go, once mirrors have them."""
+    if not mirrors:
+        return [(("changes", "keep"), "goes with mirrors: a change may go once each mirror has it")]
+    said = "must not stand beside changes.keep: rows that come to fulfil it may need values that have expired"
+    return [(("mirrors", at, "where"), said) for at, each in enumerate(mirrors) if each.where is not None]
+
+
+def mirror_problems(
+    mirrors: Sequence[Mirror],
+    table: Table,
+    targets: Collection[str],
+    *,
+    changes: bool,
+    routed: bool,
+    lanes: bool,
+    gated: bool,
+) -> Iterator[Problem]:
+    """Returns what is wrong with the mirrors, given the rest of the file.
+
+    Args:
+        mirrors: As the file has them.
+        table: The changelog, as the file has it.
+        targets: The tables that the stream commits to.
+        changes: Whether the stream lands changes.
+        routed: Whether its rows go to several tables.
+        lanes: Whether each of these has columns of its own, and is a changelog.
+        gated: Whether they become part of main by a gate.
+    """
+    if not mirrors:
+        return
+    if not changes:
+        said = "needs changes, which says what a record did to which row: a mirror is made from a changelog"
+        yield ("mirrors",), said
+    if routed and not lanes:
+        said = "goes with a route by topic alone, whose tables have columns of their own: each is a changelog"
+        yield ("mirrors",), said
+    if gated:
+        yield ("mirrors",), "goes without publish: what a gate holds would be missing among later changes"
+    if table.branch != MAIN_BRANCH:
+        said = f"must be {MAIN_BRANCH} beside mirrors, which are made from what stands there"
+        yield ("table", "branch"), said
+    names = [each.table for each in mirrors]
+    for at, each in enumerate(mirrors):
+        if each.is_pattern and not lanes:
+            yield ("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"
+        if lanes and not each.is_pattern:
+            yield ("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"
+        if lanes and each.source is not None and each.source.table is not None and "{table}" not in each.source.table:
+            said = "must have {table}, as there is a mirror for each: or leave it out, then each topic's name says it"
+            yield ("mirrors", at, "source", "table"), said
+        taken = [name for name in targets if each.of_changelog(name).table in targets] if lanes else []
+        if each.table in targets or taken:
+            yield ("mirrors", at, "table"), "must be another table than those that the stream lands in"
+        if each.table in names[:at]:
+            yield ("mirrors", at, "table"), f"'{each.table}' is another mirror of this stream already"

@@ -1,0 +1,263 @@
+"""Problems of a stream's file as a whole: what its parts say of each other, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import StringType
+
+from jobs.config.contract.contract import contract_table_problems
+from jobs.config.documents.base import Problem
+from jobs.config.steps.shaping import changed_problems, not_changed_problem, undeclared_problems
+from jobs.config.steps.steps import rule_problems, transform_problems
+from jobs.config.stream.changes import Changes
+from jobs.config.stream.column_problems import (
+    case_problems_of,
+    column_problems_of,
+    contract_problems_of,
+    identifier_problems_of,
+    mask_problems_of,
+    new_table_problems_of,
+    partition_problems_of,
+    sort_problems_of,
+    table_sort_problems_of,
+    topic_problems_of,
+    type_problems_of,
+)
+from jobs.config.stream.event_time import event_time_problems_of, freshness_problems
+from jobs.config.stream.evolve import evolve_problems, publish_problems
+from jobs.config.stream.mirror import keep_problems, mirror_problems
+from jobs.config.stream.route import Route, expression_text_problems, route_problems
+from jobs.config.stream.stream_targets import (
+    late_park_problems,
+    late_problems,
+    late_table_problems,
+    park_problems,
+    route_table_problems,
+)
+from jobs.config.stream.table import Table, kafka_columns
+from jobs.config.stream.topic_route import (
+    chosen_columns_problems,
+    followers_columns_problems,
+    topic_route_problems,
+)
+from jobs.config.values.decode import Decode
+from jobs.config.values.value_format import SOURCES
+from jobs.records.formats.primitive.block import COLUMN_TYPES
+from jobs.records.formats.record_columns import RecordColumns
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.transforms.change_events.changelog import KEY
+from jobs.records.transforms.columns import Columns
+
+if TYPE_CHECKING:
+    from jobs.config.stream.models import StreamSpec
+
+
+_KAFKA = ("topic", "partition", "offset", "timestamp")
+
+
+def changes_problems(
+    changes: Changes | None, decode: Decode, table: Table, route: Route | None, *, own_columns: bool
+) -> Iterator[Problem]:
+    """Returns what of a stream's file does not go with a changelog, each with its place.
+
+    Args:
+        changes: Of a stream of changes; else None.
+        decode: How its records are decoded.
+        table: Its table.
+        route: Where its rows go, if there are several tables.
+        own_columns: Whether each of these has columns of its own, so that records go there before they are decoded.
+    """
+    if changes is None:
+        return
+    declared = {each.name for each in decode.declared.schema.fields} if decode.declared else None
+    before = "before-image" if changes.envelope == "dms" else "before"
+    if changes.before and declared is not None and before not in declared:
+        yield ("changes", "before"), f"keeps '{before}', which decode.schema does not declare"
+    if decode.format in COLUMN_TYPES:
+        yield ("changes",), f"takes records with fields; values of the format {decode.format} have none"
+    if (key := decode.key) is not None:
+        names = key.columns.names if key.columns.is_resolved or key.columns.into else ()
+        if tuple(names) != (KEY,):
+            said = f"must be {KEY} beside changes, so that the changelog has the records' keys"
+            yield ("decode", "key", "into"), said
+    columns = kafka_columns(table.kafka_columns)
+    if lost := [part for part in _KAFKA if getattr(columns, part) is None]:
+        said = "is needed beside changes: the changes of a row are told apart and ordered by it"
+        yield ("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said
+    if changes.keeps_tombstones and route is not None:
+        yield from _tombstone_problems(route, own_columns=own_columns)
+
+
+def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
+    """Where records without a value would be lost on their way to several tables."""
+    said = "upsert, of which records without a value are rows"
+    if own_columns:
+        return [(("route",), f"over columns that no file declares does not go with {said}: give each topic a stream")]
+    parks: list[Problem] = [
+        (place, f"park does not go with {said}: what waits for a parked table is kept with its value")
+        for place, answer in (
+            (("route", "on_table_error"), route.on_table_error),
+            *((("route", "tables", at, "on_table_error"), each.on_table_error) for at, each in enumerate(route.tables)),
+        )
+        if answer == "park"
+    ]
+    return parks[:1]
+
+
+Problems = list[Problem]
+
+
+def agreement_problems(spec: StreamSpec) -> Problems:
+    """Returns where parts of a stream's file do not go together."""
+    decode, table = spec.decode, spec.table
+    declared = decode.declared
+    problems: Problems = [
+        *_undeclared_problems(spec),
+        *changes_problems(spec.changes, decode, table, spec.route, own_columns=spec.topics_decide),
+    ]
+    wrong = bool(problems)
+    if declared and decode.declares_all:
+        found = row_problems(spec, declared.schema, spec.record_columns)
+        problems.extend(found)
+        wrong = wrong or bool(found)
+    elif declared:
+        problems.extend(column_problems_of(declared.schema, decode, table))
+        problems.extend(case_problems_of(declared.schema, decode))
+    if spec.dead_letter_table == table.name:
+        problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
+    if declared and decode.declares_all and not (spec.chain and wrong):
+        every = spec.table_columns(declared.schema, spec.record_columns)
+        problems.extend(identifier_problems_of(every, table))
+        narrow = {} if wrong else _narrow(spec, every)
+        problems.extend(contract_problems_of(spec.contract, every, spec.evolution, narrow))
+    problems.extend(new_table_problems_of(decode, table))
+    problems.extend(topic_problems_of(spec.errors, spec.source))
+    problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
+    problems.extend(freshness_problems(spec.freshness, spec.event_time))
+    problems.extend(publish_problems(spec.publish, spec.contract, table))
+    letters, publish = spec.dead_letter_table, spec.publish
+    problems.extend(late_problems(spec.late_tables, table, letters, spec.route, publish))
+    further = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
+    problems.extend(contract_table_problems(spec.contract, table.name, letters, further))
+    beside = {"publish": publish}
+    given = [name for name, block in beside.items() if block is not None]
+    problems.extend(route_problems(spec.route, table, letters, given))
+    problems.extend(park_problems(spec.route, table, spec.errors.mask))
+    routed = {"routed": spec.route is not None, "lanes": spec.topics_decide}
+    of_file = {"changes": spec.changes is not None, "gated": publish is not None, **routed}
+    problems.extend(mirror_problems(spec.mirrors, table, spec.target_names, **of_file))
+    if spec.changes is not None and spec.changes.keep is not None:
+        problems.extend(keep_problems(spec.mirrors))
+    if spec.tables_follow and spec.route is not None:
+        problems.extend(expression_text_problems(spec.route))
+        shadow = spec.evolve.clash == "shadow"
+        problems.extend(followers_columns_problems(spec.route, decode, shadow=shadow))
+    if spec.own_columns and spec.route is not None:
+        of_route = (spec.route, spec.source, spec.transform, table)
+        shadow = spec.evolve.clash == "shadow"
+        problems.extend(topic_route_problems(*of_route, decode, shadow=shadow))
+        problems.extend(late_park_problems(spec.route, spec.event_time))
+    return problems
+
+
+def _narrow(spec: StreamSpec, every: Schema) -> dict[str, Schema]:
+    """The columns of those tables that have columns of their own, of which a contract speaks."""
+    names = spec.contract.tables if spec.contract is not None and spec.route is not None else ()
+    kafka = spec.kafka_columns
+    rows = Schema(*(each for each in every.fields if each.name not in kafka.names))
+    return {name: kafka.added_to(spec.columns_in(name, rows)) for name in names}
+
+
+def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Problems:
+    """Returns what the file says of columns that rows do not have so; see `StreamSpec.problems_of`."""
+    every = columns.beside(rows)
+    problems = [
+        *column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.chain)),
+        *case_problems_of(rows, spec.decode),
+        *mask_problems_of(spec.errors, every),
+    ]
+    if spec.chain or spec.rules:
+        behind, wrong = transform_problems(spec.chain, spec.transform, every)
+        if behind is None or problems:
+            return [*problems, *wrong]
+        if (
+            not spec.decode.declares_all
+            and not spec.shapes
+            and (wrong := changed_problems(every, behind, spec.made_columns))
+        ):
+            return wrong
+        if wrong := _kept_problems(spec, rows, columns, behind):
+            return wrong
+        every = behind.schema
+        if wrong := rule_problems(spec.rules, behind):
+            return wrong
+        if taken := kafka_column_problems(every, columns):
+            return taken
+    if (lane := spec.lane_columns) is not None:
+        if problem := lane.problem_with(every):
+            return [*problems, problem]
+        every = lane.left_of(every)
+    # The driver adds the column of what is kept with the first record that needs it.
+    chosen = spec.decode.with_extra_column(every)
+    return [
+        *problems,
+        *partition_problems_of(every, spec.table),
+        *sort_problems_of(spec.maintenance, every, spec.table),
+        *type_problems_of(spec.maintenance, every),
+        *table_sort_problems_of(every, spec.table),
+        *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
+        *_further_table_problems(spec, every),
+        *chosen_columns_problems(spec.route, chosen, spec.table, spec.event_time, spec.maintenance),
+    ]
+
+
+def _further_table_problems(spec: StreamSpec, every: Schema) -> Problems:
+    found = [
+        *route_table_problems(spec.route, every, spec.table),
+        *late_table_problems(spec.late_tables, every, spec.table),
+    ]
+    if spec.decode.declares_all:
+        return found
+    # Such a file declares none: they are from a registry, the records or the table.
+    return [(place, said.replace(" in decode.schema", " among the stream's columns")) for place, said in found]
+
+
+def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
+    """Returns the columns of Kafka's own whose names rows have behind the transforms."""
+    taken = {field.name.casefold() for field in rows.fields}
+    return [
+        (("table", "kafka_columns", each.part), f"'{each.name}' is a column behind the transforms")
+        for each in columns.kafka.columns
+        if each.name.casefold() in taken
+    ]
+
+
+def _undeclared_problems(spec: StreamSpec) -> Problems:
+    """The steps that need columns which the file declares."""
+    if spec.decode.declares_all or not spec.chain:
+        return []
+    of_table = spec.decode.of_table
+    key = spec.decode.key
+    kind = key.format if of_table == "decode.key.schema" and key else spec.decode.format
+    known = [f"'{each}'" for each in SOURCES.get(kind, ()) if each in ("registry", "infer")]
+    others = f"declare them there, or write {' or '.join(known)}" if known else "declare them there"
+    shadow = spec.evolve.clash == "shadow"
+    if spec.changes is not None and (said := not_changed_problem(of_table, others, shadow=shadow)) is not None:
+        return [(("changes",), said)]
+    return undeclared_problems(spec.transform, of_table, others, shadow=shadow)
+
+
+def _kept_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns, behind: Columns) -> Problems:
+    """Whether the steps lose what no column takes, of a stream that keeps it."""
+    if spec.decode.unknown_fields != "keep" or not (spec.decode.declared or spec.shapes):
+        return []
+    found, wrong = transform_problems(spec.chain, spec.transform, columns.beside(spec.decode.with_extra_column(rows)))
+    if wrong:
+        return wrong
+    if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in found or behind):
+        return []
+    said = f"is keep, and behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
+    return [(("decode", "unknown_fields"), f"{said}: let the steps keep it, or say ignore, or fail")]

@@ -1,0 +1,288 @@
+"""Table that a stream's steps make of what is decoded: what it keeps, and what it becomes as columns change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType, StructType
+
+from jobs.config.documents.base import field_path
+from jobs.config.steps.shaping import added_by
+from jobs.config.steps.steps import rules_of
+from jobs.records.schema.column_names import partition_names
+from jobs.records.schema.compatibility import holds, promotes
+from jobs.records.schema.decoded_columns import DecodedColumns
+from jobs.records.schema.evolution import (
+    Evolution,
+    Fitting,
+    fitting,
+    protected_columns,
+)
+from jobs.records.schema.iceberg_schema import schema_text
+from jobs.records.schema.identifier_fields import optional_columns
+from jobs.records.schema.name_matching import aliases_of
+from jobs.records.schema.needs import Coordinates
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.records.transforms.columns import (
+    Columns,
+    TransformProblem,
+    optional,
+    same,
+)
+from jobs.records.transforms.transform import StepProblem
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from jobs.config.stream.models import StreamSpec
+
+
+_NOWHERE = Coordinates("", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedColumns:
+    """What changes of the columns that records need make of a table.
+
+    Attributes:
+        schema: The table's, with the ids of its own where a column stays.
+        changes: Those of the table.
+        told: Each change, as a sentence.
+        decoded: The columns before the steps from now on, of a stream whose table keeps them; else None.
+    """
+
+    schema: Schema
+    changes: tuple[SchemaChange, ...]
+    told: tuple[str, ...]
+    decoded: DecodedColumns | None = None
+
+
+class _BrokenError(Exception):
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why: str = why
+
+
+def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | None) -> DecodedColumns:
+    """The decoded columns of a new table.
+
+    Args:
+        spec: The stream.
+        rows: The columns of values.
+        key: Those in the struct of a key, empty where records have no keys; None where the file declares them, or
+            names no key.
+    """
+    columns, struct, fields = spec.record_columns.key, None, None if key is None else tuple(key)
+    if fields and columns is not None and columns.into is not None:
+        struct = Schema(NestedField(1_000_000, columns.into, StructType(*fields), required=columns.required))
+    if spec.table.force_optional and not spec.table.identifiers and spec.decode.declared is None:
+        rows = optional_columns(rows, ())
+    if spec.changes is not None and spec.decode.declared is None:
+        # Beside events there are records that have other parts, such as heartbeats.
+        rows = Schema(*map(optional, rows.fields))
+    return DecodedColumns(spec.decode.with_extra_column(rows), struct, keyless=fields == ())
+
+
+def evolving_schema(spec: StreamSpec, metadata: TableMetadata) -> Schema:
+    """The columns that needs of records are about: those before the steps where the table keeps them, else its own."""
+    table = metadata.schema()
+    return spec.decoded_for(table, metadata.properties).rows if spec.shapes else table
+
+
+def evolving_rules(spec: StreamSpec, metadata: TableMetadata) -> dict[str, Any]:
+    """What `judged` has to know of these columns: those of the table are protected, and those before steps are not."""
+    schema, specs = metadata.schema(), metadata.partition_specs
+    if spec.shapes:
+        aliases = spec.decoded_for(schema, metadata.properties).aliases
+        return {"maintained": False, "partitions": None, "aliases": aliases}
+    return {
+        "protected": protected_columns(schema, specs, metadata.sort_order_by_id(metadata.default_sort_order_id)),
+        "maintained": spec.maintenance.enabled,
+        "partitions": partition_names(schema, specs),
+        "aliases": aliases_of(schema, metadata.properties, spec.table.name),
+    }
+
+
+def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> ChangedColumns:
+    """What changes make of a table, judged before."""
+    if not spec.shapes:
+        made = _altered(spec, metadata, changes)
+        return ChangedColumns(made, changes, tuple(each.told for each in changes))
+    decoded = changed_decoded(spec, metadata, changes)
+    fit = fitting_table(spec, metadata, decoded)
+    told = (*(str(each) for each in fit.changes), *(f"decoded columns: {each.told}" for each in changes))
+    return ChangedColumns(_altered(spec, metadata, fit.changes), fit.changes, told, decoded)
+
+
+def changed_decoded(spec: StreamSpec, metadata: TableMetadata, changes: Iterable[SchemaChange]) -> DecodedColumns:
+    """The columns before the steps with changes made."""
+    before = spec.decoded_for(metadata.schema(), metadata.properties)
+    return replace(before, rows=changed_schema(before.rows, tuple(changes), before.rows.highest_field_id, ()))
+
+
+def fitting_table(
+    spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColumns, *, relax_missing: bool = False
+) -> Fitting:
+    """What a table has to become to take what the steps make of decoded columns.
+
+    Args:
+        spec: The stream.
+        metadata: The table's, with the properties that it has.
+        decoded: The columns before the steps.
+        relax_missing: See `fitting`.
+
+    Returns:
+        Refused with the reason where a step or a rule cannot be taken on the columns.
+    """
+    columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
+    try:
+        behind = spec.chain.output(Columns.of(columns))
+        rules_of(spec.rules).output(behind)
+    except (StepProblem, TransformProblem) as problem:
+        return Fitting((), (f"a step or a rule of the stream could not be taken: {problem.message}",))
+    if problem := _lost_problem(spec, decoded.rows, behind):
+        return Fitting((), (problem,))
+    lane = spec.lane_columns
+    if lane is not None and (wrong := lane.problem_with(behind.schema)) is not None:
+        return Fitting((), (f"{field_path(wrong[0])} {wrong[1]}",))
+    return fitting(
+        behind.schema if lane is None else lane.left_of(behind.schema),
+        metadata,
+        own=spec.kafka_columns.names,
+        relax_missing=relax_missing,
+        maintained=spec.maintenance.enabled,
+    )
+
+
+def can_be_taken(spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColumns) -> bool:
+    """Whether all steps and rules of a stream can be taken on decoded columns, whatever its table is."""
+    columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
+    try:
+        rules_of(spec.rules).output(spec.chain.output(Columns.of(columns)))
+    except (StepProblem, TransformProblem):
+        return False
+    return True
+
+
+def shaped(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:
+    """An evolution of decoded columns with those changes refused that the steps, or the table behind them, cannot take.
+
+    Args:
+        spec: A stream whose steps change columns that no file declares.
+        found: What becomes of needs of its decoded columns.
+        metadata: The table's, as it was judged.
+    """
+
+    def problem_of(changes: Iterable[SchemaChange]) -> str | None:
+        refused = fitting_table(spec, metadata, changed_decoded(spec, metadata, changes)).refused
+        return "; ".join(refused) if refused else None
+
+    # Together first: some go only with others.
+    if not found.changes or problem_of(found.changes) is None:
+        return found
+    made, refused = list[SchemaChange](), list[RefusedChange]()
+    for each in found.changes:
+        if why := problem_of([*made, each]):
+            refused.append(RefusedChange(each.change, each.path, why, each.at or _NOWHERE))
+        else:
+            made.append(each)
+    return replace(found, changes=tuple(made), refused=(*found.refused, *refused))
+
+
+def _lost_problem(spec: StreamSpec, rows: Schema, behind: Columns) -> str | None:
+    """Whether steps lose what no column takes, of a stream that keeps it."""
+    if EXTRA_COLUMN not in {each.name for each in rows.fields} or spec.decode.unknown_fields != "keep":
+        return None
+    if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in behind):
+        return None
+    return f"behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
+
+
+def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> Schema:
+    return changed_schema(metadata.schema(), changes, metadata.last_column_id, spec.kafka_columns.names)
+
+
+def misfit_fix(spec: StreamSpec) -> str:
+    """What to do where a table does not take what the stream's file makes of its records."""
+    if spec.decode.declared is None:
+        if spec.chain or spec.shapes:
+            return f"frazil schema apply {spec.stream}, or correct streams/{spec.stream}.yaml"
+        return f"alter table {spec.table.name} so that it has the column, or correct streams/{spec.stream}.yaml"
+    return f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml"
+
+
+def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:
+    """An evolution with what follows of it for the columns that steps add; what breaks a step or a rule is refused.
+
+    Args:
+        spec: The stream.
+        found: What becomes of needs of the decoded columns.
+        metadata: The table's, as it was judged.
+    """
+    if not found.changes or spec.decode.declared is not None or not (spec.chain or spec.rules or spec.shapes):
+        return found
+    if spec.shapes:
+        return shaped(spec, found, metadata)
+    table = metadata.schema()
+    protected = protected_columns(
+        table, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
+    )
+    added = added_by(spec.chain)
+
+    def altered(changes: Iterable[SchemaChange]) -> Schema:
+        return changed_schema(table, tuple(changes), metadata.last_column_id, spec.kafka_columns.names)
+
+    made, more, refused = list[SchemaChange](), list[SchemaChange](), list[RefusedChange]()
+    for each in found.changes:
+        try:
+            after = altered([*made, each])
+            more = list(_following(spec, after, added, protected, each))
+        except _BrokenError as broken:
+            refused.append(RefusedChange(each.change, each.path, broken.why, each.at or _NOWHERE))
+        else:
+            made += [each, *more]
+    return replace(found, changes=tuple(made), refused=(*found.refused, *refused))
+
+
+def _following(
+    spec: StreamSpec, after: Schema, added: frozenset[str], protected: Mapping[int, str], change: SchemaChange
+) -> Iterator[SchemaChange]:
+    """What the columns that steps add have to become, once a table is altered."""
+    columns = {each.name: each for each in after.fields}
+    for name, field in _rows(spec, after).items():
+        if name not in added or (column := columns.get(name)) is None:
+            continue
+        yield from _fitted(field, column, after, protected.get, change)
+
+
+def _rows(spec: StreamSpec, table: Schema) -> dict[str, NestedField]:
+    decoded = Columns.of(spec.record_columns_for(table).beside(spec.resolved_for(table).schema))
+    try:
+        behind = spec.chain.output(decoded)
+        rules_of(spec.rules).output(behind)
+    except (StepProblem, TransformProblem) as problem:
+        raise _BrokenError(f"a step or a rule of the stream could not be taken any more: {problem.message}") from None
+    return {each.name: each for each in behind}
+
+
+def _fitted(
+    field: NestedField, column: NestedField, table: Schema, kept: Callable[[int], str | None], change: SchemaChange
+) -> Iterator[SchemaChange]:
+    new, old = field.field_type, column.field_type
+    fits = holds(new, old) if new.is_primitive and old.is_primitive else same(new, old)
+    if not fits:
+        told = f"the column {column.name}, which the steps make, would have to be {schema_text(new)}"
+        if not (new.is_primitive and old.is_primitive and promotes(old, new)):
+            raise _BrokenError(f"{told}, and Iceberg does not widen {schema_text(old)} to that")
+        if why := kept(column.field_id):
+            raise _BrokenError(f"{told}, and {why}")
+        yield SchemaChange("widen", (column.name,), new, change.at)
+    if column.required and not field.required:
+        if column.field_id in table.identifier_field_ids:
+            told = f"the column {column.name}, which the steps make, would be null"
+            raise _BrokenError(f"{told}, and it is an identifier field of the table")
+        yield SchemaChange("relax", (column.name,), None, change.at)

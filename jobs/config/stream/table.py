@@ -1,0 +1,151 @@
+"""Table block of a stream's YAML file: the table that its rows go to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
+
+from jobs.config.documents.base import (
+    ChangesRows,
+    Flag,
+    Problems,
+    SpecModel,
+)
+from jobs.config.values.fields import (
+    BranchName,
+    Partition,
+    TableLocation,
+    TableName,
+    TableProperties,
+)
+from jobs.config.values.mask import path_parts
+from jobs.config.values.partitioning import SortText
+from jobs.config.values.targets import MAIN_BRANCH
+from jobs.records.schema.kafka_columns import (
+    ALL_NAMES,
+    KAFKA_COLUMNS,
+    NO_KAFKA_COLUMNS,
+    KafkaColumns,
+)
+from jobs.records.schema.needs import Path
+
+
+def _column_name(value: bool | str) -> bool | str:
+    if value == "":
+        raise ValueError("must be the name of a column, or true or false")
+    return value
+
+
+def _kind(value: object) -> str:
+    return "@flag" if isinstance(value, bool) else "@name"
+
+
+Name = Annotated[
+    Annotated[bool, Strict(), Tag("@flag")] | Annotated[str, Strict(), Tag("@name")],
+    Discriminator(_kind),
+    AfterValidator(_column_name),
+]
+"""What a column is called; true for its usual name, false where rows do not have it."""
+
+
+class KafkaColumnNames(SpecModel):
+    """Names of the columns that rows have of Kafka's own; the last three on demand only."""
+
+    topic: Name = True
+    partition: Name = True
+    offset: Name = True
+    timestamp: Name = True
+    timestamp_type: Name = False
+    key: Name = False
+    headers: Name = False
+
+    def _problems(self) -> Problems:
+        names: dict[str, str] = {}
+        for part, name in self._named.items():
+            if name is not None and (other := names.setdefault(name.casefold(), part)) != part:
+                yield (part,), f"has the name of '{other}'"
+
+    @property
+    def columns(self) -> KafkaColumns:
+        """The columns with their names."""
+        return KafkaColumns(**self._named)
+
+    @property
+    def _named(self) -> dict[str, str | None]:
+        asked: dict[str, bool | str] = {part: getattr(self, part) for part in ALL_NAMES}
+        usual = {True: ALL_NAMES, False: dict.fromkeys(ALL_NAMES)}
+        return {part: usual[name][part] if isinstance(name, bool) else name for part, name in asked.items()}
+
+
+def _form(value: object) -> str:
+    return "@names" if isinstance(value, (dict, KafkaColumnNames)) else "@flag"
+
+
+KafkaColumnsField = Annotated[
+    Annotated[bool, Strict(), Tag("@flag")] | Annotated[KafkaColumnNames, Tag("@names")], Discriminator(_form)
+]
+
+
+def kafka_columns(value: bool | KafkaColumnNames) -> KafkaColumns:
+    """The columns of Kafka's own that a stream's file asks for."""
+    if isinstance(value, bool):
+        return KAFKA_COLUMNS if value else NO_KAFKA_COLUMNS
+    return value.columns
+
+
+def hashed_kafka_columns(_: Any, value: bool | KafkaColumnNames) -> Any:
+    """True and false where names say the same, as they have always been hashed; else the names."""
+    columns = kafka_columns(value)
+    if columns in (KAFKA_COLUMNS, NO_KAFKA_COLUMNS):
+        return columns == KAFKA_COLUMNS
+    return {each.part: each.name for each in columns.columns}
+
+
+def _path(value: str) -> str:
+    try:
+        path_parts(value)
+    except ValueError:
+        problem = f"'{value}' is not a column, such as id or payer.id; put a name with other characters in backticks"
+        raise ValueError(problem) from None
+    return value.strip()
+
+
+class Table(SpecModel):
+    """Where the rows go.
+
+    Args:
+        kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
+            ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
+        properties: Iceberg's table properties; applied when the table is created.
+        branch: The branch of the table that the rows go to; made from ``main`` if it is not there.
+        location: Where a new table lies; without it where the catalog puts it.
+        sort_by: The sort order of a new table, which Spark's writes follow; frazil writes rows as they come.
+        identifier_fields: The columns by which the table's rows are told apart, for those who read it.
+        force_optional: Whether the columns of a new table are optional, whatever a registry says.
+    """
+
+    name: Annotated[TableName, ChangesRows()]
+    partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
+    kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True
+    branch: Annotated[BranchName, ChangesRows(unless=MAIN_BRANCH)] = MAIN_BRANCH
+    properties: TableProperties = Field(default_factory=dict)
+    location: TableLocation | None = None
+    sort_by: tuple[SortText, ...] = ()
+    identifier_fields: tuple[Annotated[str, AfterValidator(_path)], ...] = ()
+    force_optional: Flag = False
+
+    @property
+    def partition_names(self) -> dict[str, str]:
+        """The source column of each partition field, by the field's name."""
+        return {each.field_name: each.column for each in self.partition_by}
+
+    @property
+    def identifiers(self) -> tuple[Path, ...]:
+        """The identifier fields, each as its names from the top."""
+        return tuple(path_parts(each) for each in self.identifier_fields)
+
+    @property
+    def identifier_names(self) -> list[str]:
+        """The identifier fields by their full names in Iceberg, in order."""
+        return sorted(".".join(path) for path in self.identifiers)
