@@ -90,7 +90,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
         from jobs.catalog import NoCatalogYet, find_table
-        from jobs.commit.publications import publication_id
+        from jobs.tables.commit.history.publications import publication_id
         from jobs.verify.closed_periods import LateRowsOfTables
 
         current = deployment.current(spec)

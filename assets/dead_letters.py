@@ -16,8 +16,13 @@ from assets.stream_checks import CheckOutcome, check_result, evaluation, totals_
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.error_handling import DEFAULT_STOP, exceeds_ratio
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.table import STATES
-from jobs.deadletter.tally import WAITING, DeadLetterTally, KnownFiles, tally_dead_letters
+from jobs.tables.dead_letter_table.table import STATES
+from jobs.tables.dead_letter_table.tally import (
+    WAITING,
+    DeadLetterTally,
+    KnownFiles,
+    tally_dead_letters,
+)
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

@@ -32,17 +32,17 @@ from assets.named_tables import report_drained
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import TableOnBranch, on_branch
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.deadletter.tally import tally_dead_letters
 from jobs.state.epochs import Opener
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.source_topics import parked_tables
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.measures import LATENESS, OF_WORK
+from jobs.tables.commit.history.branch import TableOnBranch, on_branch
+from jobs.tables.dead_letter_table.tally import tally_dead_letters
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 

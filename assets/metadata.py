@@ -15,17 +15,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from jobs.commit.branch import TableOnBranch
-from jobs.commit.event_times import as_datetime
-from jobs.commit.offsets import by_topic
-from jobs.commit.stamp_history import stamps_along_main
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
 from jobs.publish.main_freshness import MainFreshness, main_freshness
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.measures import EVENT_TIMES, LATENESS, Measure
+from jobs.tables.commit.history.branch import TableOnBranch
+from jobs.tables.commit.history.stamp_history import stamps_along_main
+from jobs.tables.commit.stamp.event_times import as_datetime
+from jobs.tables.commit.stamp.offsets import by_topic
+from jobs.tables.commit.stamp.stamps import Stamp
 
 if TYPE_CHECKING:
     from jobs.stream.drain import Drained

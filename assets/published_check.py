@@ -72,8 +72,8 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
 
 def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) -> dg.AssetCheckResult:
     """What came of an interval at the gate, as the result of the check."""
-    from jobs.commit.offsets import describe_ranges
     from jobs.publish.gate import answers_to_held
+    from jobs.tables.commit.stamp.offsets import describe_ranges
 
     held, interval = found.gate.held, found.interval
     metadata: dict[str, Any] = {

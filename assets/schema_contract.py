@@ -13,7 +13,6 @@ from assets.failures import failure
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
-from jobs.commit.named_tables import with_told_tables
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.difference import RenameSuggestion
@@ -21,7 +20,8 @@ from jobs.records.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.subjects import key_subjects_of, listed, renames_sentence, subject_sentences, subjects_of
-from jobs.write.table_remaking import is_as_made
+from jobs.tables.commit.protocol.named_tables import with_told_tables
+from jobs.tables.write.table_remaking import is_as_made
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, RegistryResource
 

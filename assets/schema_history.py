@@ -9,9 +9,9 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from assets.metadata import cell
-from jobs.commit.offsets import Positions
-from jobs.commit.schema_history import ChangeRecord
 from jobs.schema_contract.history import SchemaVersion, schema_versions
+from jobs.tables.commit.schema.schema_history import ChangeRecord
+from jobs.tables.commit.stamp.offsets import Positions
 
 _SHOWN = 50
 _CHANGES = 10

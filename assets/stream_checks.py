@@ -12,9 +12,9 @@ from pyiceberg.table import Table
 
 from assets import dagster_names
 from assets.metadata import instant
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import as_written, history
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.history.stamp_history import as_written, history
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource

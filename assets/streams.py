@@ -13,7 +13,7 @@ from assets.stream_checks import ADDS_UP
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 

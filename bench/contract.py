@@ -28,17 +28,17 @@ from pyiceberg.catalog import Catalog
 
 from bench.sessions import SessionUsage
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_fields import Counts, PartitionCounts
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import CheckSummary, record_validated
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.tables.write.target_writer import TargetWriter
 
 STREAM, NAME = "payments", "bench.payments"
 SCHEMA = "id string, amount decimal(12,2), status string, payer string, created_at timestamptz"

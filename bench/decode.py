@@ -33,7 +33,6 @@ from bench.dead_letters import bad
 from bench.protobuf_payments import ProtobufPayments
 from bench.versus.enveloped import enveloped
 from bench.versus.records import Size, payments, schema_text
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.records import FetchedBlock
 from jobs.records.formats.interface.decoder import ValueDecoder
 from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
@@ -45,6 +44,7 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.arrow_schema import arrow_schema
 from jobs.records.schema.declared import StructType
 from jobs.records.schema.parser import parse_schema
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.task.run import joined_blocks
 
 SHARES = (0.0, 0.001, 0.01, 0.1)

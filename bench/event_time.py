@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.event_time import EventTime
 from jobs.pipeline.block import Block
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.task.event_time import EventTimePlan, judge_block
 from jobs.task.tally import Tally, count_events
 

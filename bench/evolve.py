@@ -24,11 +24,6 @@ import pyarrow as pa
 from bench.versus.enveloped import enveloped
 from bench.versus.records import payments, schema_text
 from jobs.catalog import connect_catalog
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Stamp
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
@@ -42,6 +37,11 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
 from jobs.stream.tasks import slice_plan, task_results
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.task.run import run_split
 
 _BLOCK = 10_000

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from bench.gated_deployment import SIDES, STREAM, TABLE, Side, deployment
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog, find_table, quick_catalog
-from jobs.commit.branch import on_branch
-from jobs.commit.stamp_history import history
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.contract.gate_judge import ContractJudge
@@ -25,6 +23,8 @@ from jobs.kafka.record_producer import ensure_topic
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness
 from jobs.supervise.stream_control import StreamControl
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.demo.payments import PaymentProducer
 from orchestration.sensors.due_runs import INTERVAL_SECONDS
 from orchestration.sensors.publications import PublicationsCursor, run_publications_tick

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from bench.checksum import Checksum, checksum
 from bench.timed_target import KAFKA_PARTITIONS, TimedTarget
-from jobs.commit.proposals import ProposalOutcome
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.write.target_writer import TargetWriter
 
 _DAY_MS = 86_400_000
 _PATIENCE_SECONDS = 120.0

@@ -13,9 +13,9 @@ import time
 import numpy as np
 from confluent_kafka import Message
 
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.records import fetched_block
 from jobs.records.formats.registry_wire import VALUE_SCHEMA_ID
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 COUNT = 10_000
 _SOURCE = TopicPartition("t", 0)

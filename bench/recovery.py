@@ -27,7 +27,6 @@ import yaml
 
 from bench.drain import SPEC
 from jobs.catalog import connect_catalog
-from jobs.commit.stamp_history import stamped_snapshots
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
@@ -35,6 +34,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
+from jobs.tables.commit.history.stamp_history import stamped_snapshots
 from orchestration.cli.demo.payments import PaymentProducer
 
 STREAM = "payments"

@@ -18,18 +18,18 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.rows import dead_letter_rows
 from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import dry_run, replay
 from jobs.stream.opening import ensure_tables
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
+from jobs.tables.write.target_writer import TargetWriter
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 PARTITIONS = 4

@@ -29,11 +29,6 @@ import pyarrow as pa
 
 from bench.routes_connect import Workload, compare
 from jobs.catalog import connect_catalog
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
-from jobs.commit.target_positions import target_positions
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
@@ -45,6 +40,11 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
 from jobs.stream.tasks import slice_plan, task_results
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.target_positions import target_positions
 from jobs.task.plan import TaskPlan
 from jobs.task.run import TaskResult, run_split
 

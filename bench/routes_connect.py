@@ -34,7 +34,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.processes import start_time, stop_process
 from jobs.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from jobs.write.table_creation import create_table_properties
+from jobs.tables.write.table_creation import create_table_properties
 from orchestration.cli.interrupts import Interrupts
 
 STREAM = "events"

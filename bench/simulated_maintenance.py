@@ -18,8 +18,6 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetPropertiesUpdate, TableUpdate
 
 from bench.time_lapse import TimeLapse
-from jobs.commit.operations import Append, ReplaceFiles
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
@@ -27,6 +25,8 @@ from jobs.maintain.plan import Plan, Step, files_written
 from jobs.maintain.plan_expiry import may_be_due
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_retention import expiry_cutoff
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append, ReplaceFiles
 
 _MERGE_FROM = "commit.manifest.min-count-to-merge"
 _COMMIT_OF_MANIFEST = re.compile(r"(.{36})-m\d+\.avro")

@@ -36,7 +36,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.consumer import consumer_options
@@ -48,9 +47,10 @@ from jobs.pipeline.pipeline import stream_pipeline
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.tables.write.table_fit import TableFit
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import run_split
-from jobs.write.table_fit import TableFit
 
 _PATIENCE = 30.0
 

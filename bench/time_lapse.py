@@ -1,6 +1,6 @@
 """Time lapse: commits of weeks on a real catalog in minutes, dated by a clock that the bench moves.
 
-Every commit is the stream's own (`jobs.commit.target`): its manifest, its manifest list and its snapshot are made as
+Every commit is the stream's own (`jobs.tables.commit.protocol.target`): its manifest, its manifest list and its snapshot are made as
 ever. What its data files would hold is left out: only their descriptions are there. And between the commits that are
 timed the table's metadata file is not written: what an hour's commits add to it is collected, and handed to the catalog
 at once. So a timed commit finds exactly what it would find.
@@ -33,9 +33,9 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from bench.timed_target import TimedTarget, payments_spec
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.pyiceberg_commit import head_alone
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.pyiceberg_commit import head_alone
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW_BYTES = 40

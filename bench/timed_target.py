@@ -9,15 +9,15 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.errors import HeadMovedError
-from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
-from jobs.commit.operations import Operation
-from jobs.commit.proposals import ProposalOutcome, Seen
-from jobs.commit.stamp_fields import Counts, PartitionCounts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import NO_SUMMARY, Target
 from jobs.config.settings.loading import load_stream
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.protocol.proposals import ProposalOutcome, Seen
+from jobs.tables.commit.protocol.target import NO_SUMMARY, Target
+from jobs.tables.commit.schema.operations import Operation
+from jobs.tables.commit.stamp.errors import HeadMovedError
+from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 KAFKA_PARTITIONS = 12

@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import run_split
 

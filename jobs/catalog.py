@@ -19,11 +19,11 @@ from pyiceberg.utils.config import Config
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import within
 from jobs.base.system.private_files import private_folder
-from jobs.commit.branch import on_branch
 from jobs.config.redaction import redacted
 from jobs.config.services.catalog import OWN_CLASS, CatalogSettings
 from jobs.config.services.catalog_properties import STORE_AUTHORITIES
 from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
+from jobs.tables.commit.history.branch import on_branch
 
 PYICEBERG_EXTRAS = ("glue", "hive", "dynamodb", "bigquery")
 """Types of catalogs whose client is an extra of PyIceberg's, of the same name."""
@@ -88,7 +88,7 @@ def client_properties(catalog: CatalogSettings) -> dict[str, Any]:
     """The properties as PyIceberg takes them, with their secrets."""
     properties: dict[str, Any] = catalog.revealed()
     if STORE_AUTHORITIES in properties and OWN_CLASS not in properties:
-        properties["py-io-impl"] = "jobs.write.renewed_file_io.StoreFileIO"
+        properties["py-io-impl"] = "jobs.tables.write.renewed_file_io.StoreFileIO"
     if catalog.kind == "rest":
         return nested_tls(properties)
     if catalog.kind == "sql" and not str(properties.get("uri", "")).startswith("sqlite"):

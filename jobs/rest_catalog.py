@@ -19,8 +19,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from requests import Response, Session
 
-from jobs.write.file_access import keys_of
-from jobs.write.renewed_file_io import RenewedFileIO, StoreFileIO
+from jobs.tables.write.file_access import keys_of
+from jobs.tables.write.renewed_file_io import RenewedFileIO, StoreFileIO
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.commit.lateness import LATENESS_NAMES, Lateness
+from jobs.tables.commit.stamp.lateness import LATENESS_NAMES, Lateness
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 

@@ -14,7 +14,7 @@ from bench.versus.sink_config import CONSUMER, SinkConfig
 from bench.versus.topic_load import PRODUCER, Load
 from jobs.install.coordinates import ArtifactSet, artifact_sets
 from jobs.install.preflight import check_java
-from jobs.write.table_creation import create_table_properties
+from jobs.tables.write.table_creation import create_table_properties
 from orchestration.cli.demo.payments import PARTITIONS
 
 FAVOURS: Mapping[str, Sequence[str]] = {

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.certify.load import NO_VALUE, Added, Fate, Fates
-from jobs.commit.stamps import Stamp
+from jobs.tables.commit.stamp.stamps import Stamp
 
 Offsets = Mapping[int, npt.NDArray[np.int64]]
 Values = Mapping[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]

@@ -20,10 +20,10 @@ from confluent_kafka import Message
 
 from jobs.base.errors import FrazilError
 from jobs.certify.shapes import TYPES
-from jobs.commit.offsets import TopicPartition
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.kafka.record_producer import RecordProducer
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 SCHEMA = (
     "id string not null, payer string not null, amount decimal(12,2) not null, created_at timestamptz not null, "

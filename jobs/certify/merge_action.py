@@ -9,7 +9,6 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.stamp_history import history_of
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.mirror.changelog_increment import every_file
@@ -21,6 +20,7 @@ from jobs.mirror.session import mirror_session
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
+from jobs.tables.commit.history.stamp_history import history_of
 
 Rows = Counter[tuple[object, ...]]
 

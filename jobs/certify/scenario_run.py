@@ -25,11 +25,11 @@ from jobs.certify.mirror_reader import Merge, MirrorReader
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
-from jobs.commit.offsets import TopicPartition
 from jobs.state.lease import Lease, stream_lease
 from jobs.stream.logs import spark_log
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 _PASSED_OVER = 40
 # As Spark's scheduler says it.

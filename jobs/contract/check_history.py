@@ -22,9 +22,9 @@ from jobs.config.values.targets import Role, TargetSpec
 from jobs.contract.check_result import Scope, TableCheck
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome, Hidden
-from jobs.deadletter.masking import MARK
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.tables.dead_letter_table.masking import MARK
 
 MOST_CHECKS = 1_000
 """So many are kept of each table, the newest."""

@@ -11,7 +11,7 @@ from jobs.config.contract.contract import Expectation
 from jobs.config.contract.contract_columns import SeenColumn, shown_number
 from jobs.config.contract.contract_plan import PlannedExpectation
 from jobs.config.values.mask import path_parts
-from jobs.deadletter.masking import MARK
+from jobs.tables.dead_letter_table.masking import MARK
 
 MOST_SAMPLES = 5
 

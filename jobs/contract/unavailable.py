@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from jobs.base.errors import FrazilError, first_line
-from jobs.write.data_file_rows import UnreadableFileError
+from jobs.tables.write.data_file_rows import UnreadableFileError
 
 # By name, so that nothing is imported that is not used.
 _AWAY = frozenset({

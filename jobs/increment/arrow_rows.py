@@ -22,9 +22,9 @@ from pyiceberg.types import NestedField, TimeType, UUIDType
 from jobs.base.errors import FrazilError
 from jobs.increment.offset_ranges import RangesByPartition
 from jobs.increment.row_selection import RowSelection
-from jobs.write.data_file_rows import BLOCK_ROWS, stored_rows
-from jobs.write.projection import projected
-from jobs.write.pyiceberg_files import arrow_schema_in_files
+from jobs.tables.write.data_file_rows import BLOCK_ROWS, stored_rows
+from jobs.tables.write.projection import projected
+from jobs.tables.write.pyiceberg_files import arrow_schema_in_files
 
 MOST_ROWS = 2_000_000
 MOST_BYTES = 256 * 1024 * 1024

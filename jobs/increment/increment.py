@@ -21,15 +21,21 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from jobs.commit.discards import Discard, Discards, is_discarded
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import PartitionRange, Positions
-from jobs.commit.reissue import as_landed, last_remade, reissued
-from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.increment.offset_ranges import RangesByPartition, lost_ranges, merged_ranges, read_ranges
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.records.schema.decoded_columns import whole_property
-from jobs.verify.ledger_row import LedgerRow
+from jobs.tables.commit.history.discards import Discard, Discards, is_discarded
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.reissue import as_landed, last_remade, reissued
+from jobs.tables.commit.stamp.offsets import PartitionRange, Positions
+from jobs.tables.commit.stamp.stamps import (
+    BACKFILL_KEY,
+    PROPERTY_PREFIX,
+    PUBLISH_PART,
+    SUMMARY_KEY,
+    Stamp,
+)
+from jobs.tables.ledger.ledger_row import LedgerRow
 
 Found = Literal["files", "offsets", "table"]
 LedgerRows = Callable[[int], Sequence[LedgerRow]]

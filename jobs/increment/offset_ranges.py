@@ -9,8 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Or
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, Positions, TopicPartition
-from jobs.commit.stamps import Stamp
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    PartitionRange,
+    Positions,
+    TopicPartition,
+)
+from jobs.tables.commit.stamp.stamps import Stamp
 
 RangesByPartition = Mapping[TopicPartition, tuple[OffsetRange, ...]]
 """Per partition, ranges in order that neither overlap nor touch."""

@@ -21,8 +21,8 @@ from jobs.records.schema.iceberg_schema import unread_problem
 from jobs.spark.catalog_conf import use_catalog
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spark.staged_files import StagedFiles, why_not_staged
-from jobs.write.file_access import store_properties
-from jobs.write.renewed_file_io import RenewedFileIO
+from jobs.tables.write.file_access import store_properties
+from jobs.tables.write.renewed_file_io import RenewedFileIO
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

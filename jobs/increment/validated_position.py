@@ -16,13 +16,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import Positions, by_topic, from_topics
-from jobs.commit.operations import property_limit
-from jobs.maintain.table_properties import READER_PREFIX
 from jobs.records.schema.decoded_columns import properties_in_parts, whole_property
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.schema.operations import property_limit
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.commit.stamp.offsets import Positions, by_topic, from_topics
+from jobs.tables.commit.stamp.table_properties import READER_PREFIX
 
 PREFIX = "frazil.validated."
 _READER = "contract."

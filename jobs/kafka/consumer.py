@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.carried import local_options
-from jobs.commit.offsets import TopicPartition
 from jobs.config.services.kafka_options import reading_options
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.kafka.refusals import LOGIN_CODES
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 _OPTIONS: dict[str, Any] = {
     "enable.auto.commit": False,

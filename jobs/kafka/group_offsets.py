@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
-from jobs.commit.offsets import Positions, TopicPartition
 from jobs.config.services.kafka_options import connection_options
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.kafka.refusals import lacks_right, missing_rule, user_of
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState, undecided
-from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.stamp_fields import LastReads
 from jobs.config.services.kafka_options import connection_options
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.source import Source, StartTimestamp
 from jobs.kafka.consumer import MonitoredConsumer, consumer_options
 from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
+from jobs.tables.commit.stamp.log_state import LogState, undecided
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import LastReads
 
 _POLL_SECONDS = 0.2
 # One batch of records per partition is enough to know; whether it is decided does not matter here.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.metadata import LogEnds
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 # Kafka's transaction.max.timeout.ms, if nobody has changed it: by then the brokers end a transaction themselves.
 HANGING_SECONDS = 900.0

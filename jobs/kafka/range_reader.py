@@ -18,11 +18,11 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.kafka.consumer import LostOffsetsError, MonitoredConsumer, ReadError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.kafka.records import FetchedBlock, fetched_block
 from jobs.kafka.refusals import UNKNOWN_USER, is_refusal, lacks_right, missing_rule
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
 
 MOST_RECORDS = 10_000
 MOST_BYTES = 16 * 1024 * 1024

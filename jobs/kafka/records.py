@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
-from jobs.commit.offsets import TopicPartition
 from jobs.records.formats.columns.text_values import LAST_MICROSECOND
 from jobs.records.formats.registry_wire import (
     KEY_HEADER,
@@ -19,6 +18,7 @@ from jobs.records.formats.registry_wire import (
     VALUE_HEADER,
     VALUE_SCHEMA_ID,
 )
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 INSTANT = pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

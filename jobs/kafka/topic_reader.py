@@ -10,12 +10,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.config.services.kafka_options import reading_options
 from jobs.config.services.security import KafkaSecurity, librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.kafka.refusals import lacks_right, missing_rule, user_of
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 _FIX = "check that the brokers run and that the user may read the topic, then run this again"
 # A batch waits that long for being full; behind aborted records it never will be.

@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 from confluent_kafka import Message
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.records import as_bytes
 from jobs.kafka.topic_reader import TopicReader
+from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
 
 
 class SampleRecord(NamedTuple):

@@ -9,7 +9,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.commit.stamps import Stamp
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_metadata import RemakeForecast, remake_pays
@@ -18,8 +17,9 @@ from jobs.maintain.snapshot_holds import fill_ledger_or_hold, streams_writing_to
 from jobs.maintain.table_context import TableContext
 from jobs.publish.remake import StillNeeded, remake, remaking
 from jobs.spark.jvm_calls import jvm_error_text
-from jobs.verify.ledger_checkpoints import valid_fill_checkpoints
-from jobs.verify.ledger_table import find_ledger
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.ledger.ledger_checkpoints import valid_fill_checkpoints
+from jobs.tables.ledger.ledger_table import find_ledger
 
 
 def gated_branches(context: TableContext, table: Table, facts: TableFacts) -> dict[str, RemakeForecast | None]:

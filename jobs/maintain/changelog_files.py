@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import Positions, TopicPartition
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes

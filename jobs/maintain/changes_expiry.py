@@ -18,22 +18,6 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
-from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.expired_changes import (
-    EXPIRED_CHANGES,
-    FORGOTTEN,
-    REPLACED,
-    ExpiredChanges,
-    expired_changes,
-    stream_topics,
-)
-from jobs.commit.log_state import has_id
-from jobs.commit.offsets import Positions, from_topics, pointwise_max
-from jobs.commit.operations import ReplaceFiles
-from jobs.commit.other_logs import other_logs
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_history import history_of
-from jobs.commit.stamps import PROPERTY_PREFIX, Stamp, property_key
 from jobs.config.stream.changes import DELETION_MEMORY
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.changelog_files import ChangesKeptError, landed_files, times_of
@@ -43,9 +27,25 @@ from jobs.maintain.plan import Step
 from jobs.maintain.plan_expiry import ChangesForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_properties import MIRROR_PART
 from jobs.records.schema.decoded_columns import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
+from jobs.tables.commit.history.other_logs import other_logs
+from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import ReplaceFiles
+from jobs.tables.commit.stamp.expired_changes import (
+    EXPIRED_CHANGES,
+    FORGOTTEN,
+    REPLACED,
+    ExpiredChanges,
+    expired_changes,
+    stream_topics,
+)
+from jobs.tables.commit.stamp.log_state import has_id
+from jobs.tables.commit.stamp.offsets import Positions, from_topics, pointwise_max
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, Stamp, property_key
+from jobs.tables.commit.stamp.table_properties import MIRROR_PART
 
 
 @dataclass(frozen=True, slots=True)

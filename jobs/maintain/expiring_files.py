@@ -19,10 +19,6 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import Positions, TopicPartition, pointwise_max
-from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters
-from jobs.deadletter.table import STATES
-from jobs.deadletter.tally import WAITING
 from jobs.maintain.changelog_files import (
     ChangesKeptError,
     FileChanges,
@@ -32,6 +28,10 @@ from jobs.maintain.changelog_files import (
     least_offset,
     times_of,
 )
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, pointwise_max
+from jobs.tables.dead_letter_table.reader import UnreadableDeadLettersError, read_dead_letters
+from jobs.tables.dead_letter_table.table import STATES
+from jobs.tables.dead_letter_table.tally import WAITING
 
 _DONE = sorted({*STATES} - {*WAITING})
 

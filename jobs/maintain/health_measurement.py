@@ -23,11 +23,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import branches
-from jobs.commit.lineage import ancestors
-from jobs.commit.publications import published_through
-from jobs.commit.stamp_history import streams_on_branch
-from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, SUMMARY_KEY, Stamp
 from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFacts, TableFacts
 from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.maintain.partition_measurement import measure_partitions
@@ -35,6 +30,16 @@ from jobs.publish.interval import PART_MARK, UnpublishableError, branch_begin
 from jobs.records.schema.column_names import partition_names, unreadable_names
 from jobs.records.schema.iceberg_schema import unread_by_spark
 from jobs.records.schema.needs import column_name
+from jobs.tables.commit.history.branch import branches
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.publications import published_through
+from jobs.tables.commit.history.stamp_history import streams_on_branch
+from jobs.tables.commit.stamp.stamps import (
+    BACKFILL_KEY,
+    PROPERTY_PREFIX,
+    SUMMARY_KEY,
+    Stamp,
+)
 
 if TYPE_CHECKING:
     from jobs.config.services.maintenance_policy import Policy

@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from jobs.write.manifest_doubles import exact_reader
+from jobs.tables.write.manifest_doubles import exact_reader
 
 _SCHEMA_KEY = "avro.schema"
 # Where to put which field, by the specification's ids. Manifests of format version 1 list data files only, and have no

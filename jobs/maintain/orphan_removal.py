@@ -25,7 +25,7 @@ from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.write.locations import state_in_the_way
+from jobs.tables.write.locations import state_in_the_way
 
 # Two names of one store.
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "": "file"}

@@ -18,7 +18,7 @@ from pyiceberg.types import IcebergType
 
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
 from jobs.maintain.manifest_reader import LiveFile, live_files
-from jobs.write.partitioning import partition_key
+from jobs.tables.write.partitioning import partition_key
 
 _DATA, _POSITIONS = 0, 1
 

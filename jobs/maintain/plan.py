@@ -13,7 +13,7 @@ import msgspec
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import Score
 from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
-from jobs.maintain.table_properties import MIRROR_PROPERTY
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 
 Action = Literal["compact", "position_deletes", "manifests", "remake", "changes", "expire", "orphans", "metadata"]
 # In the order in which they are done: each works on what the one before has left.

@@ -9,19 +9,19 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base import failpoints as steps
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import branches, line_property, seen_on
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.lineage import line_at_head
-from jobs.commit.stamp_history import as_written, history
-from jobs.commit.stamps import Stamp, property_key
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
-from jobs.maintain.table_properties import MIRROR_PART
 from jobs.records.schema.decoded_columns import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
+from jobs.tables.commit.history.branch import branches, line_property, seen_on
+from jobs.tables.commit.history.lineage import line_at_head
+from jobs.tables.commit.history.stamp_history import as_written, history
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
+from jobs.tables.commit.stamp.table_properties import MIRROR_PART
 
 _DELETED = "deleted_"
 

@@ -12,20 +12,20 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.typed_json import decode_json
-from jobs.commit.stamp_history import as_written, stamps_along_main, written_branch
-from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_properties import READER_PREFIX
 from jobs.publish.main_freshness import branches_ahead
 from jobs.state.lease import stream_lease
+from jobs.tables.commit.history.stamp_history import as_written, stamps_along_main, written_branch
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, SUMMARY_KEY
+from jobs.tables.commit.stamp.table_properties import READER_PREFIX
+from jobs.tables.ledger.ledger_checkpoints import valid_fill_checkpoints
+from jobs.tables.ledger.ledger_table import find_ledger
 from jobs.verify import ledger_fill
-from jobs.verify.ledger_checkpoints import valid_fill_checkpoints
-from jobs.verify.ledger_table import find_ledger
 
 CEILING = timedelta(days=7)
 """What says no more than that it is there holds nothing that is older."""

@@ -7,11 +7,11 @@ import random
 import time
 
 from jobs.base.errors import FrazilError
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.maintain.iceberg_procedures import LostToOthersError
 from jobs.maintain.plan import Step
 from jobs.maintain.results import LOST, StepResult
 from jobs.maintain.table_context import TableContext
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 
 log = logging.getLogger(__name__)
 

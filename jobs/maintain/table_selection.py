@@ -11,7 +11,6 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import within
 from jobs.catalog import CATALOG_SECONDS
-from jobs.commit.named_tables import all_with_named_tables
 from jobs.config.redaction import redacted
 from jobs.config.settings.maintained_tables import (
     MaintainedTable,
@@ -22,6 +21,7 @@ from jobs.config.settings.maintained_tables import (
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.plan import ACTIONS
+from jobs.tables.commit.protocol.named_tables import all_with_named_tables
 
 _CLOSE = 0.5
 

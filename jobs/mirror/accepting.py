@@ -10,14 +10,14 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.catalog import find_table
-from jobs.commit.accept import signed_answer
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.mirror_stamp import answers_alone, mirrored, state_to_begin_with
 from jobs.mirror.session import mirror_session
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 
 def accept_new_generation(

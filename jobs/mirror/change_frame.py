@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.settings import Settings
 from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import RowSelection
@@ -21,6 +20,7 @@ from jobs.increment.spark_rows import rows_to_read_again
 from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN, sorted_rows
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import MergePlan
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,9 +12,6 @@ from collections.abc import Iterable
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
-from jobs.commit.offsets import Positions
-from jobs.commit.other_logs import other_logs
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.increment.arrow_rows import table_batches
@@ -26,7 +23,10 @@ from jobs.mirror.errors import (
     StaleExpiryError,
 )
 from jobs.mirror.mirror_stamp import MirrorStamp
-from jobs.write.data_file_rows import UnreadableFileError
+from jobs.tables.commit.history.other_logs import other_logs
+from jobs.tables.commit.stamp.expired_changes import REPLACED, expired_changes, stream_topics
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.write.data_file_rows import UnreadableFileError
 
 _EARLIER = "was made again, or was cut"
 

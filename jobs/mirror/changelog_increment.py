@@ -20,20 +20,20 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.expired_changes import ExpiredChanges, expired_changes
-from jobs.commit.lineage import ancestors, line_of, stands_on
-from jobs.commit.offsets import Positions
-from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp
-from jobs.commit.target_directory import MOST_NAMED
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.increment.increment import increment_since
 from jobs.increment.validated_position import ValidatedPosition
-from jobs.maintain.table_properties import READER_PREFIX
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.records.schema.decoded_columns import whole_property
+from jobs.tables.commit.history.lineage import ancestors, line_of, stands_on
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.commit.stamp.expired_changes import ExpiredChanges, expired_changes
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp
+from jobs.tables.commit.stamp.table_properties import READER_PREFIX
+from jobs.tables.commit.stamp.target_directory import MOST_NAMED
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 

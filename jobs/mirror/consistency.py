@@ -20,7 +20,6 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
-from jobs.commit.stamp_history import history_of
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
@@ -38,6 +37,7 @@ from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.row_types import has_map, in_types_of
 from jobs.mirror.session import mirror_rolled_back
+from jobs.tables.commit.history.stamp_history import history_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge_plan import LAST_GENERATION
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 ANOTHER_CHANGELOG = (
     "land a new snapshot of the source in another changelog, and make another mirror of that: name both in table and "

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from jobs.commit.offsets import TopicPartition
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 Deletes = Literal["hard", "soft"]
 Scope = Literal["source", "key"]

@@ -22,11 +22,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.accept import signed_answer
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.proposals import Proposal
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.mirror.changed_topics import (
@@ -60,6 +55,11 @@ from jobs.mirror.mirror_table import (
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.session import MirrorSession
 from jobs.records.schema.schema_change import SchemaChange
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 

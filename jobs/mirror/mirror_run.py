@@ -11,9 +11,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.lineage import ancestors
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.stamp_history import history_of
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
@@ -31,6 +28,9 @@ from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
 from jobs.mirror.small_merge.small_merge import merge_small
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.commit.protocol.named_tables import with_named_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

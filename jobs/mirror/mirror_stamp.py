@@ -15,14 +15,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import damaged_property
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import Positions, by_topic, from_topics
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.table_properties import MIRROR_PART
 from jobs.mirror.merge_plan import MirrorState
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.stamp.errors import damaged_property
+from jobs.tables.commit.stamp.offsets import Positions, by_topic, from_topics
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.tables.commit.stamp.table_properties import MIRROR_PART
 
 BRANCH_PREFIX = "frazil-mirror-"
 _DAMAGED = (KeyError, TypeError, ValueError, IndexError)

@@ -10,12 +10,9 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
-from jobs.commit.offsets import Positions
-from jobs.commit.stamp_history import history_of
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.tally import tally_dead_letters
 from jobs.increment.increment import snapshots_since
 from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import refuse_moved
@@ -32,6 +29,9 @@ from jobs.mirror.mirror_stamp import (
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirror.session import mirror_rolled_back
+from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.dead_letter_table.tally import tally_dead_letters
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform
 
 from jobs.base.errors import FrazilError
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.operations import ChangeSchema
-from jobs.commit.schema_history import new_record, with_record
-from jobs.commit.schema_operation import changed_mapping
-from jobs.commit.stamps import PROPERTY_PREFIX, property_key
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.mirror_stamp import mirror_id
@@ -36,7 +29,14 @@ from jobs.records.schema.identifier_fields import (
     with_identifier_fields,
 )
 from jobs.records.schema.schema_change import SchemaChange, changed_schema
-from jobs.write.table_creation import create_table_properties, ensure_table, uuid_properties
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.schema.operations import ChangeSchema
+from jobs.tables.commit.schema.schema_history import new_record, with_record
+from jobs.tables.commit.schema.schema_operation import changed_mapping
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, property_key
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
+from jobs.tables.write.table_creation import create_table_properties, ensure_table, uuid_properties
 
 CHANGE_PREFIX = "_change_"
 KEY_COLUMN = "_change_key"

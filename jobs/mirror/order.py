@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.errors import (
     BelowTruncateError,
     NullKeyError,
@@ -43,6 +42,7 @@ from jobs.mirror.merge_plan import (
     TruncateFloor,
 )
 from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_positions, order_token
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

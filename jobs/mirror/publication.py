@@ -9,15 +9,15 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import pointwise_max
-from jobs.commit.operations import Append, PublishBranch
-from jobs.commit.proposals import Proposal
-from jobs.commit.stamps import Stamp
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.merge_plan import MergeResult
 from jobs.mirror.mirror_stamp import MirrorStamp, mirrored, other_writes
 from jobs.mirror.session import MirrorSession
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.schema.operations import Append, PublishBranch
+from jobs.tables.commit.stamp.offsets import pointwise_max
+from jobs.tables.commit.stamp.stamps import Stamp
 
 """So many are remembered; whether there are some does not depend on it."""
 

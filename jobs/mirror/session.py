@@ -16,17 +16,21 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.compare_and_swap import Backoff, compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError, FencedError, RolledBackError
-from jobs.commit.session import CommitSession
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
 from jobs.state.lease import LeaseHeldError, stream_lease
+from jobs.tables.commit.protocol.compare_and_swap import (
+    Backoff,
+    compare_and_swap,
+    conflicts_as_moved_head,
+)
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import CommitRefusedError, FencedError, RolledBackError
+from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 

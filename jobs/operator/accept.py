@@ -11,21 +11,6 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit import accept
-from jobs.commit.errors import NothingToAcceptError, table_gone
-from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import former_named_tables, with_named_tables
-from jobs.commit.offsets import pointwise_max
-from jobs.commit.parked_places import lost_letters, parked_places, told_lost
-from jobs.commit.parked_target import ParkedTarget, past_their_letters
-from jobs.commit.pending_record import Pending
-from jobs.commit.refusals import is_readable
-from jobs.commit.rollback import refuse_unknown_publication, rollback, with_restored
-from jobs.commit.stamp_fields import Counts, Decision
-from jobs.commit.stamp_history import History
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.commit.target_positions import need, of_known_topics
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
@@ -36,7 +21,22 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.source_topics import coordinator_stamp
-from jobs.write.table_remaking import is_as_made
+from jobs.tables.commit.history.parked_places import lost_letters, parked_places, told_lost
+from jobs.tables.commit.history.stamp_history import History
+from jobs.tables.commit.protocol.named_tables import former_named_tables, with_named_tables
+from jobs.tables.commit.protocol.parked_target import ParkedTarget, past_their_letters
+from jobs.tables.commit.protocol.pending_record import Pending
+from jobs.tables.commit.protocol.refusals import is_readable
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery import accept
+from jobs.tables.commit.recovery.rollback import refuse_unknown_publication, rollback, with_restored
+from jobs.tables.commit.stamp.errors import NothingToAcceptError, table_gone
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import pointwise_max
+from jobs.tables.commit.stamp.stamp_fields import Counts, Decision
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import need, of_known_topics
+from jobs.tables.write.table_remaking import is_as_made
 
 log = logging.getLogger(__name__)
 

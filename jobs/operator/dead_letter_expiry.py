@@ -11,12 +11,12 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.outbox.position import OutboxPosition, count_unpublished
-from jobs.deadletter.retention import ExpiredLetters, expire_dead_letters
-from jobs.deadletter.table import check_dead_letter_table
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.outbox_thread import position_store
+from jobs.streaming.dead_letter_publisher.position import OutboxPosition, count_unpublished
 from jobs.supervise.heartbeat import read_heartbeat
+from jobs.tables.dead_letter_table.retention import ExpiredLetters, expire_dead_letters
+from jobs.tables.dead_letter_table.table import check_dead_letter_table
 
 log = logging.getLogger(__name__)
 

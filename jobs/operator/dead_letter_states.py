@@ -11,15 +11,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import pointwise_max
-from jobs.commit.session import CommitSession
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.reader import UnreadableDeadLettersError, dead_letter_batches
-from jobs.deadletter.selection import Selection
-from jobs.deadletter.table import STATES
 from jobs.replay.connect.opening import reland_queue
 from jobs.replay.landed import already_landed
 from jobs.replay.opening import replay_session
@@ -29,6 +22,13 @@ from jobs.replay.request import MAX_BYTES, MAX_LETTERS
 from jobs.replay.session import BATCHES, replay_id
 from jobs.state.lease import stream_lease
 from jobs.stream.source_topics import parked_tables
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import pointwise_max
+from jobs.tables.dead_letter_table.reader import UnreadableDeadLettersError, dead_letter_batches
+from jobs.tables.dead_letter_table.selection import Selection
+from jobs.tables.dead_letter_table.table import STATES
 
 
 @dataclass(frozen=True, slots=True)

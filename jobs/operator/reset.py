@@ -11,24 +11,6 @@ from jobs.base.failpoints import step
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import private_folder
 from jobs.catalog import connect_catalog
-from jobs.commit import proposals
-from jobs.commit.errors import table_gone
-from jobs.commit.log_state import check_identity
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.reset import (
-    ResetMove,
-    ResetRefusedError,
-    complete_positions,
-    note_of_reset,
-    reset_moves,
-    reset_stamps,
-    valid_through_after,
-)
-from jobs.commit.stamp_history import stamps_along_main
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.commit.target_positions import of_known_topics
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
@@ -43,6 +25,24 @@ from jobs.stream.source_topics import coordinator_stamp
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import LOCK, read_control
 from jobs.supervise.launchers.choice import looker
+from jobs.tables.commit.history.stamp_history import stamps_along_main
+from jobs.tables.commit.protocol import proposals
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.reset import (
+    ResetMove,
+    ResetRefusedError,
+    complete_positions,
+    note_of_reset,
+    reset_moves,
+    reset_stamps,
+    valid_through_after,
+)
+from jobs.tables.commit.stamp.errors import table_gone
+from jobs.tables.commit.stamp.log_state import check_identity
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import of_known_topics
 
 _LOCK_SECONDS = 120.0
 
@@ -221,7 +221,7 @@ def _stamps_of(target: Target) -> list[Stamp]:
 def move_positions(
     stream: OpenStream, catalog: Catalog, wanted: Mapping[TopicPartition, int], note: str, older: list[Stamp]
 ) -> tuple[tuple[ResetMove, ...], str]:
-    """Take the targets over, finish what a crash left, and commit the stamps of `jobs.commit.reset`.
+    """Take the targets over, finish what a crash left, and commit the stamps of `jobs.tables.commit.recovery.reset`.
 
     Args:
         stream: With the lease held and its targets read.

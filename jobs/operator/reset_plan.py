@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.reset import ResetMove, valid_through_after
-from jobs.commit.stamp_history import stamps_along_main
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import Role, TargetSpec
 from jobs.operator.reset_request import ResetRequest, explicit_offsets
-from jobs.verify.row_counter import RowsInRanges, rows_in_ranges
+from jobs.tables.commit.history.stamp_history import stamps_along_main
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.reset import ResetMove, valid_through_after
+from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.ledger.row_counter import RowsInRanges, rows_in_ranges
 
 Counting = Callable[[str, int, int], None]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.reset import ResetRefusedError
+from jobs.tables.commit.recovery.reset import ResetRefusedError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 
 _OFFSET = re.compile(r"([A-Za-z0-9._-]+):(\d{1,10})=(\d{1,18})")
 _SCOPE = re.compile(r"([A-Za-z0-9._-]+)(?::(\d{1,10}))?")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.stamps import Stamp
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.takeover import recover
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def take_over(stream: OpenStream, catalog: Catalog) -> None:

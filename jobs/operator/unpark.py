@@ -9,15 +9,6 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.failpoints import step
-from jobs.commit.accept import signed_answer
-from jobs.commit.errors import NothingToAcceptError, RolledBackError, SchemaChangeError
-from jobs.commit.recovery import half_committed
-from jobs.commit.refusals import permitted
-from jobs.commit.session import CommitSession
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
@@ -26,6 +17,15 @@ from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, lane_columns
 from jobs.stream.previous_targets import previous_stamps
 from jobs.stream.routed_tables import ensure_routed_table
 from jobs.stream.row_table import ensure_row_table
+from jobs.tables.commit.protocol.refusals import permitted
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.stamp.errors import NothingToAcceptError, RolledBackError, SchemaChangeError
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import NewestStamps, of_known_topics, target_positions
 
 
 def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> None:

@@ -25,7 +25,7 @@ from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.formats.registry_decoder import RegistryDecoder
 from jobs.records.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.records.schema.needs import Need
-from jobs.write.projection import ProjectionError
+from jobs.tables.write.projection import ProjectionError
 
 DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
 

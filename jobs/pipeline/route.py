@@ -26,7 +26,7 @@ from jobs.records.transforms.columns import Columns
 from jobs.records.transforms.row_json import row_json
 from jobs.records.transforms.sql import compiled, evaluated, failures_of
 from jobs.records.transforms.transform import RowFailure, Rows
-from jobs.write.projection import UnfitValueError
+from jobs.tables.write.projection import UnfitValueError
 
 
 class Narrowing:

@@ -18,7 +18,7 @@ from jobs.records.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.records.schema.kafka_columns import KafkaColumns
 from jobs.records.transforms.frame import timestamp_types
 from jobs.records.transforms.row_json import row_json
-from jobs.write.projection import UnfitValueError
+from jobs.tables.write.projection import UnfitValueError
 
 WRITE = "write"
 """The stage that refuses a row which its table cannot hold, as dead letters call it."""

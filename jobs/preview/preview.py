@@ -36,12 +36,12 @@ from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import SchemaLookup
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.needs import Coordinates, RecordNeed
+from jobs.tables.write.counted_files import COUNTED_FILES
+from jobs.tables.write.datafile_json import from_json
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import TaskResult, run_split
 from jobs.task.tally import Tally
-from jobs.write.counted_files import COUNTED_FILES
-from jobs.write.datafile_json import from_json
 
 _COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from jobs.deadletter.rows import dead_letter_rows
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -23,6 +22,7 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.needs import Coordinates, Need
 from jobs.records.transforms.columns import Columns
 from jobs.records.transforms.row_json import value_of
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
 from jobs.task.plan import TaskPlan
 
 LONGEST_VALUE = 4_000

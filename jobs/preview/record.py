@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from pyiceberg.schema import Schema
 
 from jobs.config.values.targets import Role
-from jobs.deadletter.page import Cause
 from jobs.preview.values import NOTHING_HIDDEN, Hiding, Row
 from jobs.records.formats.interface.problems import without_value
 from jobs.records.schema.needs import Coordinates
+from jobs.tables.dead_letter_table.page import Cause
 
 Outcome: TypeAlias = Literal["landed", "dead", "filtered", "tombstone", "not_read"]
 """What becomes of a record; `not_read` of one whose topic the stream does not read."""
@@ -32,7 +32,7 @@ class PreviewedLetter:
     Attributes:
         field: Path of the field at fault; None if it is the whole record.
         value: The record's value as text, cut when it is long; None if there is none, or if it is withheld.
-        masked: What of the record the letter does not keep, see `jobs.deadletter.masking.Masked.parts`.
+        masked: What of the record the letter does not keep, see `jobs.tables.dead_letter_table.masking.Masked.parts`.
         row_before: The row as the step met it that refused it, as JSON.
     """
 

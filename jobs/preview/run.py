@@ -10,12 +10,9 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
-from jobs.commit.named_tables import all_with_named_tables
-from jobs.commit.offsets import OffsetRange, PartitionRange, Ranges, TopicPartition, describe_ranges
 from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import Mask
-from jobs.deadletter.selection import OffsetSelection
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import read_split
@@ -28,6 +25,15 @@ from jobs.preview.record import StreamPreview
 from jobs.preview.tables import TableAsWritten, tables_as_written
 from jobs.stream.new_rows import NewColumns, new_columns
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.tables.commit.protocol.named_tables import all_with_named_tables
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    PartitionRange,
+    Ranges,
+    TopicPartition,
+    describe_ranges,
+)
+from jobs.tables.dead_letter_table.selection import OffsetSelection
 
 MOST_RECORDS = 100_000
 """That one preview looks at: it keeps them in memory, with their rows."""

@@ -14,14 +14,9 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.base.system.typed_json import decode_json
 from jobs.catalog import find_table
-from jobs.commit.followers import following, following_operation, needed_changes, new_follower_schema
-from jobs.commit.opening_columns import columns_operation, opening_columns, opening_operation
-from jobs.commit.schema_history import added_within_hour
-from jobs.commit.schema_operation import with_operation
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import changed_columns, evolving_schema, first_decoded
 from jobs.config.values.targets import TargetSpec, named_table
-from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.pipeline.route_naming import is_full
 from jobs.preview.record import TableChanges, TableState
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
@@ -34,12 +29,26 @@ from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.stream.row_table import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.schema_evolution import CHANGES_LEFT, ROUNDS
+from jobs.tables.commit.schema.followers import (
+    following,
+    following_operation,
+    needed_changes,
+    new_follower_schema,
+)
+from jobs.tables.commit.schema.opening_columns import (
+    columns_operation,
+    opening_columns,
+    opening_operation,
+)
+from jobs.tables.commit.schema.schema_history import added_within_hour
+from jobs.tables.commit.schema.schema_operation import with_operation
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, refuse_format, refuse_names
+from jobs.tables.write.table_remaking import differs, is_as_made
+from jobs.tables.write.table_sort_order import sort_order
 from jobs.task.needs import UnnamedTable, merged_tables
 from jobs.task.run import TaskResult
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, refuse_format, refuse_names
-from jobs.write.table_remaking import differs, is_as_made
-from jobs.write.table_sort_order import sort_order
 
 _NOWHERE = "memory://preview"
 

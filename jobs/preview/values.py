@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 from pyiceberg.schema import Schema
 
 from jobs.config.values.mask import Mask
-from jobs.deadletter.masking import MARK
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.kafka_columns import KafkaColumns
 from jobs.records.schema.name_matching import NameRule
 from jobs.records.schema.needs import Path
 from jobs.records.schema.rescued_data import EXTRA_COLUMN, text_column
+from jobs.tables.dead_letter_table.masking import MARK
 
 Row: TypeAlias = Mapping[str, Any]
 """Values of Python by column, as Arrow gives them."""

@@ -16,11 +16,6 @@ from pyiceberg.types import DoubleType, FloatType
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.compare_and_swap import Backoff, compare_and_swap
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.operations import ReplaceFiles
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamps import BACKFILL_KEY
 from jobs.promote.filling import Filling
 from jobs.promote.promotion import Promotion
 from jobs.promote.rescued_values import files_with_rescued_data, places_of
@@ -33,9 +28,14 @@ from jobs.records.schema.declared import (
     Primitive,
     StructType,
 )
-from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
-from jobs.write.manifest_doubles import positions_of_type
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.compare_and_swap import Backoff, compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import ReplaceFiles
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.commit.stamp.stamps import BACKFILL_KEY
+from jobs.tables.write.data_file_rows import UnreadableFileError, data_files, stored_rows
+from jobs.tables.write.manifest_doubles import positions_of_type
+from jobs.tables.write.target_writer import TargetWriter
 
 ROWS_SUMMARY = "frazil.backfilled-rows"
 """In the summary of a backfill's snapshots: how many rows have got their value."""

@@ -27,7 +27,7 @@ from jobs.records.schema.arrow_schema import rows_arrow_type
 from jobs.records.schema.declared import StructType
 from jobs.records.schema.needs import Path
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
-from jobs.write.projection import projected
+from jobs.tables.write.projection import projected
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

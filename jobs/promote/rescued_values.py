@@ -18,7 +18,7 @@ from jobs.records.schema.declared import DeclaredType, Primitive
 from jobs.records.schema.needs import Path
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.tokens import ENCODINGS
-from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
+from jobs.tables.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 
 SAMPLE_VALUES = 20_000
 SAMPLE_FILES = 200

@@ -17,14 +17,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit.branch import branches, seen_on
-from jobs.commit.lineage import ancestors, expired_ancestors, older_versions
-from jobs.commit.offsets import describe_ranges
-from jobs.commit.publications import branch_through, through
-from jobs.commit.reissue import last_remade
-from jobs.commit.stamp_history import History, stamps_along_main
-from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.publish.interval import PUBLISHED_KEY, Interval, UnpublishableError, branch_begin, landed_snapshots
+from jobs.tables.commit.history.branch import branches, seen_on
+from jobs.tables.commit.history.lineage import ancestors, expired_ancestors, older_versions
+from jobs.tables.commit.history.publications import branch_through, through
+from jobs.tables.commit.history.reissue import last_remade
+from jobs.tables.commit.history.stamp_history import History, stamps_along_main
+from jobs.tables.commit.stamp.offsets import describe_ranges
+from jobs.tables.commit.stamp.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 
 
 @dataclass(frozen=True, slots=True)

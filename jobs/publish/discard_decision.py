@@ -9,14 +9,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.discards import Discard, Discards
-from jobs.commit.stamps import Stamp
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.discarded_letters import DiscardedLetters, LetterCounts, NoRecords
 from jobs.publish.gated import held_interval, refuse_without_gate
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
 from jobs.publish.publishing import interval_of, published_table
+from jobs.tables.commit.history.discards import Discard, Discards
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 @dataclass(frozen=True, slots=True)

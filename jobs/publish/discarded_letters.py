@@ -24,13 +24,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.discards import Discard
-from jobs.commit.offsets import TopicPartition
 from jobs.config.steps.shaping import added_by
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK, Mask
-from jobs.deadletter.row_json import DISCARDED_ROW, carried_columns, rows_as_json, uncarried_column
-from jobs.deadletter.rows import dead_letter_rows
 from jobs.kafka.records import HEADERS, WHOLE
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import DISCARDED
@@ -39,6 +35,15 @@ from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.declared import quoted
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.replay.landed import LETTER_COLUMNS, record_keys
+from jobs.tables.commit.history.discards import Discard
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.dead_letter_table.row_json import (
+    DISCARDED_ROW,
+    carried_columns,
+    rows_as_json,
+    uncarried_column,
+)
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
 
 _AT_ONCE = 5_000
 _TYPES = {"CreateTime": 0, "LogAppendTime": 1}

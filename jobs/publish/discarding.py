@@ -30,19 +30,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.compare_and_swap import Backoff
-from jobs.commit.discards import DISCARDED_KEY, Discard, Discards
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.operations import Append
-from jobs.commit.proposals import Proposal
-from jobs.commit.publications import THROUGH, publication_id
-from jobs.commit.session import CommitSession
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.records import whole_records
 from jobs.kafka.topic_reader import TopicReader
@@ -59,7 +49,17 @@ from jobs.publish.gate import Gate
 from jobs.publish.gated import gate_state, holding_stamp, refuse_without_gate
 from jobs.publish.interval import Interval
 from jobs.publish.publishing import given_up, interval_of, publishing_session
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.history.discards import DISCARDED_KEY, Discard, Discards
+from jobs.tables.commit.history.publications import THROUGH, publication_id
+from jobs.tables.commit.protocol.compare_and_swap import Backoff
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import ensure_replay_state_columns
+from jobs.tables.write.target_writer import TargetWriter
 
 OpenReader = Callable[[], AbstractContextManager[RecordReader]]
 

@@ -15,11 +15,11 @@ import msgspec
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import damaged_property
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.publish.interval import Interval, landed_snapshots
 from jobs.records.schema.decoded_columns import whole_property
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.stamp.errors import damaged_property
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 GATE_PREFIX = "frazil.gate."
 FORMAT = 1

@@ -19,14 +19,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.compare_and_swap import Backoff
-from jobs.commit.operations import Append
-from jobs.commit.proposals import Proposal
-from jobs.commit.publications import THROUGH
-from jobs.commit.session import CommitSession
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate, Held, Verdict, gate_property
@@ -41,6 +33,14 @@ from jobs.publish.publishing import (
     publishing_session,
     refuse_other_spec,
 )
+from jobs.tables.commit.history.publications import THROUGH
+from jobs.tables.commit.protocol.compare_and_swap import Backoff
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 HELD_KEY = "frazil.held"
 # Somebody else decides, or the branch is altered, each time while it is judged.

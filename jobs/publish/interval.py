@@ -22,14 +22,19 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import begin_property
-from jobs.commit.discards import Discard, is_discarded
-from jobs.commit.event_times import NO_EVENTS, EventTimes
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.reissue import as_landed, reissued
-from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
-from jobs.write.manifest_doubles import exact_entries
+from jobs.tables.commit.history.branch import begin_property
+from jobs.tables.commit.history.discards import Discard, is_discarded
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.reissue import as_landed, reissued
+from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventTimes
+from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
+from jobs.tables.commit.stamp.stamps import (
+    BACKFILL_KEY,
+    PUBLISH_PART,
+    SUMMARY_KEY,
+    Stamp,
+)
+from jobs.tables.write.manifest_doubles import exact_entries
 
 
 class ManifestMemo:

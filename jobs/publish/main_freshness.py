@@ -14,17 +14,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import branches, seen_on
-from jobs.commit.discards import Discards
-from jobs.commit.errors import DamagedPropertyError
-from jobs.commit.event_times import EventTimes
-from jobs.commit.lineage import ancestors
-from jobs.commit.publications import branch_through, publication_id, published_through
-from jobs.commit.reissue import as_landed
-from jobs.commit.stamp_history import history, stamps_along_main, written_branch
-from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.publish.gate import Gate, Held, answers_to_held
 from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
+from jobs.tables.commit.history.branch import branches, seen_on
+from jobs.tables.commit.history.discards import Discards
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.publications import branch_through, publication_id, published_through
+from jobs.tables.commit.history.reissue import as_landed
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main, written_branch
+from jobs.tables.commit.stamp.errors import DamagedPropertyError
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
 
 # It is kept in the cursor of a sensor.
 MOST_TEXT = 400

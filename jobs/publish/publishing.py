@@ -23,18 +23,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.catalog import find_table
-from jobs.commit.accept import signed_answer
-from jobs.commit.compare_and_swap import Backoff
-from jobs.commit.discards import Discards
-from jobs.commit.errors import CommitRefusedError, RolledBackError, table_gone
-from jobs.commit.offsets import describe_ranges
-from jobs.commit.operations import Append
-from jobs.commit.proposals import Proposal
-from jobs.commit.publications import THROUGH, publication_id, publications, through
-from jobs.commit.session import CommitSession
-from jobs.commit.stamp_fields import Counts, Decision
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.continuity import Break, branch_break, break_on_main, kept_publication, refuse_break
@@ -49,6 +37,23 @@ from jobs.publish.interval import (
 )
 from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.stream.completeness import settled_through
+from jobs.tables.commit.history.discards import Discards
+from jobs.tables.commit.history.publications import (
+    THROUGH,
+    publication_id,
+    publications,
+    through,
+)
+from jobs.tables.commit.protocol.compare_and_swap import Backoff
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.errors import CommitRefusedError, RolledBackError, table_gone
+from jobs.tables.commit.stamp.offsets import describe_ranges
+from jobs.tables.commit.stamp.stamp_fields import Counts, Decision
+from jobs.tables.commit.stamp.stamps import Stamp
 
 T = TypeVar("T")
 

@@ -23,21 +23,29 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.branch import begin_property, on_branch
-from jobs.commit.compare_and_swap import Backoff, compare_and_swap
-from jobs.commit.discards import Discards
-from jobs.commit.lineage import ancestors, last_sequence
-from jobs.commit.operations import RemakeBranch, SnapshotAgain
-from jobs.commit.publications import branch_through, publication_id, publications
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, last_remade, reissued, remade_property
-from jobs.commit.stamp_history import history_of, stamps_along_main, streams_on_branch
-from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
-from jobs.commit.target import pass_written
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate, gate_property
 from jobs.publish.interval import PART_MARK, Interval, ManifestMemo, branch_begin, interval_entries, left_out_property
 from jobs.publish.publishing import interval_of, refuse_other_spec
+from jobs.tables.commit.history.branch import begin_property, on_branch
+from jobs.tables.commit.history.discards import Discards
+from jobs.tables.commit.history.lineage import ancestors, last_sequence
+from jobs.tables.commit.history.publications import branch_through, publication_id, publications
+from jobs.tables.commit.history.reissue import (
+    REISSUED_KEY,
+    Reissued,
+    Remade,
+    as_landed,
+    last_remade,
+    reissued,
+    remade_property,
+)
+from jobs.tables.commit.history.stamp_history import history_of, stamps_along_main, streams_on_branch
+from jobs.tables.commit.protocol.compare_and_swap import Backoff, compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.protocol.target import pass_written
+from jobs.tables.commit.schema.operations import RemakeBranch, SnapshotAgain
+from jobs.tables.commit.stamp.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 
 
 class NotRemadeError(FrazilError):

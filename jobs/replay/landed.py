@@ -27,12 +27,12 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.commit.branch import TableOnBranch
-from jobs.commit.discards import Discards, is_discarded
-from jobs.commit.publications import published_through
-from jobs.deadletter.row_json import DISCARDED_ROW
-from jobs.deadletter.selection import any_of
 from jobs.records.formats.interface.problems import DISCARDED
+from jobs.tables.commit.history.branch import TableOnBranch
+from jobs.tables.commit.history.discards import Discards, is_discarded
+from jobs.tables.commit.history.publications import published_through
+from jobs.tables.dead_letter_table.row_json import DISCARDED_ROW
+from jobs.tables.dead_letter_table.selection import any_of
 
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp")
 

@@ -13,7 +13,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.pipeline.block import Indices
 from jobs.pipeline.pipeline import DROPPED_NOW, Pipeline
 from jobs.pipeline.route import STAGE
@@ -25,6 +24,7 @@ from jobs.records.formats.interface.problems import UNROUTED
 from jobs.records.schema.decoded_columns import decoded_digest
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.replay.routing import ELSEWHERE, NO_TABLE, PARKED_NOW, RowTables, refuse_unfit
+from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PARKED
 
 
 class LaneRows(NamedTuple):

@@ -12,20 +12,20 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.failpoints import step
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.stamp_history import history, stamps_along_main
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.replay.pending_return import PendingReturn, pending_returns
 from jobs.replay.replay_state import changes_from_parquet
 from jobs.replay.session import BATCHES, ReplaySession, changes_key, landed_batches, replay_folder, replay_id
 from jobs.state.lease import Lease, LeaseHeldError, stream_lease
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.source_topics import parked_tables
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import ensure_replay_state_columns
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,6 @@ from pyiceberg.table import Table
 
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
-from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, TARGET
-from jobs.deadletter.row_json import carried_columns, row_decoder
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
 from jobs.pipeline.row_steps import row_steps_of
@@ -38,7 +35,15 @@ from jobs.replay.landed import LETTER_COLUMNS, already_landed, are_discarded, ar
 from jobs.replay.lanes import LaneRows, ReplayLanes
 from jobs.replay.replay_state import ReplayOutcome
 from jobs.replay.routing import RowTables, names_beside, not_located, restricted_to, routed_to, without_table
-from jobs.write.table_fit import TableFit
+from jobs.tables.dead_letter_table.masking import (
+    HEADERS,
+    KEY,
+    MARK,
+    can_return,
+)
+from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PARKED, TARGET
+from jobs.tables.dead_letter_table.row_json import carried_columns, row_decoder
+from jobs.tables.write.table_fit import TableFit
 
 UNREADABLE = "letter_unreadable"
 MASKED = "letter_masked"

@@ -21,19 +21,24 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.errors import CommitRefusedError, FencedError, unaccounted
-from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max
-from jobs.commit.operations import ReplaceFiles
-from jobs.commit.proposals import Proposal
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.deadletter.parked_letters import TABLE_PARKED
-from jobs.deadletter.reader import KEYS, UnreadableDeadLettersError, data_files, read_data_file
-from jobs.deadletter.selection import letters_within
-from jobs.deadletter.table import REPLAY_STATE_ARROW
 from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.landed import record_keys
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import ReplaceFiles
+from jobs.tables.commit.stamp.errors import CommitRefusedError, FencedError, unaccounted
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition, pointwise_max
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED
+from jobs.tables.dead_letter_table.reader import (
+    KEYS,
+    UnreadableDeadLettersError,
+    data_files,
+    read_data_file,
+)
+from jobs.tables.dead_letter_table.selection import letters_within
+from jobs.tables.dead_letter_table.table import REPLAY_STATE_ARROW
+from jobs.tables.write.target_writer import TargetWriter
 
 # Which letters change, and their replay state from then on.
 CHANGE_ARROW = pa.schema(

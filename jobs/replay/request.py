@@ -15,18 +15,22 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.named_tables import with_named_tables
 from jobs.config.settings.correction import Correction
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
-from jobs.deadletter.selection import ONLY_NAMED, Selection
-from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.records.schema.difference import differences
 from jobs.records.transforms.transform import StepProblem
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
 from jobs.stream.source_topics import parked_tables
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.dead_letter_table.reader import (
+    UnreadableDeadLettersError,
+    count_dead_letters,
+    dead_letter_batches,
+)
+from jobs.tables.dead_letter_table.selection import ONLY_NAMED, Selection
+from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
 
 MAX_LETTERS = 20_000
 MAX_BYTES = 64 * 1024 * 1024

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from jobs.deadletter.reader import DeadLetterCounts
 from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.replay_state import ReplayOutcome
+from jobs.tables.dead_letter_table.reader import DeadLetterCounts
 from jobs.task.tally import count_unknown_fields
 
 Coordinates = tuple[str, int, int]

@@ -19,15 +19,10 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.branch import existing_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.error_handling import DeadLetterTopic
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.deadletter.kafka_record import KafkaRecord, returned_record
-from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
-from jobs.deadletter.outbox.transactions import Transactions
-from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.landed import are_rows, first_of, stand_in_table
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
@@ -39,6 +34,11 @@ from jobs.replay.result import ReplayProgress, ReturnResult
 from jobs.replay.routing import names_beside
 from jobs.replay.session import ReplaySession
 from jobs.state.stream_folder import stream_folder
+from jobs.streaming.dead_letter_publisher.topic import OutboxError, TopicCluster
+from jobs.streaming.dead_letter_publisher.transactions import Transactions
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.dead_letter_table.kafka_record import KafkaRecord, returned_record
+from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED
 
 GROUP = "frazil-replay-"
 STANDING, ELSEWHERE, ROW, WAITS = "stands_in_table", "of_another_topic", "row_as_json", "waits_for_its_table"

@@ -14,13 +14,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.followers import following
-from jobs.commit.proposals import Seen
 from jobs.config.documents.base import field_path
 from jobs.config.settings.correction import Correction
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Routed
 from jobs.pipeline.route import STAGE, Destinations
@@ -30,9 +26,13 @@ from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import UNROUTED
 from jobs.records.transforms.transform import StepProblem
 from jobs.replay.session import ReplayedPart, ReplaySession
-from jobs.write.projection import ProjectionError
-from jobs.write.table_fit import TableFit
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.proposals import Seen
+from jobs.tables.commit.schema.followers import following
+from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PARKED
+from jobs.tables.write.projection import ProjectionError
+from jobs.tables.write.table_fit import TableFit
+from jobs.tables.write.target_writer import TargetWriter
 
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.stamp_fields import Counts
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.row_steps import asks_batch_time
@@ -32,6 +30,8 @@ from jobs.replay.routing import ReadTables, SessionTables, refuse_unlocated
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.stamp.stamp_fields import Counts
 
 MAX_RUNS = 5
 

@@ -13,21 +13,21 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.failpoints import step
-from jobs.commit.errors import RolledBackError
-from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import ProposalOutcome, Seen
-from jobs.commit.session import CommitSession
-from jobs.commit.stamp_fields import Counts, PartitionCounts
-from jobs.commit.stamp_history import history, stamps_along_main
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.replay.replay_state import CHANGE_ARROW, changes_as_parquet, update_replay_state, with_snapshot
 from jobs.state.store import NotWrittenError
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.write.file_access import delete_unreferenced
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome, Seen
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.write.file_access import delete_unreferenced
 
 # The batches of a replay are numbered where a stream has the offsets of a partition: batch n is the range [n, n + 1).
 BATCHES = TopicPartition("replay", 0)

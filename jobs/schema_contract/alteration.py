@@ -10,21 +10,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.followers import needed_changes
-from jobs.commit.opening_columns import (
-    OpeningColumns,
-    columns_operation,
-    has_landed,
-    keeps_decoded,
-    opening_columns,
-    opening_operation,
-)
-from jobs.commit.operations import ChangeSchema
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.schema_operation import schema_operation, with_operation
 from jobs.config.stream.column_problems import contract_problems_of
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import changed_columns
@@ -48,6 +33,21 @@ from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.followers import needed_changes
+from jobs.tables.commit.schema.opening_columns import (
+    OpeningColumns,
+    columns_operation,
+    has_landed,
+    keeps_decoded,
+    opening_columns,
+    opening_operation,
+)
+from jobs.tables.commit.schema.operations import ChangeSchema
+from jobs.tables.commit.schema.schema_operation import schema_operation, with_operation
+from jobs.tables.commit.stamp.errors import CommitRefusedError
 
 _ANY = 1_000_000
 

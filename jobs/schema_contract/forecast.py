@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.followers import needed_changes
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import changed_columns
 from jobs.records.formats.conform_values import conversion
@@ -28,6 +27,7 @@ from jobs.records.schema.needs import (
 )
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
+from jobs.tables.commit.schema.followers import needed_changes
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}

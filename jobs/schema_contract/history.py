@@ -9,11 +9,11 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit.offsets import Positions
-from jobs.commit.schema_history import ChangeRecord, schema_history
-from jobs.commit.stamp_history import stamped_snapshots
-from jobs.commit.stamps import Stamp
 from jobs.records.schema.iceberg_schema import schema_text
+from jobs.tables.commit.history.stamp_history import stamped_snapshots
+from jobs.tables.commit.schema.schema_history import ChangeRecord, schema_history
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 @dataclass(frozen=True, slots=True)

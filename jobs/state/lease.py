@@ -21,11 +21,11 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
 from jobs.base.system.threads import background_thread
 from jobs.base.system.typed_json import decode_json
-from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.state.documents import DAMAGED
 from jobs.state.lease_record import LeaseDocuments, LeaseRecord, give_up, read_lease
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.commit.stamp.errors import FencedError, LeaseExpiredError, LeaseLostError
 
 if TYPE_CHECKING:
     from jobs.config.settings.settings import Settings

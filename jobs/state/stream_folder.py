@@ -14,8 +14,8 @@ from jobs.state.store import StateStore
 
 if TYPE_CHECKING:
     # A keeper, which launches drivers with a few megabytes, imports neither.
-    from jobs.commit.offsets import TopicPartition
     from jobs.config.settings.settings import Settings
+    from jobs.tables.commit.stamp.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class StreamFolder:
 
     def last_planned(self) -> dict[TopicPartition, int]:
         """How far the last query had planned to read, from what is left of its checkpoint: a hint, not a position."""
-        from jobs.commit.offsets import from_spark_offsets
+        from jobs.tables.commit.stamp.offsets import from_spark_offsets
 
         try:
             logs = self.root.glob("checkpoints/*/offsets/*")

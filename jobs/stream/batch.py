@@ -11,12 +11,6 @@ from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.errors import GapError, ToleranceError
-from jobs.commit.log_state import check_identity
-from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition, pointwise_max, spark_offsets
-from jobs.commit.parked_target import ParkedTarget
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.target_positions import TargetNeed, need
 from jobs.kafka.metadata import KafkaLog
 from jobs.stream.batch_commit import BatchCommit, batch_stamp
 from jobs.stream.completeness import ObservedEnds
@@ -39,6 +33,18 @@ from jobs.stream.second_run import (
 )
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 from jobs.stream.tolerance import Breaker
+from jobs.tables.commit.protocol.parked_target import ParkedTarget
+from jobs.tables.commit.stamp.errors import GapError, ToleranceError
+from jobs.tables.commit.stamp.log_state import check_identity
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    Ranges,
+    TopicPartition,
+    pointwise_max,
+    spark_offsets,
+)
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.target_positions import TargetNeed, need
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

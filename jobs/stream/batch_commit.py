@@ -9,18 +9,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from jobs.base.failpoints import step
-from jobs.commit.decided_names import decided_names
-from jobs.commit.event_times import EventTimes
-from jobs.commit.log_state import has_id
-from jobs.commit.offsets import Positions, Ranges, pointwise_max
-from jobs.commit.parked_target import ParkedTarget, letters_held
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.retired_topics import Retired, remembered_topics
-from jobs.commit.stamp_fields import Counts, at_positions
-from jobs.commit.stamps import Stamp
-from jobs.commit.target_directory import MOST_NAMED
-from jobs.commit.target_positions import TargetNeed
 from jobs.config.values.targets import TargetSpec
 from jobs.state.store import NotWrittenError
 from jobs.stream.commit_pool import commit_each
@@ -33,6 +21,18 @@ from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.second_run import stamped_ids
 from jobs.stream.tasks import PreparedBatch
 from jobs.stream.watermark import advanced, known_times
+from jobs.tables.commit.protocol.parked_target import ParkedTarget, letters_held
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.stamp.decided_names import decided_names
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.commit.stamp.log_state import has_id
+from jobs.tables.commit.stamp.offsets import Positions, Ranges, pointwise_max
+from jobs.tables.commit.stamp.retired_topics import Retired, remembered_topics
+from jobs.tables.commit.stamp.stamp_fields import Counts, at_positions
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_directory import MOST_NAMED
+from jobs.tables.commit.stamp.target_positions import TargetNeed
 
 log = logging.getLogger(__name__)
 

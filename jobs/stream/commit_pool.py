@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.errors import (
+from jobs.tables.commit.stamp.errors import (
     CommitDeniedError,
     FencedError,
     RolledBackError,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.recovery import half_committed
-from jobs.commit.stamp_history import as_written, history, stamps_along_main
-from jobs.commit.stamps import Stamp
-from jobs.commit.target_positions import of_known_topics
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.source_topics import readable_table
+from jobs.tables.commit.history.stamp_history import as_written, history, stamps_along_main
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import of_known_topics
 
 if TYPE_CHECKING:
     from jobs.task.tally import Tally

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from jobs.commit.log_state import LogState, another_topic, check_continuity
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import at_positions
-from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, LogEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
+from jobs.tables.commit.stamp.log_state import LogState, another_topic, check_continuity
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import at_positions
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def log_departures(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[TopicPartition, int]:

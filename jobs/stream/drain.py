@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING
 from jobs.base.errors import FrazilError
 from jobs.base.system.full_disk import is_full
 from jobs.catalog import connect_catalog
-from jobs.commit.event_times import NO_EVENTS, EventCounts
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import Role, TargetSpec
@@ -27,6 +24,9 @@ from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import query_failure_text
 from jobs.stream.unknown_fields import UnknownFieldsRecord
+from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventCounts
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,6 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import Positions
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
@@ -40,6 +38,8 @@ from jobs.records.formats.registry_wire import (
 from jobs.records.schema.column_names import ColumnNames, usable_columns
 from jobs.records.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Positions
 
 MOST_RECORDS = 10_000
 

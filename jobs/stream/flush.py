@@ -9,11 +9,11 @@ from collections.abc import Callable
 import msgspec
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import Positions, TopicPartition
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.flush_request import FlushReader
 from jobs.supervise.heartbeat import Flush, Work
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -16,16 +16,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.branch import stream_table
-from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.errors import CommitDeniedError, CommitRefusedError, SchemaChangeError
-from jobs.commit.followers import follower_names, following, following_operation, leaders, new_follower_schema
-from jobs.commit.parked_target import ParkedTarget
-from jobs.commit.proposals import Proposal
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamps import Stamp
-from jobs.commit.table_remake import remade_table
-from jobs.commit.target import Target
 from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.decoded_columns import decoded_digest
 from jobs.records.schema.evolution import Fitting
@@ -34,8 +24,24 @@ from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused
 from jobs.stream.row_table import ensure_table_of_rows
-from jobs.write.table_creation import refuse_format
-from jobs.write.table_remaking import as_made_property, is_as_made, late_rows_property
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.parked_target import ParkedTarget
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.protocol.table_remake import remade_table
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.followers import (
+    follower_names,
+    following,
+    following_operation,
+    leaders,
+    new_follower_schema,
+)
+from jobs.tables.commit.stamp.errors import CommitDeniedError, CommitRefusedError, SchemaChangeError
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.write.table_creation import refuse_format
+from jobs.tables.write.table_remaking import as_made_property, is_as_made, late_rows_property
 
 log = logging.getLogger(__name__)
 

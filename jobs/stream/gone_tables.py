@@ -10,13 +10,13 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.base.failpoints import step
-from jobs.commit.accept import recreated_table, signed_answer
-from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
-from jobs.commit.named_tables import with_tables_of
-from jobs.commit.refusals import is_there
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.protocol.named_tables import with_tables_of
+from jobs.tables.commit.protocol.refusals import is_there
+from jobs.tables.commit.recovery.accept import recreated_table, signed_answer
+from jobs.tables.commit.stamp.errors import TableDroppedError, TableGoneError, table_gone
+from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.event_times import EventTimes
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.event_time import EventTime
 from jobs.kafka.metadata import KafkaLog
 from jobs.stream.completeness import ObservedEnds
@@ -17,6 +15,8 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import WorkLog
 from jobs.stream.retry import is_unavailable
 from jobs.stream.watermark import advanced, known_times
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 

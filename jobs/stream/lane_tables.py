@@ -11,11 +11,6 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.errors import SchemaChangeError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import Ranges
-from jobs.commit.target import Target
-from jobs.commit.target_positions import TargetNeed, need
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
@@ -24,6 +19,11 @@ from jobs.stream.new_tables import FOREIGN, is_foreign
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.routed_tables import ensure_late_lane
 from jobs.stream.row_table import ensure_row_table
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import SchemaChangeError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Ranges
+from jobs.tables.commit.stamp.target_positions import TargetNeed, need
 
 log = logging.getLogger(__name__)
 

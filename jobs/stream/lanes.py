@@ -9,9 +9,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import Ranges
-from jobs.commit.parked_target import ParkedTarget
-from jobs.commit.target_positions import TargetNeed
 from jobs.config.stream.event_time import event_time_problems_of
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
@@ -24,6 +21,9 @@ from jobs.records.formats.interface.problems import UNROUTED
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.second_run import known_table, table_as_decided, unknown_as_decided
+from jobs.tables.commit.protocol.parked_target import ParkedTarget
+from jobs.tables.commit.stamp.offsets import Ranges
+from jobs.tables.commit.stamp.target_positions import TargetNeed
 
 
 def topics_of(ranges: Ranges) -> list[str]:

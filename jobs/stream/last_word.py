@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.commit.errors import FencedError, ToleranceError
 from jobs.state.lease import LeaseHeldError
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError, State
+from jobs.tables.commit.stamp.errors import FencedError, ToleranceError
 
 if TYPE_CHECKING:
     from jobs.stream.runner import StreamRunner

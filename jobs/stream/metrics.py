@@ -21,9 +21,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from jobs.base.errors import FrazilError
-from jobs.commit.lateness import LATENESS_MS
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.measures import OF_DRIVER, OF_WORK, Measure
+from jobs.tables.commit.stamp.lateness import LATENESS_MS
 
 log = logging.getLogger(__name__)
 

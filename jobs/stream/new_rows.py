@@ -11,8 +11,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState, of_topics
-from jobs.commit.offsets import Positions
 from jobs.config.documents.base import Location, field_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -38,6 +36,8 @@ from jobs.stream.first_records import (
     may_be_keyless,
     named_rows,
 )
+from jobs.tables.commit.stamp.log_state import LogState, of_topics
+from jobs.tables.commit.stamp.offsets import Positions
 
 logger = logging.getLogger(__name__)
 

@@ -16,13 +16,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.branch import existing_table
-from jobs.commit.followers import following
-from jobs.commit.named_tables import belongs_to
-from jobs.commit.offsets import Ranges
-from jobs.commit.proposals import Seen
-from jobs.commit.target import Target
-from jobs.commit.target_positions import TargetNeed, need
 from jobs.config.values.targets import named_table
 from jobs.pipeline.route_naming import is_full
 from jobs.stream.follower_tables import ensure_follower
@@ -30,8 +23,15 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.routed_tables import ensure_routed_table
 from jobs.stream.second_run import table_as_decided
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.protocol.named_tables import belongs_to
+from jobs.tables.commit.protocol.proposals import Seen
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.followers import following
+from jobs.tables.commit.stamp.offsets import Ranges
+from jobs.tables.commit.stamp.target_positions import TargetNeed, need
+from jobs.tables.write.table_remaking import is_as_made
 from jobs.task.needs import UnnamedTable
-from jobs.write.table_remaking import is_as_made
 
 log = logging.getLogger(__name__)
 

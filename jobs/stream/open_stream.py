@@ -10,17 +10,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.errors import refuse_recreated
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import Ranges, TopicPartition
-from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target
-from jobs.commit.pending_record import PendingTarget
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.rollback import refuse_restored, rolled_back_aside
-from jobs.commit.session import CommitSession
-from jobs.commit.stamps import Stamp
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.row_steps import asks_batch_time
@@ -31,7 +20,18 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.commit_pool import most_commits
 from jobs.stream.writer_schemas import WriterSchemas
-from jobs.write.table_remaking import is_as_made
+from jobs.tables.commit.protocol.parked_target import ParkedTarget, held_by_letters, parked_target
+from jobs.tables.commit.protocol.pending_record import PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.rollback import refuse_restored, rolled_back_aside
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.errors import refuse_recreated
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Ranges, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.write.table_remaking import is_as_made
 
 
 @dataclass(slots=True, kw_only=True)

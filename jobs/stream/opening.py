@@ -16,22 +16,11 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.full_disk import full_disk_named, refuse_if_full
-from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
-from jobs.commit.log_state import LogState, refuse_unidentifiable
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
-from jobs.commit.parked_target import ParkedTarget, held_by_letters
-from jobs.commit.recovery import half_committed
-from jobs.commit.retired_topics import returned_topics
-from jobs.commit.starting_point import starting_point
-from jobs.commit.target import Target
-from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.config.settings.generation import generation
 from jobs.config.settings.loading import find_stream_file, load_stream
 from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
-from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.kafka.metadata import KafkaLog
 from jobs.pipeline.row_steps import prepare_steps
 from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
@@ -53,9 +42,24 @@ from jobs.stream.watches import registry_watch
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.launches import SPEC_FILE
-from jobs.write.locations import local_folder, state_in_the_way
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.parked_target import ParkedTarget, held_by_letters
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.recovery.starting_point import starting_point
+from jobs.tables.commit.stamp.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
+from jobs.tables.commit.stamp.log_state import LogState, refuse_unidentifiable
+from jobs.tables.commit.stamp.offsets import Positions, describe_ranges, pointwise_max
+from jobs.tables.commit.stamp.retired_topics import returned_topics
+from jobs.tables.commit.stamp.target_positions import of_known_topics, restart_positions, target_positions
+from jobs.tables.dead_letter_table.table import (
+    DEAD_LETTER_PARTITIONS,
+    DEAD_LETTER_SCHEMA,
+    ensure_replay_state_columns,
+)
+from jobs.tables.write.locations import local_folder, state_in_the_way
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, ensure_table
 
 log = logging.getLogger(__name__)
 

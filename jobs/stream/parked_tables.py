@@ -16,21 +16,27 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from jobs.base.errors import StreamStopped
 from jobs.base.failpoints import step
-from jobs.commit.accept import signed_answer
-from jobs.commit.errors import (
+from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.protocol.parked_target import (
+    ParkedTarget,
+    held_by_letters,
+    letters_held,
+    parked_target,
+    why_unable,
+)
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.stamp.errors import (
     CommitDeniedError,
     TableForbiddenError,
     TableUnableError,
     TargetRecreatedError,
     table_gone,
 )
-from jobs.commit.offsets import Positions
-from jobs.commit.parked_target import ParkedTarget, held_by_letters, letters_held, parked_target, why_unable
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.commit.target_positions import of_known_topics, target_positions
-from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import of_known_topics, target_positions
 
 log = logging.getLogger(__name__)
 

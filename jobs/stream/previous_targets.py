@@ -7,15 +7,20 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.errors import GapError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, describe_ranges, pointwise_max, spark_offsets
-from jobs.commit.parked_places import parked_id
-from jobs.commit.stamp_history import as_written, history
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
+from jobs.tables.commit.history.parked_places import parked_id
+from jobs.tables.commit.history.stamp_history import as_written, history
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import GapError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    describe_ranges,
+    pointwise_max,
+    spark_offsets,
+)
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def refuse_passing_over(

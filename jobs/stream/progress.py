@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.commit.lateness import summed_lateness
-from jobs.commit.offsets import Positions, TopicPartition, by_topic
 from jobs.supervise.heartbeat import Flush, Recent, Work
+from jobs.tables.commit.stamp.lateness import summed_lateness
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from jobs.stream.results import BatchDone

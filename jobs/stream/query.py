@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.signals import deferred_signals
-from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
 from jobs.config.documents.units import format_duration
 from jobs.config.services.kafka_options import planner_options
 from jobs.config.services.security import java_options
@@ -31,6 +30,12 @@ from jobs.stream.batch_pace import ByteBound, pause_after, poll_delay
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import BatchDone
 from jobs.stream.watches import HealthWatch
+from jobs.tables.commit.stamp.offsets import (
+    Positions,
+    TopicPartition,
+    from_spark_offsets,
+    spark_offsets,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -13,7 +13,7 @@ from jobs.base.system.carried import Carried
 from jobs.config.documents.secrets import Secret, secrets_in
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.write.locations import local_folder
+from jobs.tables.write.locations import local_folder
 
 # What the driver itself does with a stream's secrets is no concern of its tasks; options of a client travel revealed.
 _OF_THE_DRIVER = frozenset({"errors", "source"})

@@ -9,18 +9,23 @@ from itertools import zip_longest
 
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.errors import unaccounted
-from jobs.commit.event_times import NO_EVENTS, EventCounts
-from jobs.commit.offsets import Positions, Ranges, TopicPartition
-from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
-from jobs.commit.target import Target
 from jobs.config.values.targets import TargetSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.records.schema.needs import RecordNeed
 from jobs.stream.unknown_fields import UnknownField
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import unaccounted
+from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventCounts
+from jobs.tables.commit.stamp.offsets import Positions, Ranges, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import (
+    Counts,
+    LastRead,
+    LastReads,
+    PartitionCounts,
+)
+from jobs.tables.write.file_access import delete_unreferenced
 from jobs.task.needs import UnnamedTable
 from jobs.task.tally import MOST_CAUSES, Cause, Tally
-from jobs.write.file_access import delete_unreferenced
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.full_disk import DiskFullError
 from jobs.catalog import CatalogUnavailableError
-from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError, TableUnableError
 from jobs.config.redaction import redacted
 from jobs.config.services.registry import LocalRegistryDown
 from jobs.config.settings.settings import LocalBrokerDown, Settings
@@ -33,10 +32,16 @@ from jobs.state.store_proof import StoreAwayError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError
-from jobs.write.file_access import refused_keys
+from jobs.tables.commit.stamp.errors import (
+    CommitRefusedError,
+    CommitUnknownError,
+    TableDroppedError,
+    TableUnableError,
+)
+from jobs.tables.write.file_access import refused_keys
 
 if TYPE_CHECKING:
-    from jobs.commit.target import Target
+    from jobs.tables.commit.protocol.target import Target
 
 
 log = logging.getLogger(__name__)

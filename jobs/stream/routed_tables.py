@@ -10,13 +10,13 @@ from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, Tabl
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import existing_table, stream_table
-from jobs.commit.errors import CommitDeniedError, SchemaChangeError
-from jobs.commit.table_remake import remade_table
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.row_table import ensure_row_table, ensure_table_of_rows
-from jobs.write.table_remaking import (
+from jobs.tables.commit.history.branch import existing_table, stream_table
+from jobs.tables.commit.protocol.table_remake import remade_table
+from jobs.tables.commit.stamp.errors import CommitDeniedError, SchemaChangeError
+from jobs.tables.write.table_remaking import (
     as_made_property,
     differs,
     is_as_made,

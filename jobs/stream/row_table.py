@@ -14,13 +14,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.branch import stream_table
-from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.opening_columns import OpeningColumns, opening_columns, opening_operation
-from jobs.commit.operations import property_limit
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.table_remake import remade_table
 from jobs.config.steps.shaping import key_fields
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import first_decoded, misfit_fix
@@ -28,10 +21,17 @@ from jobs.config.stream.table import Table as TableSettings
 from jobs.records.formats.interface.decoder_spec import undeclared_column
 from jobs.records.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
-from jobs.write.table_remaking import as_made_property, differs, is_as_made
-from jobs.write.table_sort_order import sort_order
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.protocol.table_remake import remade_table
+from jobs.tables.commit.schema.opening_columns import OpeningColumns, opening_columns, opening_operation
+from jobs.tables.commit.schema.operations import property_limit
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, ensure_table, refuse_format
+from jobs.tables.write.table_remaking import as_made_property, differs, is_as_made
+from jobs.tables.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
 

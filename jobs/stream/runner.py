@@ -17,7 +17,6 @@ from jobs.base.failpoints import step
 from jobs.base.system.full_disk import is_full
 from jobs.base.system.signals import deferred_signals
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import TopicPartition
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -44,6 +43,7 @@ from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.stream.watches import JvmWatch, SecretWatch, secret_files
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

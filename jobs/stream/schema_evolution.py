@@ -14,15 +14,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.failpoints import step
-from jobs.commit.errors import SchemaChangeError
-from jobs.commit.followers import follower_names, needed_changes
-from jobs.commit.opening_columns import columns_operation
-from jobs.commit.operations import ChangeSchema
-from jobs.commit.parked_target import ParkedTarget
-from jobs.commit.proposals import Proposal, Seen
-from jobs.commit.schema_history import added_within_hour, schema_history
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.formats.interface.decoder import EVERY_FIELD, LEFT_OUT
@@ -33,6 +24,15 @@ from jobs.records.schema.schema_change import RefusedChange
 from jobs.stream.column_refusals import MOST_REFUSED, field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import keep_proposal
+from jobs.tables.commit.protocol.parked_target import ParkedTarget
+from jobs.tables.commit.protocol.proposals import Proposal, Seen
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.followers import follower_names, needed_changes
+from jobs.tables.commit.schema.opening_columns import columns_operation
+from jobs.tables.commit.schema.operations import ChangeSchema
+from jobs.tables.commit.schema.schema_history import added_within_hour, schema_history
+from jobs.tables.commit.stamp.errors import SchemaChangeError
+from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,6 @@ from functools import partial
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
-from jobs.commit.proposals import Seen
-from jobs.commit.target_positions import TargetNeed
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.evolution import Evolution
 from jobs.stream.follower_tables import FollowerTables
@@ -26,6 +24,8 @@ from jobs.stream.parked_tables import parked_where_refused
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_evolution import ROUNDS, SchemaEvolution
 from jobs.stream.second_run import table_as_decided
+from jobs.tables.commit.protocol.proposals import Seen
+from jobs.tables.commit.stamp.target_positions import TargetNeed
 
 _MOST_RUNS = 20
 

@@ -20,21 +20,26 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.commit.decided_names import decided_properties
-from jobs.commit.followers import new_follower_schema
-from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
-from jobs.commit.parked_target import ParkedTarget
-from jobs.commit.proposals import Seen
-from jobs.commit.refusals import is_forbidden
-from jobs.commit.target_positions import TargetNeed
 from jobs.config.stream.shaped_table import evolving_schema
-from jobs.deadletter.reader import batch_letters
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.decoded_columns import properties_as_decided
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.source_topics import readable_table
-from jobs.write.partitioning import partition_spec
+from jobs.tables.commit.protocol.parked_target import ParkedTarget
+from jobs.tables.commit.protocol.proposals import Seen
+from jobs.tables.commit.protocol.refusals import is_forbidden
+from jobs.tables.commit.schema.followers import new_follower_schema
+from jobs.tables.commit.stamp.decided_names import decided_properties
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    Positions,
+    Ranges,
+    TopicPartition,
+)
+from jobs.tables.commit.stamp.target_positions import TargetNeed
+from jobs.tables.dead_letter_table.reader import batch_letters
+from jobs.tables.write.partitioning import partition_spec
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import existing_table, stream_table
-from jobs.commit.log_state import LogState
-from jobs.commit.refusals import is_forbidden
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.history.branch import existing_table, stream_table
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.refusals import is_forbidden
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 class TopicsAwaitedError(FrazilError):

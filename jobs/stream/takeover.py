@@ -11,24 +11,24 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.failpoints import step
-from jobs.commit.errors import table_gone
-from jobs.commit.log_state import another_topic
-from jobs.commit.named_tables import with_tables_of
-from jobs.commit.offsets import Positions, Ranges
-from jobs.commit.parked_target import parked_target
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.recovery import half_committed, lacking_targets
-from jobs.commit.refusals import is_there
-from jobs.commit.stamp_history import stamps_along_main, written_branch
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.gone_tables import begin_dropped_anew
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parking_where_unable, take_places
 from jobs.stream.routed_tables import ensure_late_lane
+from jobs.tables.commit.history.stamp_history import stamps_along_main, written_branch
+from jobs.tables.commit.protocol.named_tables import with_tables_of
+from jobs.tables.commit.protocol.parked_target import parked_target
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.refusals import is_there
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.recovery import half_committed, lacking_targets
+from jobs.tables.commit.stamp.errors import table_gone
+from jobs.tables.commit.stamp.log_state import another_topic
+from jobs.tables.commit.stamp.offsets import Positions, Ranges
+from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,6 @@ from pyiceberg.schema import Schema
 from jobs.base.failpoints import dies_elsewhere
 from jobs.base.system.carried import NOTHING, carry
 from jobs.base.system.typed_json import decode_json
-from jobs.commit.offsets import PartitionRange, Ranges
-from jobs.commit.parked_target import ParkedTarget
-from jobs.commit.proposals import Seen
-from jobs.commit.stamp_history import stamps_along_main
-from jobs.commit.target_positions import TargetNeed
 from jobs.config.values.targets import TargetSpec
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
@@ -40,14 +35,19 @@ from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
 from jobs.stream.second_run import failed_before, parked_columns, table_as_decided, unknown_as_decided
 from jobs.stream.watermark import believed_until, known_times, passed_bounds
+from jobs.tables.commit.history.stamp_history import stamps_along_main
+from jobs.tables.commit.protocol.parked_target import ParkedTarget
+from jobs.tables.commit.protocol.proposals import Seen
+from jobs.tables.commit.stamp.offsets import PartitionRange, Ranges
+from jobs.tables.commit.stamp.target_positions import TargetNeed
+from jobs.tables.write.datafile_json import from_json
+from jobs.tables.write.file_access import store_properties
 from jobs.task.event_time import EventTimePlan
 from jobs.task.needs import UnnamedTable, decoded_need, merged_tables
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import LearnedSchema, TaskResult, run_split
 from jobs.task.splits import split_ranges
 from jobs.task.tally import Tally
-from jobs.write.datafile_json import from_json
-from jobs.write.file_access import store_properties
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -12,9 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from jobs.base.system.typed_json import decode_json
-from jobs.commit.errors import ToleranceError
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import stamped_snapshots
 from jobs.config.documents.units import format_duration
 from jobs.config.stream.error_handling import (
     DEFAULT_STOP,
@@ -28,6 +25,9 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
+from jobs.tables.commit.history.stamp_history import stamped_snapshots
+from jobs.tables.commit.stamp.errors import ToleranceError
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.task.tally import Example, Tally
 
 log = logging.getLogger(__name__)

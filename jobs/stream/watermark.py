@@ -11,11 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from jobs.commit.event_times import NO_EVENTS, EventCounts, EventTimes, PartitionTime, greatest_of, least_of
-from jobs.commit.offsets import Positions, Ranges, TopicPartition
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.event_time import EventTime
 from jobs.stream.completeness import ObservedEnds
+from jobs.tables.commit.stamp.event_times import (
+    NO_EVENTS,
+    EventCounts,
+    EventTimes,
+    PartitionTime,
+    greatest_of,
+    least_of,
+)
+from jobs.tables.commit.stamp.offsets import Positions, Ranges, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.task.event_time import Steps
 
 SHORTEST_AHEAD_MS = 60_000

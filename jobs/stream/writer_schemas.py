@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
-from jobs.commit.stamp_fields import Counts
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.decode import key_subjects, value_subjects
@@ -18,6 +17,7 @@ from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError,
 from jobs.registry.known_schemas import KnownSchemas, RegistryLostError, RegistryRemadeError, read_known_schemas
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.commit.stamp.stamp_fields import Counts
 
 if TYPE_CHECKING:
     from jobs.registry.client import RegistryClient

@@ -16,9 +16,9 @@ import msgspec
 from jobs.base.system.boot import boot_clock, boot_id, is_ahead
 from jobs.base.system.processes import lives_here
 from jobs.base.system.typed_json import typed_decoder
-from jobs.commit.lateness import NONE_LATE, Lateness
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.tables.commit.stamp.lateness import NONE_LATE, Lateness
 
 KEY = "heartbeat.json"
 HEARTBEAT_SECONDS = 2.0
@@ -119,7 +119,7 @@ class Work(msgspec.Struct, frozen=True):
         undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`.
         snapshot_id: Of the stream's table, after the newest commit.
         watermark_ms: Milliseconds since 1970, None where the stream's file names no event time.
-        late_by: By how much late records were late, as `jobs.commit.lateness.LATENESS_MS` has it.
+        late_by: By how much late records were late, as `jobs.tables.commit.stamp.lateness.LATENESS_MS` has it.
         event_ms: The least and the greatest event time of the newest batch with any; milliseconds since 1970.
         parked: The tables that are parked, and since when; milliseconds since 1970.
         flush: The newest that was asked of it.

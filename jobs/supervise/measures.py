@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from jobs.commit.lateness import LATENESS_NAMES
 from jobs.supervise.heartbeat import Heartbeat, State, Work
+from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 
 T = TypeVar("T")
 

@@ -10,15 +10,15 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
-from jobs.commit.opening_columns import has_landed, keeps_decoded, opening_columns
 from jobs.config.documents.base import LineInText, Location
 from jobs.config.documents.validation import SpecError, located, shown_path
 from jobs.config.documents.yaml_document import YamlDocument, YamlUnreadable, read_yaml
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.write.dry_run import check_new_table_writable, check_writable
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_remaking import is_as_made
+from jobs.tables.commit.schema.opening_columns import has_landed, keeps_decoded, opening_columns
+from jobs.tables.write.dry_run import check_new_table_writable, check_writable
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_remaking import is_as_made
 
 _COLUMN = re.compile(r"Column (\w+)")
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import make_compatible_name
 
-from jobs.commit.event_times import NO_EVENTS, EventCounts
-from jobs.commit.lateness import LATENESS_MS
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.event_time import EventTime
 from jobs.pipeline.block import Block
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import LATE
+from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventCounts
+from jobs.tables.commit.stamp.lateness import LATENESS_MS
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 STAGE = "event_time"
 """The stage that refuses a late record, as dead letters call it."""

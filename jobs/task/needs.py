@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from jobs.base.system.typed_json import decode_json
-from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.block import Block
 from jobs.records.schema.iceberg_schema import column_text, column_type, schema_text
 from jobs.records.schema.needs import (
@@ -18,6 +17,7 @@ from jobs.records.schema.needs import (
     Path,
     RecordNeed,
 )
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 MOST = 2_000
 """Different ones that a task tells; a batch that needs more gets them in several rounds."""

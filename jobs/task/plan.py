@@ -12,7 +12,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.system.carried import NOTHING, Carried
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.route import Route
 from jobs.config.values.mask import NO_MASK, Mask
 from jobs.config.values.targets import TargetSpec
@@ -22,6 +21,7 @@ from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RowSteps
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.record_columns import RecordColumns
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.task.event_time import EventTimePlan
 
 

@@ -18,10 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.values.targets import Role
-from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, for_table
-from jobs.deadletter.rows import dead_letter_rows
 from jobs.kafka.range_reader import MOST_BYTES
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
@@ -31,6 +28,9 @@ from jobs.pipeline.route import Destinations
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.records.formats.known_formats import FORMATS
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PARKED, for_table
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
 from jobs.task.event_time import judge_block, late_rows
 from jobs.task.needs import TaskNeeds, UnnamedTables
 from jobs.task.plan import TaskPlan

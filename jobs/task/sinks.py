@@ -10,15 +10,15 @@ import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.values.targets import TargetSpec
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.write.datafile_json import to_json
+from jobs.tables.write.parquet_file import MIB
+from jobs.tables.write.projection import ProjectionError, UnfitValueError
+from jobs.tables.write.table_fit import TableFit
+from jobs.tables.write.target_writer import TargetWriter
 from jobs.task.plan import TargetPlan
 from jobs.task.tally import Tally
-from jobs.write.datafile_json import to_json
-from jobs.write.parquet_file import MIB
-from jobs.write.projection import ProjectionError, UnfitValueError
-from jobs.write.table_fit import TableFit
-from jobs.write.target_writer import TargetWriter
 
 MEMORY_BUDGET = 128 * MIB
 """Bytes of rows that all writers of a task keep together, as Arrow counts them."""

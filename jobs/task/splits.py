@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, Ranges, TopicPartition
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    PartitionRange,
+    Ranges,
+    TopicPartition,
+)
 
 LEAST = 10_000
 """Records that are worth a split of their own: it costs about as much to begin one as to land so many."""

@@ -9,8 +9,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from jobs.commit.event_times import NO_EVENTS, EventCounts, greatest_of
-from jobs.commit.stamp_fields import Counts
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import UNEXPECTED
 from jobs.records.formats.interface.decoder import (
@@ -23,6 +21,8 @@ from jobs.records.formats.interface.decoder_spec import DecoderSpec
 from jobs.records.formats.interface.problems import without_value
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.registry_wire import VALUE_SCHEMA_ID
+from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventCounts, greatest_of
+from jobs.tables.commit.stamp.stamp_fields import Counts
 
 MOST_CAUSES = 50
 """Of one partition in one split; records whose keys have no end must not make a tally without end."""

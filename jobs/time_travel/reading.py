@@ -14,10 +14,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit.lineage import ancestors
-from jobs.commit.publications import THROUGH, branch_through, publication_id, published_through, through
-from jobs.commit.reissue import reissued
-from jobs.commit.stamp_history import stamped_snapshots
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.publications import (
+    THROUGH,
+    branch_through,
+    publication_id,
+    published_through,
+    through,
+)
+from jobs.tables.commit.history.reissue import reissued
+from jobs.tables.commit.history.stamp_history import stamped_snapshots
 
 Condition = tuple[str, str | int]
 """A column, and the value that it has to have."""

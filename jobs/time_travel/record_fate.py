@@ -10,9 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.verify.ledger_row import RETIRED, RETURNED, LedgerRow, effective_rows
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import (
+    RETIRED,
+    RETURNED,
+    LedgerRow,
+    effective_rows,
+)
 
 _NEW_TOPIC, _CUT = "recreated_topic", "cut_topic"
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.commit.expired_changes import expired_changes
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_history import history
-from jobs.commit.target_positions import target_positions
-from jobs.deadletter.parked_letters import TABLE_PARKED, TARGET
-from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.records.formats.interface.problems import DISCARDED
 from jobs.state.epochs import EpochRecord, has_exact_file, read_epoch, read_file
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.expired_changes import expired_changes
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.target_positions import target_positions
+from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED, TARGET
+from jobs.tables.dead_letter_table.retention import EXPIRED_BEFORE
+from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.time_travel.reading import Condition, Reading, reading
 from jobs.time_travel.record_fate import (
     Found,
@@ -28,7 +29,6 @@ from jobs.time_travel.record_fate import (
 )
 from jobs.time_travel.stored_rows import count_rows, letters_at
 from jobs.time_travel.stream_tables import LookedAt, StreamTables
-from jobs.verify.ledger_row import LedgerRow
 
 
 @dataclass(frozen=True, slots=True)

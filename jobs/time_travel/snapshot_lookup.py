@@ -10,17 +10,17 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.commit.event_times import EventTimes
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import Positions
-from jobs.commit.reissue import as_landed, last_remade, reissued
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.commit.target_positions import target_positions
 from jobs.state.epochs import EpochRecord, read_epoch
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.reissue import as_landed, last_remade, reissued
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
+from jobs.tables.commit.stamp.target_positions import target_positions
+from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.time_travel.reading import Reading, current_at, instant, reading
 from jobs.time_travel.stream_tables import StreamTables
-from jobs.verify.ledger_row import LedgerRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.source import Source
 from jobs.kafka.metadata import quick_kafka
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 State = Literal["kept", "removed", "not written", "another", "unknown"]
 _FORMAT = r"offset %o, timestamp %T, key %K bytes, value %S bytes, headers %h\n%k\n%s\n"

@@ -14,9 +14,9 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import DataScan
 
 from jobs.base.errors import FrazilError, first_line
-from jobs.commit.offsets import TopicPartition
-from jobs.deadletter.parked_letters import TARGET
 from jobs.records.schema.row_filters import filter_problem
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.dead_letter_table.parked_letters import TARGET
 from jobs.time_travel.reading import Condition
 from jobs.time_travel.stream_tables import LookedAt, StreamTables
 

@@ -20,22 +20,22 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
-from jobs.commit.branch import branches, seen_on
-from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.stamp_history import history, stamped_snapshots, written_branch
-from jobs.commit.stamps import Stamp
-from jobs.commit.target_directory import TargetDirectory
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.commit.history.branch import branches, seen_on
+from jobs.tables.commit.history.stamp_history import history, stamped_snapshots, written_branch
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_directory import TargetDirectory
+from jobs.tables.ledger.ledger_checkpoints import FillCheckpoint
+from jobs.tables.ledger.ledger_row import LedgerRow
+from jobs.tables.ledger.ledger_table import find_ledger, ledger_from_arrow
+from jobs.tables.ledger.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from jobs.time_travel.reading import Condition, Published, instant, published
-from jobs.verify.ledger_checkpoints import FillCheckpoint
 from jobs.verify.ledger_fill import filled_through, rows_to_fill
-from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.ledger_table import find_ledger, ledger_from_arrow
-from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.typed_json import decode_json
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError
 from jobs.state.documents import DAMAGED
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.stamp.errors import CommitRefusedError
 from jobs.time_travel.reading import instant
 
 TAG_PREFIX = "frazil.tag."

@@ -14,17 +14,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import existing_table
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import PartitionRange, Ranges, pointwise_max
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import history
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.connect.opening import queue_id
 from jobs.stream.source_topics import coordinator_stamp, readable_table
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.stamp.offsets import PartitionRange, Ranges, pointwise_max
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
+from jobs.tables.ledger.ledger_table import former_ends, ledger_tables, read_ledger
+from jobs.tables.ledger.row_counter import WINDOW_OFFSETS
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit
 from jobs.verify.audit_totals import AuditTotals, LandedRecords, compare_summaries, counts_every_row
@@ -32,14 +35,11 @@ from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.former_targets import former_targets
 from jobs.verify.found_rows import compare_rows
-from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
-from jobs.verify.ledger_table import former_ends, ledger_tables, read_ledger
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.parked_rows import ParkedRows
 from jobs.verify.published_rows import checkpoint_key, published_rows
 from jobs.verify.replayed_rows import DiscardedRows, ReplayedRows
 from jobs.verify.routed_rows import judge_routes
-from jobs.verify.row_counter import WINDOW_OFFSETS
 from jobs.verify.stop_checks import (
     await_commits,
     half_committed_batch,

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.values.targets import TargetSpec
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 
 MAX_RANGES = 1000
 

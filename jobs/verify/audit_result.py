@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.values.targets import TargetSpec
-from jobs.verify.ledger_row import WHOLE_TABLE
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE
 
 ProblemKind = Literal[
     "gap",

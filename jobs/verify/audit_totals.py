@@ -15,10 +15,15 @@ from datetime import datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.branch import branch_of
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
-from jobs.commit.reissue import last_remade
+from jobs.tables.commit.history.branch import branch_of
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.reissue import last_remade
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    Positions,
+    Ranges,
+    TopicPartition,
+)
 from jobs.verify.audit_ranges import BatchRange, RangeGroup, ranges_overlap
 from jobs.verify.audit_result import AuditProblem, OperatorDecision, PartitionSums, StreamAudit, TableAudit
 from jobs.verify.audited_tables import AuditedTable

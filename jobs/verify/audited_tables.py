@@ -11,26 +11,26 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit.branch import branch_of
-from jobs.commit.expired_changes import expired_changes
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import Positions
-from jobs.commit.refusals import is_there
-from jobs.commit.reissue import last_remade
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.stream.source_topics import parked_tables, readable_table
+from jobs.tables.commit.history.branch import branch_of
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.reissue import last_remade
+from jobs.tables.commit.protocol.refusals import is_there
+from jobs.tables.commit.stamp.expired_changes import expired_changes
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.dead_letter_table.retention import EXPIRED_BEFORE
+from jobs.tables.ledger.ledger_checkpoints import AuditCheckpoint, audit_checkpoints
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE, LedgerRow
+from jobs.tables.ledger.ledger_table import read_ledger
+from jobs.tables.ledger.row_counter import RowCounter, missing_column
 from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
 from jobs.verify.expected_rows import ExpectedRows, expected_rows
-from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
-from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import foreign_snapshots_since
 from jobs.verify.replayed_rows import of_failed_records
-from jobs.verify.row_counter import RowCounter, missing_column
 from jobs.verify.stop_checks import unanswered_rollback
 
 # Dead letters are dated when their batch is planned, and recorded when it is committed.

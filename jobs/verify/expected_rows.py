@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.values.targets import TargetSpec
+from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import (
+    RETURNED,
+    WHOLE_TABLE,
+    LedgerRow,
+    effective_rows,
+)
 from jobs.verify.audit_ranges import (
     BatchRange,
     ComparedRange,
@@ -22,7 +28,6 @@ from jobs.verify.audit_ranges import (
     ranges_overlap,
 )
 from jobs.verify.audit_result import AuditProblem, OperatorDecision
-from jobs.verify.ledger_row import RETURNED, WHOLE_TABLE, LedgerRow, effective_rows
 
 # The answer after which a partition is as one that was never seen: the new topic may begin anywhere.
 _NEW_TOPIC = "recreated_topic"

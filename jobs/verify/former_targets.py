@@ -9,12 +9,17 @@ from pyiceberg.exceptions import NoSuchPropertyException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.commit.branch import existing_table
-from jobs.commit.named_tables import belongs_to
-from jobs.commit.stamp_history import as_written, history, stamped_snapshots, written_branch
-from jobs.commit.target_directory import TargetDirectory
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.stamp_history import (
+    as_written,
+    history,
+    stamped_snapshots,
+    written_branch,
+)
+from jobs.tables.commit.protocol.named_tables import belongs_to
+from jobs.tables.commit.stamp.target_directory import TargetDirectory
 
 
 def former_targets(spec: StreamSpec, catalog: Catalog, known: Iterable[str] = ()) -> list[TargetSpec]:

@@ -8,11 +8,11 @@ from datetime import datetime
 
 import numpy as np
 
-from jobs.commit.offsets import OffsetRange, PartitionRange
 from jobs.config.values.targets import TargetSpec
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange
+from jobs.tables.ledger.row_counter import MANY
 from jobs.verify.audit_ranges import ComparedRange, OffsetRanges, RangeGroup, WindowPart, slice_of_range
 from jobs.verify.audit_result import AuditProblem
-from jobs.verify.row_counter import MANY
 
 # By target how often each offset of each range stands there; and how many dead letters of it came back.
 CountRows = Callable[[Sequence[PartitionRange]], tuple[Mapping[TargetSpec, list[np.ndarray]], list[np.ndarray]]]

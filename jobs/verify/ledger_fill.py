@@ -22,26 +22,25 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.errors import HeadMovedError
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import history, stamped_snapshots
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.source_topics import readable_table
-from jobs.verify.former_targets import former_targets
-from jobs.verify.ledger_checkpoints import (
+from jobs.tables.commit.history.stamp_history import history, stamped_snapshots
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.errors import HeadMovedError
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_checkpoints import (
     FILLED_PREFIX,
     FillCheckpoint,
     fill_checkpoints_text,
     valid_fill_checkpoints,
 )
-from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
-from jobs.verify.ledger_table import (
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
+from jobs.tables.ledger.ledger_table import (
     ensure_ledger,
     find_ledger,
     lacks_columns,
@@ -49,9 +48,10 @@ from jobs.verify.ledger_table import (
     ledger_from_arrow,
     ledger_to_arrow,
 )
-from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
-from jobs.write.file_access import delete_unreferenced
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.ledger.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
+from jobs.tables.write.file_access import delete_unreferenced
+from jobs.tables.write.target_writer import TargetWriter
+from jobs.verify.former_targets import former_targets
 
 log = logging.getLogger(__name__)
 

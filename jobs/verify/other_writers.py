@@ -11,13 +11,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from jobs.commit.discards import DISCARDED_KEY
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, PartitionRange
-from jobs.commit.stamps import BACKFILL_KEY, SUMMARY_KEY
+from jobs.tables.commit.history.discards import DISCARDED_KEY
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange
+from jobs.tables.commit.stamp.stamps import BACKFILL_KEY, SUMMARY_KEY
+from jobs.tables.ledger.row_counter import WINDOW_OFFSETS, RowCounter
 from jobs.verify.audit_ranges import OffsetRanges, slice_of_range
 from jobs.verify.audit_result import AuditProblem, ForeignChange
-from jobs.verify.row_counter import WINDOW_OFFSETS, RowCounter
 
 MAX_PROBLEMS = 50
 # Each costs two looks at the files of the ranges in question.

@@ -18,19 +18,24 @@ import numpy as np
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.commit.parked_places import lost_letters, parked_id, parked_places, told_lost
-from jobs.commit.stamp_history import stamps_along_main
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
-from jobs.deadletter.parked_letters import TARGET, of_parked
-from jobs.deadletter.retention import EXPIRED_BEFORE
+from jobs.tables.commit.history.parked_places import (
+    lost_letters,
+    parked_id,
+    parked_places,
+    told_lost,
+)
+from jobs.tables.commit.history.stamp_history import stamps_along_main
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.parked_letters import TARGET, of_parked
+from jobs.tables.dead_letter_table.retention import EXPIRED_BEFORE
+from jobs.tables.ledger.ledger_row import LedgerRow, effective_rows
+from jobs.tables.ledger.row_counter import RowCounter
 from jobs.verify.audit_ranges import OffsetRanges, ranges_overlap, slice_of_range
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audited_tables import AuditedTable
-from jobs.verify.ledger_row import LedgerRow, effective_rows
-from jobs.verify.row_counter import RowCounter
 
 _WINDOW = 4_000_000
 _NO_OFFSETS = np.zeros(0, np.int64)

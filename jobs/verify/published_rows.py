@@ -18,25 +18,30 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import TableOnBranch, whole_table
-from jobs.commit.discards import Discards, is_discarded
-from jobs.commit.errors import RolledBackError
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition, describe_ranges
-from jobs.commit.publications import published_through
-from jobs.commit.reissue import as_landed
-from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate
 from jobs.publish.interval import PART_MARK, Interval, left_out_property
 from jobs.publish.publishing import unpublished
+from jobs.tables.commit.history.branch import TableOnBranch, whole_table
+from jobs.tables.commit.history.discards import Discards, is_discarded
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.publications import published_through
+from jobs.tables.commit.history.reissue import as_landed
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    PartitionRange,
+    TopicPartition,
+    describe_ranges,
+)
+from jobs.tables.commit.stamp.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
+from jobs.tables.ledger.ledger_checkpoints import AuditCheckpoint
+from jobs.tables.ledger.ledger_table import read_ledger
+from jobs.tables.ledger.row_counter import RowCounter, missing_column
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem, ProblemKind
-from jobs.verify.ledger_checkpoints import AuditCheckpoint
-from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import with_foreign_changes
-from jobs.verify.row_counter import RowCounter, missing_column
 
 _SENTENCES: Mapping[ProblemKind, str] = {
     "missing": "lacks {rows} of what was published",

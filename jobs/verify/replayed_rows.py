@@ -17,19 +17,24 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, LessThanOrEqual, NotEqualTo, NotNull
 from pyiceberg.table import Table
 
-from jobs.commit.discards import Discard, Discards
-from jobs.commit.offsets import OffsetRange, PartitionRange, Positions, TopicPartition
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
-from jobs.deadletter.parked_letters import not_of_parked
-from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.publish.discarded_letters import letters_of
 from jobs.publish.interval import UnpublishableError, branch_begin
 from jobs.records.formats.interface.problems import DISCARDED
 from jobs.replay.session import landed_batches
+from jobs.tables.commit.history.discards import Discard, Discards
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    PartitionRange,
+    Positions,
+    TopicPartition,
+)
+from jobs.tables.dead_letter_table.parked_letters import not_of_parked
+from jobs.tables.dead_letter_table.retention import EXPIRED_BEFORE
+from jobs.tables.ledger.row_counter import RowCounter
 from jobs.verify.audit_ranges import OffsetRanges, slice_of_range
 from jobs.verify.audit_result import AuditProblem
-from jobs.verify.row_counter import RowCounter
 
 OF_DISCARDS: BooleanExpression = EqualTo("error_class", DISCARDED)
 

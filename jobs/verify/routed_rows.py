@@ -18,21 +18,21 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import existing_table
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.config.documents.yaml_document import YamlUnreadable, parse_yaml
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
 from jobs.state.epochs import read_file
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.ledger.ledger_row import LedgerRow, effective_rows
+from jobs.tables.ledger.ledger_table import read_ledger
+from jobs.tables.ledger.row_counter import missing_column
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit, StreamAudit
-from jobs.verify.ledger_row import LedgerRow, effective_rows
-from jobs.verify.ledger_table import read_ledger
 from jobs.verify.replayed_rows import replayed_offsets
 from jobs.verify.route_judge import LATER_NAMED, RouteJudge, Unprovable, route_judge
-from jobs.verify.row_counter import missing_column
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]

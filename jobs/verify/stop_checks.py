@@ -15,15 +15,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.commit.errors import HalfCommitted, TopicLostError
-from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
-from jobs.commit.parked_places import newest_stamps
-from jobs.commit.recovery import half_committed
-from jobs.commit.reissue import as_landed
-from jobs.commit.rollback import lost_ranges, restored_tables
-from jobs.commit.stamp_history import history, history_of, stamps_along_main
-from jobs.commit.starting_point import starting_point
-from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
@@ -31,6 +22,15 @@ from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.supervise.heartbeat import LastError, read_heartbeat
+from jobs.tables.commit.history.parked_places import newest_stamps
+from jobs.tables.commit.history.reissue import as_landed
+from jobs.tables.commit.history.stamp_history import history, history_of, stamps_along_main
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.recovery.rollback import lost_ranges, restored_tables
+from jobs.tables.commit.recovery.starting_point import starting_point
+from jobs.tables.commit.stamp.errors import HalfCommitted, TopicLostError
+from jobs.tables.commit.stamp.offsets import Positions, describe_ranges, pointwise_max
+from jobs.tables.commit.stamp.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.verify.audit_result import AuditProblem
 
 # The stream's tables as they are now, by name; those that are there.

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.documents.units import parse_duration
 from jobs.kafka.metadata import quick_kafka
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE
 from jobs.verify.audit import audit as audit_stream
 from jobs.verify.audit_result import (
     SHOWN,
@@ -32,7 +33,6 @@ from jobs.verify.audit_result import (
     queue_sentence,
     verdict_sentence,
 )
-from jobs.verify.ledger_row import WHOLE_TABLE
 from orchestration.cli.terminal import print_columns, print_json, progress_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment

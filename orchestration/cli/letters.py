@@ -10,17 +10,22 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.branch import stream_table
-from jobs.commit.named_tables import with_named_tables
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.deadletter.page import ColumnsOf, DeadLetterPage, ShownDeadLetter, dead_letter_page
-from jobs.deadletter.reader import DeadLetterCounts, count_dead_letters
-from jobs.deadletter.selection import parse_selection
-from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
 from jobs.pipeline.topic_tables import columns_by_topic
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.dead_letter_table.page import (
+    ColumnsOf,
+    DeadLetterPage,
+    ShownDeadLetter,
+    dead_letter_page,
+)
+from jobs.tables.dead_letter_table.reader import DeadLetterCounts, count_dead_letters
+from jobs.tables.dead_letter_table.selection import parse_selection
+from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_columns, print_json, visible

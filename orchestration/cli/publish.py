@@ -11,7 +11,6 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog, find_table
-from jobs.commit.offsets import by_topic, describe_ranges
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate
@@ -26,6 +25,7 @@ from jobs.publish.publishing import (
     unpublished,
 )
 from jobs.publish.publishing import publish as publish_stream
+from jobs.tables.commit.stamp.offsets import by_topic, describe_ranges
 from jobs.translate import translate_errors
 from orchestration.cli.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span

@@ -13,7 +13,6 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
 from jobs.config.settings.correction import Correction, load_correction
-from jobs.deadletter.selection import parse_selection
 from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_out_sentences
@@ -21,6 +20,7 @@ from jobs.replay.return_to_topic import return_letters_to_topic
 from jobs.replay.run import dry_run as run_dry
 from jobs.replay.run import replay as run
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.tables.dead_letter_table.selection import parse_selection
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_json, progress_bar

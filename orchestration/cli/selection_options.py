@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jobs.deadletter.table import STATES
+from jobs.tables.dead_letter_table.table import STATES
 
 _OPTIONS = (
     click.option("--reason", "reasons", multiple=True, metavar="CLASS", help="Letters with this error_class."),

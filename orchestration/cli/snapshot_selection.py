@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
 from jobs.config.documents.validation import suggestion
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import value_of_table
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 _OPTIONS = (
     click.option("--topic", metavar="TOPIC", help="Of a record; not needed where the stream has one."),

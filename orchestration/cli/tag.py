@@ -8,8 +8,8 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
 from jobs.config.documents.units import parse_duration
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.time_travel.reading import reading, spark_sql
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant

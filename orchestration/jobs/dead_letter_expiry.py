@@ -98,8 +98,8 @@ def _expired(
 ) -> dict[str, Any] | None:
     """Delete the old letters of a stream, and report how the others stand; None if it has no table of them yet."""
     from assets.dead_letters import report_dead_letters
-    from jobs.commit.branch import stream_table
     from jobs.operator.dead_letter_expiry import expire_stream
+    from jobs.tables.commit.history.branch import stream_table
     from orchestration.reconcile.state_metadata import current_state_metadata
 
     settings = deployment.settings()

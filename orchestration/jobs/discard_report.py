@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.commit.offsets import by_topic
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.stamp.offsets import by_topic
 
 if TYPE_CHECKING:
     from jobs.publish.discard_decision import DiscardResult

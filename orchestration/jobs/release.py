@@ -7,7 +7,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import by_topic
+from jobs.tables.commit.stamp.offsets import by_topic
 from orchestration.jobs.runs import action_tags, tag_run
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from jobs.config.settings.settings import Settings
     from jobs.config.stream.models import StreamSpec
-    from jobs.deadletter.selection import Selection
     from jobs.replay.request import ReplayRequest
+    from jobs.tables.dead_letter_table.selection import Selection
 
 
 JOB = "frazil_replay"
@@ -132,7 +132,7 @@ def replay_selection(config: ReplayConfig) -> "Selection":
     Raises:
         SelectionError: One of its fields means nothing.
     """
-    from jobs.deadletter.selection import parse_selection
+    from jobs.tables.dead_letter_table.selection import parse_selection
 
     return parse_selection(
         reasons=config.reasons,
@@ -177,7 +177,7 @@ def _report(
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
     from assets.dead_letters import report_dead_letters
-    from jobs.commit.branch import stream_table
+    from jobs.tables.commit.history.branch import stream_table
     from orchestration.reconcile.state_metadata import current_state_metadata
 
     try:

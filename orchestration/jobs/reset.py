@@ -14,17 +14,17 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import by_topic
 from jobs.config.values.targets import TargetSpec
+from jobs.tables.commit.stamp.offsets import by_topic
 from orchestration.formatting import thousands
 from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
-    from jobs.commit.reset import ResetMove
     from jobs.operator.reset_plan import Counting, PlannedTable, ResetPlan
-    from jobs.verify.row_counter import RowsInRanges
+    from jobs.tables.commit.recovery.reset import ResetMove
+    from jobs.tables.ledger.row_counter import RowsInRanges
 
 JOB = "frazil_reset_offsets"
 OP = "reset_offsets"
@@ -180,7 +180,7 @@ def _called(target: TargetSpec) -> str:
 def _again_only(plan: "ResetPlan", counted: "RowsInRanges") -> "RowsInRanges":
     if counted.rows is None:
         return counted
-    from jobs.verify.row_counter import RowsInRanges
+    from jobs.tables.ledger.row_counter import RowsInRanges
 
     back = {move.partition for move in plan.moves if move.again}
     return RowsInRanges({partition: rows for partition, rows in counted.rows.items() if partition in back})

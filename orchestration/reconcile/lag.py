@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jobs.commit.offsets import Positions, TopicPartition, by_topic
-from jobs.commit.stamp_history import as_written, history
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
 from jobs.publish.main_freshness import MainFreshness
 from jobs.stream.completeness import settled_through
 from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Offsets
+from jobs.tables.commit.history.stamp_history import as_written, history
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -14,13 +14,13 @@ from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
 from assets.metadata import freshness_metadata, instant, look_up_metadata, snapshot_metadata, snapshot_tags
 from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
 from assets.stream_checks import evaluation, totals_of
-from jobs.commit.named_tables import with_told_tables
-from jobs.commit.stamp_history import as_written
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import Observation
+from jobs.tables.commit.history.stamp_history import as_written
+from jobs.tables.commit.protocol.named_tables import with_told_tables
+from jobs.tables.dead_letter_table.tally import DeadLetterTally, tally_dead_letters
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.lag import Lag

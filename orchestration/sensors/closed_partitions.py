@@ -26,18 +26,20 @@ from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.catalog import NoCatalogYet
-from jobs.commit.branch import TableOnBranch, stream_table, whole_table
-from jobs.commit.event_times import EventTimes
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.parked_places import parked_places
-from jobs.commit.publications import publication_id
-from jobs.commit.stamp_history import history_of
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.tally import tally_dead_letters
 from jobs.publish.main_freshness import main_freshness, published_times
 from jobs.stream.source_topics import parked_tables
+from jobs.tables.commit.history.branch import TableOnBranch, stream_table, whole_table
+from jobs.tables.commit.history.parked_places import parked_places
+from jobs.tables.commit.history.publications import publication_id
+from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.dead_letter_table.tally import tally_dead_letters
+from jobs.tables.ledger.ledger_row import LedgerRow
+from jobs.tables.ledger.ledger_table import read_late_rows
 from jobs.translate import translate_errors
 from jobs.verify.closed_periods import (
     LateRows,
@@ -48,8 +50,6 @@ from jobs.verify.closed_periods import (
     proven_times,
     rows_by_period,
 )
-from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.ledger_table import read_late_rows
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files

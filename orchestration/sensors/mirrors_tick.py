@@ -15,10 +15,10 @@ from assets.named_tables import named_partition, named_tables_of
 from assets.stream_checks import CheckOutcome, evaluation
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet
-from jobs.commit.named_tables import with_named_tables
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.protocol.named_tables import with_named_tables
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment

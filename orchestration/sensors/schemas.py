@@ -17,8 +17,8 @@ from assets.schema_contract import asked_subjects, contract_outcome, downstream_
 from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, find_table
-from jobs.commit.named_tables import with_told_tables
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.protocol.named_tables import with_told_tables
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment

@@ -14,12 +14,12 @@ import yaml
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import load_settings
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

@@ -13,17 +13,17 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.event_times import EventCounts, EventTimes, PartitionTime
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 P = TopicPartition("payments", 0)
 

@@ -14,13 +14,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.schema_history import ChangeRecord, schema_history
-from jobs.commit.stamps import Stamp
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
@@ -34,6 +27,13 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import BatchDone, TaskResults
 from jobs.stream.tasks import slice_plan, task_results
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.schema.schema_history import ChangeRecord, schema_history
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.task.run import run_split
 from tests.helpers.tasks import TIMESTAMP
 

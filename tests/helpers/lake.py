@@ -19,11 +19,6 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.settings.settings import Settings
@@ -32,6 +27,11 @@ from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

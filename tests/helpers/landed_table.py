@@ -14,18 +14,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.operations import Append, ReplaceFiles
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.config.settings.settings import Settings
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
 from jobs.records.schema.parser import parse_schema
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append, ReplaceFiles
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, Decision, PartitionCounts
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
+from jobs.tables.write.target_writer import TargetWriter
 
 NAME = "lake.orders"
 SCHEMA = "id long, amount double, at timestamptz"

@@ -12,13 +12,6 @@ import pytest
 import yaml
 
 from jobs.catalog import connect_catalog
-from jobs.commit.branch import stream_table
-from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import Ranges, TopicPartition
-from jobs.commit.parked_target import held_by_letters
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
@@ -35,6 +28,13 @@ from jobs.stream.results import BatchDone, TaskResults
 from jobs.stream.source_topics import coordinator_stamp
 from jobs.stream.tasks import slice_plan, task_results
 from jobs.stream.writer_schemas import writer_schemas
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.parked_target import held_by_letters
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Ranges, TopicPartition
+from jobs.tables.commit.stamp.target_positions import restart_positions, target_positions
 from jobs.task.run import run_split
 from tests.helpers.evolving_stream import block
 

@@ -19,7 +19,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.settings import Settings
 from jobs.mirror.merge import merge_increment
 from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
@@ -29,8 +28,9 @@ from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.records.schema.parser import parse_schema
-from jobs.write.table_creation import create_table_properties
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.write.table_creation import create_table_properties
+from jobs.tables.write.target_writer import TargetWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import Positions, TopicPartition
 from jobs.kafka.metadata import LogEnds
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream import opening
 from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from tests.helpers.evolving_stream import MemoryRunner

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.stamp_history import history
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.stamp_fields import Decision
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.lane_stream import DEAD as LANE_DEAD
 from tests.helpers.lane_stream import OWN, LaneStream

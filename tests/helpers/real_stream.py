@@ -17,20 +17,20 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit import accept
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.operations import Append
-from jobs.commit.retired_topics import Retired
-from jobs.commit.rollback import rollback
-from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery import accept
+from jobs.tables.commit.recovery.rollback import rollback
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.retired_topics import Retired
+from jobs.tables.commit.stamp.stamp_fields import Counts, Decision, PartitionCounts
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
 from tests.helpers.stream_history import FAILED, ROW, TOMBSTONE
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"

@@ -10,14 +10,6 @@ from typing import Any
 import yaml
 
 from jobs.catalog import connect_catalog
-from jobs.commit.branch import stream_table
-from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.parked_target import held_by_letters, parked_target
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
-from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import LogEnds
@@ -27,6 +19,14 @@ from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.source_topics import coordinator_stamp
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.parked_target import held_by_letters, parked_target
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.target_positions import restart_positions, target_positions
 from tests.helpers.evolving_stream import SINK, EvolvingStream, MemoryRunner
 
 COLUMNS = "id string not null, type string, n int"

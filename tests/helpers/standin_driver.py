@@ -22,8 +22,6 @@ from typing import Any
 
 import yaml
 
-from jobs.commit.lateness import NONE_LATE
-from jobs.commit.log_state import LogState
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
@@ -36,6 +34,8 @@ from jobs.supervise.heartbeat import LastError
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launchers.driver_identity import take_launched_file
 from jobs.supervise.launches import SPEC_FILE, read_launch
+from jobs.tables.commit.stamp.lateness import NONE_LATE
+from jobs.tables.commit.stamp.log_state import LogState
 
 _POLL_SECONDS = 0.02
 GRANDCHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"

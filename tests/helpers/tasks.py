@@ -16,19 +16,19 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.write.datafile_json import from_json
 from jobs.task.event_time import EventTimePlan
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import run_split
 from jobs.task.tally import Tally
 from jobs.task.ways import MakePipeline
-from jobs.write.datafile_json import from_json
 
 FIRST_SEEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TIMESTAMP = datetime(2026, 1, 30, 8, 15, 0, 123_000, tzinfo=UTC)

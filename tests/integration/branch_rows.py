@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from jobs.commit.branch import on_branch
+from jobs.tables.commit.history.branch import on_branch
 from orchestration.cli.main import main
 from tests.integration.pipeline import Pipeline
 

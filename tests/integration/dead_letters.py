@@ -12,17 +12,17 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.error_handling import DeadLetterTopic
-from jobs.deadletter.outbox.outbox import Outbox
-from jobs.deadletter.outbox.position import PositionStore
-from jobs.deadletter.outbox.topic import cluster_of
-from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.state.local_store import LocalStore
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.streaming.dead_letter_publisher.outbox import Outbox
+from jobs.streaming.dead_letter_publisher.position import PositionStore
+from jobs.streaming.dead_letter_publisher.topic import cluster_of
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, ensure_table
 from tests.helpers.forked import Forked
 from tests.helpers.topics import messages_of
 

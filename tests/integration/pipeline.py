@@ -22,8 +22,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.branch import stream_table
-from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
@@ -33,6 +31,8 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.drain import Drained, DrainProgress, drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from tests.helpers.shared_servers import SPARK_CONF
 from tests.helpers.topics import create_topic, idempotent_producer, read_topic
 from tests.helpers.waiting import wait_for

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from jobs.commit.stamp_history import history
 from jobs.stream import lag
+from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere

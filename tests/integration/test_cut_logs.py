@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from jobs.commit.errors import TopicRecreatedError
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.errors import TopicRecreatedError
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, Pipeline, payment

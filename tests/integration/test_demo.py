@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobs.catalog import connect_catalog
-from jobs.commit.stamp_history import history
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
+from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.demo.report import table_sums
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for

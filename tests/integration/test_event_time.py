@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.commit.event_times import EventTimes
-from jobs.commit.stamp_history import history, stamps_along_main
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
+from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import idempotent_producer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.types import StringType
 
-from jobs.commit.errors import HalfCommittedError
+from jobs.tables.commit.stamp.errors import HalfCommittedError
 from tests.integration.faults import at_step, compact, die, expire_all_but_the_head
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline
 

@@ -9,11 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from jobs.commit.errors import (
-    OffsetsLostError,
-    TopicLostError,
-    TopicRecreatedError,
-)
+from jobs.tables.commit.stamp.errors import OffsetsLostError, TopicLostError, TopicRecreatedError
 from tests.helpers.topics import delete_topic, read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, once

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from jobs.base.system.full_disk import DiskFullError
-from jobs.commit import prepared_commit
 from jobs.state.lease import Lease
+from jobs.tables.commit.protocol import prepared_commit
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, small_disk
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline

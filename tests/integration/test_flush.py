@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from jobs.commit.stamp_history import stamps_along_main
 from jobs.supervise.flush_request import request_flush
 from jobs.supervise.stream_control import await_flush
+from jobs.tables.commit.history.stamp_history import stamps_along_main
 from tests.helpers.topics import idempotent_producer
 from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -14,11 +14,11 @@ import fastavro
 import pytest
 import yaml
 
-from jobs.commit.branch import stream_table
-from jobs.commit.named_tables import with_named_tables
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.schema.iceberg_schema import schema_text
 from jobs.registry.client import RegistryClient, registry_client
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import create_topic, idempotent_producer, read_topic

@@ -12,10 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.commit.errors import RolledBackError
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_history import history
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.stream.models import StreamSpec
@@ -33,10 +29,14 @@ from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.write.target_writer import TargetWriter
 from jobs.time_travel.tags import delete_tag, tag_snapshot
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.write.target_writer import TargetWriter
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
 from tests.helpers.waiting import wait_for

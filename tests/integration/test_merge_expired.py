@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.errors import MovedValuesError
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, change
 from tests.helpers.source_table import KEY, PARTITIONS, ROW, SourceTable, state_after

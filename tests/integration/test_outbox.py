@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from jobs.deadletter.outbox.outbox import outbox_group
-from jobs.deadletter.outbox.topic import OutboxError
+from jobs.streaming.dead_letter_publisher.outbox import outbox_group
+from jobs.streaming.dead_letter_publisher.topic import OutboxError
 from tests.helpers.topics import create_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import TABLE, Letters

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import Stamp
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import read_topic

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.config.settings.settings import KafkaSettings
 from jobs.kafka import range_reader
 from jobs.kafka.consumer import LostOffsetsError, consumer_options
@@ -26,6 +25,7 @@ from jobs.kafka.range_reader import read_split
 from jobs.kafka.topic_reader import TopicReader
 from jobs.stream.retry import is_transient
 from jobs.stream.tasks import python_traceback
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.time_travel.source_record import source_logs
 
 if TYPE_CHECKING:

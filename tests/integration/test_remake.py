@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.commit.reissue import last_remade
+from jobs.tables.commit.history.reissue import last_remade
 from tests.integration.branch_rows import told
 from tests.integration.faults import compact
 from tests.integration.pipeline import GOOD, TRUNCATED, Coordinates, Pipeline

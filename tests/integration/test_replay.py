@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.errors import HalfCommittedError, RolledBackError
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.deadletter.selection import Selection
 from jobs.kafka.topic_reader import TopicReader
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay.connect.importer import dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.errors import HalfCommittedError, RolledBackError
+from jobs.tables.dead_letter_table.selection import Selection
+from jobs.tables.write.target_writer import TargetWriter
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.write.target_writer import TargetWriter
 from tests.helpers.topics import create_topic
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline, payment

@@ -13,17 +13,17 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import STEPS
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.deadletter.rows import dead_letter_rows
-from jobs.deadletter.selection import Selection
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.request import ReplayRequest
 from jobs.replay.return_to_topic import ReturnResult, return_letters_to_topic
 from jobs.replay.run import replay
 from jobs.stream.opening import ensure_tables
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
+from jobs.tables.dead_letter_table.selection import Selection
+from jobs.tables.write.target_writer import TargetWriter
 from tests.helpers.forked import Forked, frazil
 from tests.helpers.topics import create_topic, messages_of
 from tests.integration.pipeline import Pipeline

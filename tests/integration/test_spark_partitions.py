@@ -17,16 +17,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Table
 
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.config.values.partitioning import parse_partition_expr
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_fit import TableFit
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, ensure_table
+from jobs.tables.write.table_fit import TableFit
+from jobs.tables.write.target_writer import TargetWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

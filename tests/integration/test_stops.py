@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.commit.errors import TargetRecreatedError, ToleranceError
+from jobs.tables.commit.stamp.errors import TargetRecreatedError, ToleranceError
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:

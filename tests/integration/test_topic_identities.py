@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import GapError
+from jobs.tables.commit.stamp.errors import GapError
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -16,11 +16,11 @@ from jobs.contract import unique_keys as module
 from jobs.contract.earlier_rows import EarlierRows
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome
-from jobs.deadletter.masking import MARK
 from jobs.increment.arrow_rows import small_table
 from jobs.increment.increment import added_files
 from jobs.increment.row_selection import RowSelection, whole_table
 from jobs.increment.spark_rows import spark_frame
+from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.check_world import no_spark
 from tests.helpers.landed_table import BEGIN, COORDINATES, LandedTable
 

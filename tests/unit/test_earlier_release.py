@@ -17,20 +17,20 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from jobs.commit.lineage import line_of
-from jobs.commit.pending_record import Pending
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.config.settings.settings import Settings
-from jobs.deadletter.outbox.position import KEY, PositionDocument
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA, REPLAY_STATE_FIELDS
 from jobs.maintain import maintenance_history
 from jobs.replay.pending_return import PendingReturn
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.stream_folder import state_store
 from jobs.stream import unknown_fields
+from jobs.streaming.dead_letter_publisher.position import KEY, PositionDocument
 from jobs.supervise import control_request, heartbeat, keeper_record, launches
-from jobs.verify.ledger_checkpoints import (
+from jobs.tables.commit.history.lineage import line_of
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.pending_record import Pending
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA, REPLAY_STATE_FIELDS
+from jobs.tables.ledger.ledger_checkpoints import (
     AUDITED_PREFIX,
     FILLED_PREFIX,
     audit_checkpoints_of,
@@ -38,7 +38,7 @@ from jobs.verify.ledger_checkpoints import (
     fill_checkpoints_of,
     fill_checkpoints_text,
 )
-from jobs.verify.ledger_table import LEDGER_SCHEMA, lacks_columns
+from jobs.tables.ledger.ledger_table import LEDGER_SCHEMA, lacks_columns
 from tests.integration.deployment_maker import ARCHIVE
 
 DEPLOYMENT = Path(__file__).parents[1] / "integration/earlier_release" / ARCHIVE

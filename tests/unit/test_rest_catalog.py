@@ -20,7 +20,7 @@ from jobs.catalog import CatalogUnavailableError, client_properties, connect_cat
 from jobs.config.services.catalog import CatalogSettings
 from jobs.config.settings.settings import Settings
 from jobs.rest_catalog import BoundedRestCatalog
-from jobs.write.renewed_file_io import RenewedFileIO
+from jobs.tables.write.renewed_file_io import RenewedFileIO
 from tests.helpers.rest_catalog import RestStandIn
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.tls_catalog import silent_catalog

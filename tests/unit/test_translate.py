@@ -9,8 +9,8 @@ from pyiceberg.exceptions import ServerError
 from sqlalchemy import create_engine, text
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import CommitUnknownError
 from jobs.config.settings.settings import Settings, load_settings
+from jobs.tables.commit.stamp.errors import CommitUnknownError
 from jobs.translate import translate_errors
 
 

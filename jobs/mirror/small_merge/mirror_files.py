@@ -13,9 +13,9 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType
 
-from jobs.write.manifest_doubles import positions_of_type
-from jobs.write.partitioning import partition_key
-from jobs.write.position_deletes import PATH_ID
+from jobs.tables.write.manifest_doubles import positions_of_type
+from jobs.tables.write.partitioning import partition_key
+from jobs.tables.write.position_deletes import PATH_ID
 
 _MOST_FILES = 20_000
 

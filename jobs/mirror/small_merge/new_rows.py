@@ -19,9 +19,9 @@ from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT, Mask
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
 from jobs.mirror.small_merge.rows_there import Numbers, RowsThere, deleted_positions, values_there
-from jobs.write.position_deletes import Positions
-from jobs.write.projection import projected
-from jobs.write.pyiceberg_files import arrow_schema_in_files
+from jobs.tables.write.position_deletes import Positions
+from jobs.tables.write.projection import projected
+from jobs.tables.write.pyiceberg_files import arrow_schema_in_files
 
 log = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from pyiceberg.types import (
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
-from jobs.write.partitioning import partition_values
-from jobs.write.position_deletes import read_position_deletes
+from jobs.tables.write.partitioning import partition_values
+from jobs.tables.write.position_deletes import read_position_deletes
 
 MOST_ROWS = 20_000_000
 """So many rows are looked through for their keys; where there are more, Spark does it."""

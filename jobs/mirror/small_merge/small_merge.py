@@ -22,10 +22,6 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.operations import RowDelta
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.change_frame import AT, LINEAGE, OFFSET, PARTITION, POSITION, TOPIC, log_scans_here
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
@@ -45,11 +41,15 @@ from jobs.mirror.small_merge.new_rows import (
     with_former_deletes,
 )
 from jobs.mirror.small_merge.rows_there import KEY_TYPES, ChangedKeys, RowsThere, may_have_rows, rows_there
-from jobs.write.data_file_rows import UnreadableFileError
-from jobs.write.file_access import delete_unreferenced
-from jobs.write.position_deletes import write_position_deletes
-from jobs.write.projection import ProjectionError
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import RowDelta
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.write.data_file_rows import UnreadableFileError
+from jobs.tables.write.file_access import delete_unreferenced
+from jobs.tables.write.position_deletes import write_position_deletes
+from jobs.tables.write.projection import ProjectionError
+from jobs.tables.write.target_writer import TargetWriter
 
 log = logging.getLogger(__name__)
 

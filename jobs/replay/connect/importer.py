@@ -17,12 +17,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.errors import unaccounted
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
-from jobs.commit.stamp_history import history
-from jobs.commit.target_positions import TargetNeed, restart_positions, target_positions
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
@@ -40,6 +34,17 @@ from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
 from jobs.stream.source_topics import coordinator_stamp, parked_tables
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.stamp.errors import unaccounted
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    Positions,
+    Ranges,
+    TopicPartition,
+)
+from jobs.tables.commit.stamp.target_positions import TargetNeed, restart_positions, target_positions
 from jobs.task.tally import count_unknown_fields
 
 

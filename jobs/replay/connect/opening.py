@@ -9,14 +9,6 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
-from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import describe_ranges
-from jobs.commit.session import CommitSession
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -29,6 +21,14 @@ from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import resume
 from jobs.stream.takeover import claim
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import HalfCommittedError, OffsetsLostError, RolledBackError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import describe_ranges
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def queue_id(stream: str) -> str:

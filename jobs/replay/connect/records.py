@@ -12,16 +12,16 @@ from confluent_kafka import Message
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_history import history
-from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.kafka_record import CONNECT
 from jobs.kafka.records import WHOLE, as_bytes, headers_of, timestamp_of, whole_batch
 from jobs.pipeline.block import Indices
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.result import COORDINATES
 from jobs.replay.routing import names_beside, not_located
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.target_positions import restart_positions, target_positions
+from jobs.tables.dead_letter_table.kafka_record import CONNECT
 
 _EXCEPTION = "exception.class.name"
 _NUMBER = re.compile(r"\d{1,18}")

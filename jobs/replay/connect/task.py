@@ -12,12 +12,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import Ranges, TopicPartition
-from jobs.commit.target_positions import TargetNeed
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.deadletter.rows import dead_letter_rows
-from jobs.deadletter.selection import NO_COORDINATES
 from jobs.kafka.topic_reader import TopicReader
 from jobs.pipeline.block import Indices, RoutedRows
 from jobs.pipeline.pipeline import Pipeline
@@ -33,8 +29,12 @@ from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.replay.request import MAX_BYTES
 from jobs.replay.routing import ReadTables, routed_to, without_table
 from jobs.stream.results import TaskResults
+from jobs.tables.commit.stamp.offsets import Ranges, TopicPartition
+from jobs.tables.commit.stamp.target_positions import TargetNeed
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
+from jobs.tables.dead_letter_table.selection import NO_COORDINATES
+from jobs.tables.write.target_writer import TargetWriter
 from jobs.task.tally import Tally, count_unknown_fields
-from jobs.write.target_writer import TargetWriter
 
 FAILED_THEN = "failed_before"
 FIRST_RECORDS = 2_000

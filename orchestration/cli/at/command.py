@@ -9,9 +9,9 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, quick_catalog
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.settings import Settings
 from jobs.state.epochs import has_exact_file, read_file
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.time_travel.reading import spark_sql
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant, look_up_snapshot

@@ -8,17 +8,17 @@ from typing import Any
 import click
 import msgspec
 
-from jobs.commit.event_times import EventTimes, as_datetime
-from jobs.commit.lateness import LATENESS_NAMES
-from jobs.commit.offsets import by_topic
 from jobs.state.epochs import EpochRecord
+from jobs.tables.commit.stamp.event_times import EventTimes, as_datetime
+from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
+from jobs.tables.commit.stamp.offsets import by_topic
+from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql
 from jobs.time_travel.record_fate import sentence
 from jobs.time_travel.record_lookup import Commit, Place, RecordAnswer
 from jobs.time_travel.snapshot_lookup import InstantAnswer, SnapshotAnswer
 from jobs.time_travel.source_record import SourceLogs
 from jobs.time_travel.stream_tables import StreamTables
-from jobs.verify.ledger_row import LedgerRow
 from orchestration.formatting import lateness
 
 _SHOWN = 8

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.catalog import find_table
-from jobs.commit.branch import stream_table
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import history
-from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaLog
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.target_positions import restart_positions, target_positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from jobs.base.errors import FrazilError
 from jobs.base.system.signals import deferred_signals
 from jobs.catalog import NoCatalogYet, quick_catalog
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
@@ -31,6 +30,7 @@ from jobs.mirror.source_report import SourceConsistency
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.translate import translate_errors
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.mirror.output import (

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import Positions, by_topic
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.mirror.consistency import KINDS, Consistency, consistency_fix, consistency_sentence
@@ -17,6 +16,7 @@ from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
 from jobs.mirror.source_report import SourceConsistency, key_sentence, lsn, source_fix, source_sentence
+from jobs.tables.commit.stamp.offsets import Positions, by_topic
 from orchestration.formatting import span
 
 

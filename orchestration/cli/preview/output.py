@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from jobs.commit.offsets import Ranges, describe_ranges
-from jobs.deadletter.masking import MARK
 from jobs.preview.difference import ColumnChange, PreviewDifference, RecordChange, Verdict, fate
 from jobs.preview.record import (
     Outcome,
@@ -22,6 +20,8 @@ from jobs.preview.record import (
 )
 from jobs.preview.values import Hiding, Row, json_value
 from jobs.records.schema.needs import Coordinates
+from jobs.tables.commit.stamp.offsets import Ranges, describe_ranges
+from jobs.tables.dead_letter_table.masking import MARK
 from orchestration.cli.terminal import print_columns, visible
 
 _LONGEST_CELL = 60

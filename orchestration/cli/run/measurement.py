@@ -13,9 +13,9 @@ from rich.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.cpu import tree_cpu_seconds
-from jobs.commit.event_times import EventCounts
-from jobs.commit.lateness import LATENESS_NAMES
-from jobs.commit.offsets import by_topic
+from jobs.tables.commit.stamp.event_times import EventCounts
+from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
+from jobs.tables.commit.stamp.offsets import by_topic
 from orchestration.formatting import span, thousands
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from jobs.schema_contract.declared import schema_name
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals
+from jobs.tables.write.table_remaking import is_as_made
 from jobs.translate import translate_errors
-from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.promote import promote_field
 from orchestration.cli.schema.tables import (
     apply_to_tables,

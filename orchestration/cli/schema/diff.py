@@ -19,7 +19,7 @@ from jobs.schema_contract.finding import ContractFinding
 from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
-from jobs.write.table_remaking import is_as_made
+from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (
     behind_facts,
     behind_own,

@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import Ranges
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.loading import find_stream_file
 from jobs.config.settings.settings import KafkaSettings
@@ -19,6 +18,7 @@ from jobs.records.formats.connect_json.inference import is_enveloped
 from jobs.records.formats.json.inference import InferenceRules
 from jobs.records.schema.declared import Primitive
 from jobs.records.schema.parser import parse_schema
+from jobs.tables.commit.stamp.offsets import Ranges
 from orchestration.cli.schema.infer_connect import LookedAtEnvelopes
 from orchestration.cli.schema.infer_json import LookedAtJson
 from orchestration.cli.schema.infer_registry import LookedAtIds, is_framed, subject_stream, subject_version

@@ -13,7 +13,6 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.branch import on_branch
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -25,8 +24,9 @@ from jobs.records.schema.needs import Path, column_name
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.alteration import alter_table, altered_metadata
 from jobs.schema_contract.declared import schema_name
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.write.table_remaking import is_as_made
 from jobs.translate import translate_errors
-from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (
     behind_own,
     follow_own,

@@ -15,8 +15,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
-from jobs.commit.followers import follower_names, following
-from jobs.commit.named_tables import with_named_tables
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.route_naming import naming_state
@@ -28,8 +26,10 @@ from jobs.schema_contract.alteration import Alteration, alter_table, declared_al
 from jobs.schema_contract.declared import declared_columns, schema_name
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.source_topics import parked_tables
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.schema.followers import follower_names, following
+from jobs.tables.write.table_remaking import is_as_made
 from jobs.translate import translate_errors
-from jobs.write.table_remaking import is_as_made
 from orchestration.cli.terminal import current_user, print_json
 
 _SHOWN = 20

@@ -15,13 +15,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.base.errors import FrazilError
 from jobs.base.system.deadline import DeadlineError
 from jobs.catalog import NoCatalogYet, find_table
-from jobs.commit.event_times import as_datetime
-from jobs.commit.log_state import without_id
-from jobs.commit.named_tables import with_told_tables
-from jobs.commit.offsets import TopicPartition, by_topic, from_topics
-from jobs.commit.parked_places import parked_places
-from jobs.commit.reissue import as_landed
-from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -35,6 +28,19 @@ from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.actual import QUIET_SECONDS
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.observation import Observation, observe
+from jobs.tables.commit.history.parked_places import parked_places
+from jobs.tables.commit.history.reissue import as_landed
+from jobs.tables.commit.history.stamp_history import (
+    as_written,
+    history,
+    newest_batch,
+    stamps_along_main,
+    written_branch,
+)
+from jobs.tables.commit.protocol.named_tables import with_told_tables
+from jobs.tables.commit.stamp.event_times import as_datetime
+from jobs.tables.commit.stamp.log_state import without_id
+from jobs.tables.commit.stamp.offsets import TopicPartition, by_topic, from_topics
 from orchestration.cli.status.stream_status import Freshness, Parked, Process, StreamStatus, Undeclared, utc
 from orchestration.reconcile.lag import waiting_records
 from orchestration.reconcile.stream_files import read_files, stream_ids

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from jobs.commit.offsets import by_topic
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.kafka.open_transactions import HANGING_SECONDS
 from jobs.publish.main_freshness import BranchAhead, MainFreshness
@@ -17,6 +16,7 @@ from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.heartbeat import Heartbeat, LastError, Work
 from jobs.supervise.measures import OF_DRIVER, OF_WORK, Measure
+from jobs.tables.commit.stamp.offsets import by_topic
 
 
 @dataclass(slots=True)

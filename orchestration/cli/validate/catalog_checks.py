@@ -13,24 +13,29 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
-from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.config.documents.base import Location, field_path
 from jobs.config.settings.settings import Settings, embedded_catalog
 from jobs.config.stream.column_problems import contract_problems_of, letter_contract_problems_of
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
-from jobs.deadletter.table import ARROW_SCHEMA, DEAD_LETTER_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
 from jobs.records.schema.column_names import unreadable_names
 from jobs.records.schema.needs import column_name
 from jobs.schema_contract.declared import identifier_sentence
 from jobs.state.store_proof import prove_store
 from jobs.state.stream_folder import state_store
-from jobs.write.dry_run import check_new_table_writable, check_writable
-from jobs.write.locations import state_in_the_way
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_remaking import differs, is_as_made
-from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX
+from jobs.tables.dead_letter_table.table import (
+    ARROW_SCHEMA,
+    DEAD_LETTER_SCHEMA,
+    AlteredTableError,
+    check_dead_letter_table,
+)
+from jobs.tables.write.dry_run import check_new_table_writable, check_writable
+from jobs.tables.write.locations import state_in_the_way
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_remaking import differs, is_as_made
+from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
 from orchestration.cli.validate.service_checks import check_new_columns
 from orchestration.cli.validate.table_checks import check_followers, check_lane_tables, followed_findings

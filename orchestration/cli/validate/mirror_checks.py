@@ -11,7 +11,7 @@ from jobs.catalog import NoCatalogYet, find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.table_properties import MIRROR_PROPERTY
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 from jobs.translate import translate_errors
 from orchestration.cli.validate.findings import Finding
 

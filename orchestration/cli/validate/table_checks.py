@@ -10,9 +10,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import find_table
-from jobs.commit.followers import follower_names, following
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.opening_columns import OpeningColumns, has_landed, keeps_decoded, opening_columns
 from jobs.config.documents.base import field_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -25,8 +22,16 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.registry.client import quick_registry
 from jobs.registry.failures import NotInRegistryError
 from jobs.stream.source_topics import parked_tables
-from jobs.write.dry_run import check_writable
-from jobs.write.table_remaking import is_as_made
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.schema.followers import follower_names, following
+from jobs.tables.commit.schema.opening_columns import (
+    OpeningColumns,
+    has_landed,
+    keeps_decoded,
+    opening_columns,
+)
+from jobs.tables.write.dry_run import check_writable
+from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.validate.findings import Finding, Verdict
 
 

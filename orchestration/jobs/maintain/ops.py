@@ -123,9 +123,9 @@ class DueTable:
             step.report_problem(table_problem(self.settings, self.table, problem))
 
     def _begun(self, catalog: CatalogResource) -> "TableMaintenance":
-        from jobs.commit.named_tables import all_with_named_tables
         from jobs.maintain.table_context import TableContext
         from jobs.maintain.table_maintenance import TableMaintenance
+        from jobs.tables.commit.protocol.named_tables import all_with_named_tables
 
         def now() -> StepContext:
             assert self._step is not None

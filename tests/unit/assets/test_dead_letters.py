@@ -7,7 +7,7 @@ import pytest
 
 from assets.dead_letters import LETTERS_WAITING, letters_waiting, tally_events, tally_markdown, tally_metadata
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.tally import DeadLetterTally, LetterKind
+from jobs.tables.dead_letter_table.tally import DeadLetterTally, LetterKind
 from tests.helpers.dead_letters import DeadLetterWorld
 
 KEY = dg.AssetKey(["frazil", "orders", "payments_dead"])

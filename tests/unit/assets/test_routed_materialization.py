@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.commit.stamps import Counts
 from jobs.stream.drain import Drained
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
+from jobs.tables.commit.stamp.stamps import Counts
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.helpers.evolving_stream import SINK

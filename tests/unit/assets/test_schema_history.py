@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.types import IcebergType, NestedField, StringType, StructType
 
 from assets.schema_history import history_metadata
-from jobs.commit.schema_history import new_record, schema_history, with_record
+from jobs.tables.commit.schema.schema_history import new_record, schema_history, with_record
 from tests.helpers.lake import NAME, STREAM, Lake
 
 

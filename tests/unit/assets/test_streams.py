@@ -14,14 +14,14 @@ from assets import dagster_names
 from assets.metadata import column_schema, counts_table, dead_letter_metadata, landed_metadata
 from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
-from jobs.commit.event_times import EventCounts
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp, property_key
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.drain import Drained
 from jobs.stream.results import BatchDone
+from jobs.tables.commit.stamp.event_times import EventCounts
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 

@@ -20,9 +20,9 @@ from jobs.certify.comparison import (
 )
 from jobs.certify.load import NO_VALUE, Expected, Fate
 from jobs.certify.shapes import TYPES
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 L, D, T, P = Fate.LANDED, Fate.DEAD, Fate.TOMBSTONE, Fate.PASSED_OVER
 FATES = {0: [L, L, D, T, L, P, L], 1: [D, L]}

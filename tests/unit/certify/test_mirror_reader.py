@@ -16,11 +16,11 @@ from jobs.catalog import connect_catalog
 from jobs.certify.changes import ChangedRows, Row, source_change
 from jobs.certify.mirror_reader import MirrorReader, row_problems
 from jobs.certify.workspace import STREAM
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.unit.mirror.plain_merger import copy_on_write
 
 NAME = "shop.payments_now"

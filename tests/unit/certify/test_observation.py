@@ -16,11 +16,11 @@ from jobs.certify.fixtures import create_tables
 from jobs.certify.load import Expected
 from jobs.certify.observation import Observer, planned_end
 from jobs.certify.workspace import STREAM, Workspace, prepare_workspace
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 @pytest.fixture

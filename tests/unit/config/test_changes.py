@@ -21,7 +21,7 @@ from jobs.config.stream.shaped_table import first_decoded, fitting_table
 from jobs.records.schema.decoded_columns import decoded_properties
 from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.records.schema.parser import parse_schema
-from jobs.write.partitioning import partition_spec
+from jobs.tables.write.partitioning import partition_spec
 
 ROW = "struct<id: int not null, name: string>"
 EVENTS = f"before {ROW}, after {ROW}, op string, ts_ms long, source struct<connector: string, lsn: long>"

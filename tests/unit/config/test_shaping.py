@@ -14,9 +14,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from jobs.commit.opening_columns import columns_operation
-from jobs.commit.schema_operation import with_operation
-from jobs.commit.stamps import Stamp, property_key
 from jobs.config.steps.shaping import key_fields
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import (
@@ -35,7 +32,10 @@ from jobs.records.schema.decoded_columns import (
 from jobs.records.schema.evolution import Evolution, judged
 from jobs.records.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
 from jobs.records.schema.schema_change import SchemaChange, changed_schema, columns_of
-from jobs.write.partitioning import partition_spec
+from jobs.tables.commit.schema.opening_columns import columns_operation
+from jobs.tables.commit.schema.schema_operation import with_operation
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
+from jobs.tables.write.partitioning import partition_spec
 from tests.helpers.evolving_stream import rows_of
 
 POLICY = EvolutionPolicy("auto", "auto", "auto")

@@ -17,7 +17,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.topic_route import TopicValue, topic_values
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import of_table, topic_tables
-from jobs.write.partitioning import partition_spec
+from jobs.tables.write.partitioning import partition_spec
 from tests.helpers.lane_stream import DEAD, OWN, document
 
 TABLES = [{"match": r"events\..*", "table": "lake.events"}, {"match": ["orders"], "table": "lake.orders"}]

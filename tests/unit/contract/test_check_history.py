@@ -11,9 +11,9 @@ import pytest
 from jobs.contract import check_history as module
 from jobs.contract.check_history import CheckHistory, KeptCheck, KeptResult, read_history, shares
 from jobs.contract.check_result import CheckedRows
-from jobs.deadletter.masking import MARK
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.check_world import CONTRACT, CheckWorld
 
 SECRET = "48151.62"

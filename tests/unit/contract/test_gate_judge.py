@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.contract.check import Check
 from jobs.contract.gate_judge import ContractJudge
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import GateResult, publish_if_fit
 from jobs.publish.interval import Interval
-from jobs.write.data_file_rows import UnreadableFileError
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.write.data_file_rows import UnreadableFileError
 from tests.helpers.check_world import no_spark
 from tests.unit.publish import discard_world
 from tests.unit.publish.discard_world import BEGAN, DiscardWorld

@@ -13,7 +13,7 @@ import pytest
 from jobs.config.contract.contract import Expectation
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome
-from jobs.deadletter.masking import MARK
+from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.contract_cases.case import COORDINATES, Case, rows
 from tests.helpers.contract_cases.every import CASES
 

@@ -18,7 +18,7 @@ from jobs.config.contract.contract import Expectation
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.seen_rows import ArrowRows
 from jobs.contract.unavailable import SparkFailedError, is_unavailable, spark_told
-from jobs.write.data_file_rows import UnreadableFileError
+from jobs.tables.write.data_file_rows import UnreadableFileError
 from tests.helpers.contract_cases.case import rows
 
 WORKER = """
@@ -50,7 +50,10 @@ LOST = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 
             True,
         ),
         (PythonException(WORKER.format("FileNotFoundError: [Errno 2] No such file: '/x'")), True),
-        (PythonException(WORKER.format("jobs.write.data_file_rows.UnreadableFileError: /x cannot be read")), True),
+        (
+            PythonException(WORKER.format("jobs.tables.write.data_file_rows.UnreadableFileError: /x cannot be read")),
+            True,
+        ),
         (PythonException(WORKER.format("requests.exceptions.ConnectionError: refused")), True),
         (UnknownException(LOST + WORKER.format("ConnectionResetError: reset")), True),
         (ValueError("x"), False),

@@ -11,10 +11,10 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.increment.arrow_rows import TooManyRowsError, arrow_batches, shown_schema, small_table
 from jobs.increment.increment import added_files
 from jobs.increment.row_selection import RowSelection, rows_sql, whole_table
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from tests.helpers.landed_table import COORDINATES, NAME, LandedTable
 
 SCHEMA = "id int, items list<struct<sku string>>, u uuid, t time, person struct<name string>, f binary"

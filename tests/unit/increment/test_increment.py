@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.increment.arrow_rows import arrow_batches
 from jobs.increment.increment import Increment, increment_since, snapshots_since
 from jobs.increment.row_selection import increment_rows
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
-from jobs.verify.ledger_row import LedgerRow
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.ledger.ledger_row import LedgerRow
 from tests.helpers.landed_table import COORDINATES, LandedTable
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

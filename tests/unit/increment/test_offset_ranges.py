@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.increment.offset_ranges import merged_ranges, quoted_name, quoted_text, ranges_condition, ranges_sql
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 PLACES = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 RANGES = st.lists(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.offsets import TopicPartition
 from jobs.increment.validated_position import (
     CheckSummary,
     ValidatedPosition,
@@ -18,6 +17,7 @@ from jobs.increment.validated_position import (
     validated_position,
 )
 from jobs.maintain.snapshot_holds import reader_holds
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.landed_table import NAME, LandedTable
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)

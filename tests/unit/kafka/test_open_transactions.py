@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.open_transactions import OpenTransactions, find_hanging
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

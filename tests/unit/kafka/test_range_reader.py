@@ -11,11 +11,11 @@ from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.kafka import range_reader
 from jobs.kafka.consumer import LostOffsetsError, ReadError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.kafka.range_reader import MOST_RECORDS, bundles, read_split
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
 
 SOURCE = TopicPartition("payments", 0)
 

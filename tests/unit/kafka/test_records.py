@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Message
 
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.records import FetchedBlock, fetched_block, headers_array
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 SOURCE = TopicPartition("t", 0)
 USUAL = ["value", "topic", "partition", "offset", "timestamp"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.kafka.topic_sample import sample_ranges
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 P = [TopicPartition("t", number) for number in range(3)]
 

@@ -28,7 +28,7 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, Timesta
 
 from jobs.config.services.maintenance_policy import Policy
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
-from jobs.write.table_creation import create_table_properties
+from jobs.tables.write.table_creation import create_table_properties
 
 MB = 1024**2
 NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import SUMMARY_KEY, Stamp
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
 
 _P0 = TopicPartition("t", 0)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.reissue import last_remade, reissued
 from jobs.config.services.maintenance_policy import Policy, Remake
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.health_facts import BranchFacts, TableFacts
@@ -20,6 +19,7 @@ from jobs.maintain.planner import plan
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_context import utc_now
 from jobs.maintain.table_maintenance import maintain_table
+from jobs.tables.commit.history.reissue import last_remade, reissued
 from tests.unit.maintain.plan_fixtures import MB, NOW, partition, policy, table
 from tests.unit.publish.branch_world import NAME, BranchWorld
 from tests.unit.publish.test_remake import along, gated_world, paths

@@ -13,7 +13,7 @@ import pytest
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
 from jobs.maintain.maintenance_history import MAX_ENTRIES, ActionRecord, Key, MaintenanceHistory
 from jobs.maintain.plan import files_written
-from jobs.maintain.table_properties import MIRROR_PROPERTY
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 from tests.unit.maintain.plan_fixtures import (
     DAY,
     HOUR,

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.stamps import property_key
 from jobs.maintain.snapshot_expiry import expire
 from jobs.maintain.snapshot_holds import CEILING, fill_ledger_or_hold, holds, reader_holds, streams_of
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.commit.stamp.stamps import property_key
 from tests.helpers.lake import NAME, STREAM, Lake, later
 from tests.unit.maintain.contexts import STEP, held, table_context
 from tests.unit.maintain.snapshot_metadata import HOUR, NOW, hourly, stamp, table

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.commit.stamps import property_key
 from jobs.maintain import table_maintenance
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_measurement import measure_health
@@ -20,7 +19,8 @@ from jobs.maintain.results import StepProgress, StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.maintain.table_maintenance import PROCEDURES, TableMaintenance
-from jobs.maintain.table_properties import MIRROR_PROPERTY
+from jobs.tables.commit.stamp.stamps import property_key
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 from tests.helpers.lake import NAME, STREAM, Lake, later
 from tests.unit.maintain.contexts import EXPIRE, spark, table_context, with_secret
 

@@ -21,14 +21,6 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from jobs.catalog import connect_catalog
-from jobs.commit import target as target_module
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.operations import ReplaceFiles
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
@@ -38,6 +30,14 @@ from jobs.mirror.merging import Merged, merge_new
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import ensure_mirror
 from jobs.mirror.session import MirrorSession, mirror_session
+from jobs.tables.commit.protocol import target as target_module
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import ReplaceFiles
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 CHANGELOG, MIRROR = "shop.customers_changes", "shop.customers"

@@ -14,9 +14,9 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 P0 = TopicPartition("customers", 0)
 

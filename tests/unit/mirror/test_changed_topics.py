@@ -12,13 +12,6 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.accept import signed_answer
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.other_logs import OTHER_LOGS_PREFIX, other_logs
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.mirror.changed_topics import refuse_added_partitions, refuse_recreated_topics
 from jobs.mirror.consistency import check_consistency
 from jobs.mirror.errors import AddedPartitionsError, AnotherLogError
@@ -29,6 +22,13 @@ from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.mirror_status import mirror_status
 from jobs.mirror.mirror_table import ensure_mirror
 from jobs.mirror.session import mirror_session
+from jobs.tables.commit.history.other_logs import OTHER_LOGS_PREFIX, other_logs
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.unit.mirror.expiry import KEEP, LATER, expire, maintained, said
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0, PlainMerger

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.commit.expired_changes import FORGOTTEN, expired_changes
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_history import history_of
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.mirror.changelog_increment import refuse_incomplete
 from jobs.mirror.errors import ExpiredChangesError
+from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.expired_changes import FORGOTTEN, expired_changes
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
 from tests.unit.mirror.expiry import LATER, maintained, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, scanned
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
 from jobs.mirror.log_scan import LogScan
@@ -19,6 +18,7 @@ from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.moved_rows import Histories
 from jobs.mirror.order import Order
 from jobs.mirror.row_filter import RowFilter
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.mirror_world import Row
 from tests.helpers.source_table import KEY, LARGE, SourceTable, state_after
 

@@ -12,8 +12,6 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.expired_changes import expired_changes
-from jobs.commit.offsets import TopicPartition
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.results import TableResult
@@ -21,6 +19,8 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror
+from jobs.tables.commit.stamp.expired_changes import expired_changes
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.debezium.samples import samples
 from tests.helpers.lane_stream import LaneStream
 from tests.unit.stream.test_lane_changes import DECODE, ROUTE

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge_plan import MOST_GENERATIONS, Break, Generation, MirrorState, PartitionState, TruncateFloor
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 P0, P1 = TopicPartition("shop", 0), TopicPartition("shop", 1)
 STATE = MirrorState(

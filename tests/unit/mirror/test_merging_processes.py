@@ -12,7 +12,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import FencedError
 from jobs.mirror.changelog_increment import changelog_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import How, merge_new
@@ -20,6 +19,7 @@ from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.mirror_table import ensure_mirror
 from jobs.mirror.publication import publish_stamp
 from jobs.mirror.session import MirrorSession, mirror_session
+from jobs.tables.commit.stamp.errors import FencedError
 from tests.unit.mirror.mirror_world import MIRROR, MIRROR_STEPS, AtStep, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import PlainMerger
 

@@ -12,8 +12,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.lineage import line_at_head
-from jobs.commit.target import Target
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.mirror import publication
 from jobs.mirror.changelog_increment import hold_changelog, hold_property
@@ -22,6 +20,8 @@ from jobs.mirror.mirror_problem import note_problem, noted_problem
 from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_stamp import refuse_other_rows
 from jobs.mirror.mirror_status import MirrorStatus, mirror_status
+from jobs.tables.commit.history.lineage import line_at_head
+from jobs.tables.commit.protocol.target import Target
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0, PlainMerger, copy_on_write
 

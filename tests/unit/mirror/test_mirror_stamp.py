@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 P0, P1 = TopicPartition("shop", 0), TopicPartition("shop", 1)
 

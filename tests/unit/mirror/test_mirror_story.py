@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitStateUnknownException
 
-from jobs.commit.errors import FencedError
 from jobs.mirror.mirror_stamp import abandoned_branches
+from jobs.tables.commit.stamp.errors import FencedError
 from tests.unit.mirror.mirror_world import (
     CHANGELOG,
     MIRROR,

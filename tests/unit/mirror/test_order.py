@@ -12,7 +12,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.errors import (
     BelowTruncateError,
     NullKeyError,
@@ -25,6 +24,7 @@ from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState, Scope
 from jobs.mirror.order import Order
 from jobs.mirror.order_token import least_position
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.unit.mirror.order_reference import Change, Log
 
 P0, P1, P2 = (TopicPartition("shop", number) for number in range(3))

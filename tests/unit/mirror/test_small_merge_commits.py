@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
-from jobs.commit.errors import CommitRefusedError
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.small_merge.small_merge import merge_small
+from jobs.tables.commit.stamp.errors import CommitRefusedError
 from tests.helpers.mirror_changes import rows_of
 from tests.helpers.mirror_world import MirrorWorld, change
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import TopicPartition
 from jobs.mirror.compared_rows import Key, MirrorRow, SourcePlace, SourceRow
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.source_check import Disagreement, Disagreements, MirrorPlace, mirror_place
 from jobs.mirror.source_report import SourceConsistency, source_fix, source_sentence
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.unit.config.test_mirror import spec
 
 KEY: Key = ("1:7",)

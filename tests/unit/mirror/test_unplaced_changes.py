@@ -12,12 +12,12 @@ import pytest
 import yaml
 from pyiceberg.types import LongType, NestedField, StructType
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.settings.loading import load_stream
 from jobs.mirror import order
 from jobs.mirror.errors import ScatteredChangesError
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import merge_plan
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
 from tests.unit.mirror.test_order import P0, at, kept, ordered

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import NothingToAcceptError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired_topics import Retired
-from jobs.commit.stamp_fields import Decision
-from jobs.commit.target import Target
 from jobs.operator.accept import Answer, record_answer
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import NothingToAcceptError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.retired_topics import Retired
+from jobs.tables.commit.stamp.stamp_fields import Decision
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
 from tests.helpers.stream_history import FAILED, ROW
 

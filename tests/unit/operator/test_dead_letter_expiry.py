@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.deadletter.outbox.position import OutboxPosition
 from jobs.operator.dead_letter_expiry import DeadLetterExpiry, expire_stream
 from jobs.stream.outbox_thread import position_store
+from jobs.streaming.dead_letter_publisher.position import OutboxPosition
 from tests.helpers.dead_letters import BROKEN, DeadLetterWorld
 
 OLD = datetime.now(UTC) - timedelta(days=45)

@@ -8,8 +8,8 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from jobs.config.stream.models import StreamSpec
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, ensure_table
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.expressions import EqualTo
 
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.verify.ledger_table import read_ledger
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.ledger.ledger_table import read_ledger
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from jobs.deadletter.masking import MARK
+from jobs.tables.dead_letter_table.masking import MARK
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import CHECKED_TAG, JOB

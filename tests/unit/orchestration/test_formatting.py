@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.lateness import Lateness
+from jobs.tables.commit.stamp.lateness import Lateness
 from orchestration.formatting import lateness, percentage, sparkline
 
 SHARES = st.lists(st.none() | st.just(0.0) | st.floats(1e-9, 1.0), max_size=40)

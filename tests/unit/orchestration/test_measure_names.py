@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from assets.materialization import _running_metadata
-from jobs.commit.lateness import LATENESS_NAMES
 from jobs.state.local_store import LocalStore
 from jobs.stream.metrics import metrics_of_all
 from jobs.supervise.heartbeat import Heartbeat, LastError, Work, read_heartbeat, write_heartbeat
 from jobs.supervise.measures import OF_DRIVER, OF_WORK
+from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all

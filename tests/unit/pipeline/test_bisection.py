@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import UNEXPECTED, Pipeline, apply_stage
 from jobs.records.formats.interface.decoder import Failure
-from jobs.write.projection import ProjectionError
+from jobs.tables.write.projection import ProjectionError
 from tests.unit.pipeline.blocks import TABLE, Picky, numbers, numbers_in, records_of
 
 COUNT = st.integers(1, 40)

@@ -21,7 +21,7 @@ from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
 from jobs.records.transforms.columns import Columns
 from jobs.records.transforms.frame import HEADERS
-from jobs.write.projection import UnfitValueError
+from jobs.tables.write.projection import UnfitValueError
 from tests.unit.pipeline.blocks import records_of
 
 VALUES: list[bytes | None] = [

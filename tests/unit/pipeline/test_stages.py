@@ -18,7 +18,7 @@ from jobs.records.formats.interface.problems import ValueProblem
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.records.transforms.row_json import row_json
-from jobs.write.projection import ProjectionError, UnfitValueError
+from jobs.tables.write.projection import ProjectionError, UnfitValueError
 from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK, Mask
 from jobs.kafka.records import WHOLE, FetchedBlock
@@ -20,6 +19,7 @@ from jobs.preview.tables import tables_as_written
 from jobs.records.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.records.schema.needs import Coordinates
 from jobs.stream.new_rows import NewColumns
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SCHEMA = "id string not null, kind string, amount string, card string"

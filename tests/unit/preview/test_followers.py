@@ -10,7 +10,6 @@ import pytest
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.models import StreamSpec
 from jobs.preview.preview import preview_stream
 from jobs.preview.run import part_with_tables
@@ -19,6 +18,7 @@ from jobs.records.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.records.schema.parser import parse_schema
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import NewColumns
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 from tests.unit.preview.previews import block_of
 

@@ -10,12 +10,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from jobs.base.errors import FrazilError
-from jobs.deadletter.masking import MARK
 from jobs.preview.record import PartitionValue
 from jobs.preview.tables import tables_as_written
 from jobs.records.schema.needs import Coordinates
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
+from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.tasks import TaskWorld
 from tests.unit.preview.previews import at, block_of, no_new_columns, previewed, record, spec_of

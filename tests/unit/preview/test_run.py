@@ -11,16 +11,16 @@ import fastavro
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.selection import parse_offsets
 from jobs.preview.preview import preview_stream
 from jobs.preview.run import MOST_RECORDS, newest_ranges, selected_ranges
 from jobs.preview.tables import tables_as_written
 from jobs.stream.new_rows import new_columns
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.dead_letter_table.selection import parse_offsets
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.preview.previews import block_of, record
 

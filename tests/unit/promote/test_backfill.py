@@ -16,9 +16,6 @@ from pyiceberg.types import DoubleType, StringType
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamps import BACKFILL_KEY
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.promote import backfill as module
@@ -29,9 +26,12 @@ from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.stamps import BACKFILL_KEY
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.target_writer import TargetWriter
 from jobs.verify.other_writers import foreign_snapshots
-from jobs.write.partitioning import partition_spec
-from jobs.write.target_writer import TargetWriter
 
 COLUMNS = "id string not null, day date, items list<struct<sku string>>, payer struct<name string>, u uuid"
 COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")

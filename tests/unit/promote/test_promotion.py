@@ -9,7 +9,6 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.schema_history import schema_history
 from jobs.config.stream.models import StreamSpec
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
@@ -18,6 +17,7 @@ from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.rescued_data import with_extra_column
 from jobs.schema_contract.alteration import alter_table
+from jobs.tables.commit.schema.schema_history import schema_history
 from tests.helpers.evolving_stream import EvolvingStream
 
 TABLE = with_extra_column(iceberg_schema(parse_schema("id string, o struct<a int>, items list<struct<sku string>>")))

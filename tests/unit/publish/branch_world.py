@@ -18,20 +18,20 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit import target as target_module
-from jobs.commit.branch import on_branch
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.operations import Append, ReplaceFiles
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish import discarding, gated, publishing, remake
 from jobs.publish.publishing import Published, publish
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.protocol import target as target_module
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import Append, ReplaceFiles
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 NAME = "orders.payments"
 P0 = TopicPartition("payments", 0)

@@ -16,10 +16,6 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.discards import Discards
-from jobs.commit.offsets import TopicPartition
-from jobs.deadletter.selection import Selection
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.kafka.records import whole_batch
 from jobs.publish.discard_decision import DiscardResult
 from jobs.publish.discarding import discard
@@ -29,6 +25,10 @@ from jobs.publish.interval import Interval
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
+from jobs.tables.commit.history.discards import Discards
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.dead_letter_table.selection import Selection
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
 from tests.unit.publish.branch_world import NAME, BranchWorld
 
 BEGAN = datetime(2026, 1, 31, tzinfo=UTC)

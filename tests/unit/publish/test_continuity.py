@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from jobs.commit.accept import signed_answer
-from jobs.commit.lineage import ancestors
-from jobs.commit.publications import publications
-from jobs.commit.rollback import rollback
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.snapshot_holds import CEILING
 from jobs.publish.interval import UnpublishableError
 from jobs.publish.main_freshness import branch_ahead
 from jobs.publish.publishing import RollbackAnswer, answer_rollback, publish
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.publications import publications
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.rollback import rollback
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.unit.publish.branch_world import NAME, P0, BranchWorld
 from tests.unit.publish.test_ahead import held_for_publishing
 

@@ -11,12 +11,6 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.discards import DISCARDED_KEY
-from jobs.commit.errors import RolledBackError
-from jobs.commit.publications import published_through
-from jobs.deadletter.reader import DEAD_LETTER_ARROW
-from jobs.deadletter.selection import Selection
 from jobs.increment.increment import increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.publish.discard_decision import plan_discard
@@ -26,6 +20,12 @@ from jobs.replay.landed import stand_in_table
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.state.lease import LeaseHeldError, stream_lease
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.history.discards import DISCARDED_KEY
+from jobs.tables.commit.history.publications import published_through
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.dead_letter_table.reader import DEAD_LETTER_ARROW
+from jobs.tables.dead_letter_table.selection import Selection
 from tests.unit.publish.branch_world import NAME, BranchWorld, Killed
 from tests.unit.publish.branch_world import AtStep as At
 from tests.unit.publish.discard_world import BEGAN, DiscardWorld
@@ -380,7 +380,7 @@ class TestMoreThanAreRemembered:
 
     @pytest.fixture
     def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiscardWorld:
-        monkeypatch.setattr("jobs.commit.discards.MOST_KEPT", 1)
+        monkeypatch.setattr("jobs.tables.commit.history.discards.MOST_KEPT", 1)
         return DiscardWorld(tmp_path / "home")
 
     def discarded_thrice(self, world: DiscardWorld) -> tuple[list[int], list[int]]:

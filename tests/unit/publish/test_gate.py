@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.discards import DISCARDS_PREFIX, Discards
-from jobs.commit.errors import DamagedPropertyError
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.publish.gate import MOST_REASONS, Gate, Verdict, gate_property
 from jobs.publish.interval import Interval
+from jobs.tables.commit.history.discards import DISCARDS_PREFIX, Discards
+from jobs.tables.commit.stamp.errors import DamagedPropertyError
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 P0 = TopicPartition("payments", 0)

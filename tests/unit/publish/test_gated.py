@@ -11,13 +11,13 @@ import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from jobs.base.errors import FrazilError
-from jobs.commit.accept import signed_answer
-from jobs.commit.errors import RolledBackError
-from jobs.commit.stamp_fields import Decision
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import HELD_KEY, GateResult, publish_if_fit, release
 from jobs.publish.interval import PUBLISHED_KEY, Interval
 from jobs.publish.main_freshness import branch_ahead
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.commit.stamp.stamp_fields import Decision
 from tests.unit.publish.branch_world import AtStep, BranchWorld, Killed
 
 FIT = "publish_before_verdict", "publish_after_verdict", "publish_before_commit", "inside_publish"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import RolledBackError
-from jobs.commit.reissue import last_remade
 from jobs.publish.gate import Gate
 from jobs.publish.publishing import publish
+from jobs.tables.commit.history.reissue import last_remade
+from jobs.tables.commit.stamp.errors import RolledBackError
 from tests.helpers.forked import Forked, frazil
 from tests.helpers.publishing_processes import judge_and_publish, remake_branch
 from tests.unit.publish.branch_world import BranchWorld

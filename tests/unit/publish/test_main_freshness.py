@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.commit.event_times import EventTimes
-from jobs.commit.publications import publications
 from jobs.publish.gate import answers_to_held, gate_property
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness, published_times
+from jobs.tables.commit.history.publications import publications
+from jobs.tables.commit.stamp.event_times import EventTimes
 from resources.deployment import Deployment
 from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
 

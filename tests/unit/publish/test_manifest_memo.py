@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import ManifestFile
 
-from jobs.commit.branch import on_branch
+from jobs.tables.commit.history.branch import on_branch
 from tests.unit.publish.branch_world import AtStep
 from tests.unit.publish.test_remake import gated_world, made_again
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.publications import publications
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness
 from jobs.publish.publishing import publish
+from jobs.tables.commit.history.publications import publications
 from tests.unit.publish.branch_world import AtStep, BranchWorld, Killed
 from tests.unit.publish.test_continuity import expire
 

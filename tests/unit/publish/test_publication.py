@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from jobs.commit.errors import RolledBackError
-from jobs.commit.lineage import ancestors
 from jobs.publish.main_freshness import branch_ahead
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.stamp.errors import RolledBackError
 from tests.unit.publish.branch_world import BranchWorld
 
 VERSIONS = 3

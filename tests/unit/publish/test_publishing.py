@@ -11,17 +11,17 @@ import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from jobs.base.errors import FrazilError
-from jobs.commit.accept import signed_answer
-from jobs.commit.branch import on_branch
-from jobs.commit.errors import RolledBackError
-from jobs.commit.operations import Append
-from jobs.commit.publications import published_through
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.rollback import rollback
-from jobs.commit.stamps import BACKFILL_KEY
 from jobs.publish.interval import PUBLISHED_KEY, UnpublishableError, branch_begin
 from jobs.publish.publishing import answer_rollback, publish, unpublished
 from jobs.state.lease import LeaseHeldError, stream_lease
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.history.publications import published_through
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.rollback import rollback
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.commit.stamp.stamps import BACKFILL_KEY
 from tests.unit.publish.branch_world import NAME, P0, STEPS, AtStep, BranchWorld, Killed
 
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.branch import on_branch, seen_on
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.stamp_history import stamps_along_main
 from jobs.increment.increment import Increment, increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
+from jobs.tables.commit.history.branch import on_branch, seen_on
+from jobs.tables.commit.history.stamp_history import stamps_along_main
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.ledger.ledger_row import LedgerRow
+from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.time_travel.reading import published, reading
 from jobs.verify.audit_totals import _left_out
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.ledger_table import read_ledger
 from tests.unit.publish.branch_world import NAME, P0, BranchWorld
 from tests.unit.publish.test_remake import gated_world, made_again
 

@@ -12,16 +12,16 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit import stamp_history
-from jobs.commit.branch import on_branch
-from jobs.commit.compare_and_swap import Backoff
-from jobs.commit.lineage import ancestors
-from jobs.commit.reissue import as_landed, last_remade, reissued
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import publish_if_fit, release
 from jobs.publish.main_freshness import branch_ahead
 from jobs.publish.publishing import answer_rollback, unpublished
 from jobs.publish.remake import NotRemadeError, RemadeBranch, remake
+from jobs.tables.commit.history import stamp_history
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.reissue import as_landed, last_remade, reissued
+from jobs.tables.commit.protocol.compare_and_swap import Backoff
 from tests.unit.publish.branch_world import NAME, P0, AtStep, BranchWorld, Killed
 
 GATED: dict[str, Any] = {

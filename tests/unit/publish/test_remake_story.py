@@ -10,13 +10,18 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
-from jobs.commit.branch import branches, line_property, on_branch, seen_on
-from jobs.commit.lineage import ancestors, line_at_head
-from jobs.commit.stamp_history import history_of
 from jobs.publish.main_freshness import branch_ahead
 from jobs.publish.remake import NotRemadeError
+from jobs.tables.commit.history.branch import (
+    branches,
+    line_property,
+    on_branch,
+    seen_on,
+)
+from jobs.tables.commit.history.lineage import ancestors, line_at_head
+from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.ledger_table import read_ledger
 from tests.unit.publish.branch_world import NAME, P0, AtStep, Killed
 from tests.unit.publish.test_publish_story import GateStory
 from tests.unit.publish.test_remake import REMAKE_STEPS, gated_world, made_again

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.lineage import ancestors
-from jobs.commit.publications import publication_id, publications
-from jobs.commit.stamps import Stamp, property_key
 from jobs.publish.continuity import branch_break
 from jobs.publish.interval import UnpublishableError
 from jobs.publish.publishing import publish
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.publications import publication_id, publications
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
 from tests.unit.publish.branch_world import BranchWorld
 from tests.unit.publish.test_continuity import accept, decide, expire, land_on, writing
 

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from pyiceberg.transforms import BucketTransform
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import StreamStopped, UnaccountedRecordsError
 from jobs.config.settings.correction import parse_correction
-from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters
-from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
-from jobs.deadletter.table import AlteredTableError
 from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.replay_state import ReplayOutcome
+from jobs.tables.commit.stamp.errors import StreamStopped, UnaccountedRecordsError
+from jobs.tables.dead_letter_table.reader import UnreadableDeadLettersError, count_dead_letters
+from jobs.tables.dead_letter_table.selection import Selection, SelectionError, parse_offsets
+from jobs.tables.dead_letter_table.table import AlteredTableError
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, UNKNOWN, DeadLetterWorld, value_of
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.failpoints import STEPS
-from jobs.deadletter.selection import Selection
 from jobs.replay.opening import is_at_rest
 from jobs.state.lease import LeaseHeldError
+from jobs.tables.dead_letter_table.selection import Selection
 from jobs.verify.replayed_rows import ReplayedRows
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.helpers.waiting import wait_for
@@ -128,7 +128,7 @@ def test_others_append_to_both_tables_while_letters_come_back(dead_letters: Dead
     appended, ended = [0], threading.Event()
 
     def append() -> None:
-        from jobs.commit.errors import HeadMovedError
+        from jobs.tables.commit.stamp.errors import HeadMovedError
 
         while not ended.is_set():
             table = other.load_table("orders.payments")

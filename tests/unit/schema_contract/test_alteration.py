@@ -18,7 +18,6 @@ from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringT
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.schema_history import schema_history
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.difference import RenamedColumn, parse_rename, renamed_schema
@@ -33,7 +32,8 @@ from jobs.schema_contract.alteration import Alteration, alter_table, declared_al
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
-from jobs.write.partitioning import partition_spec
+from jobs.tables.commit.schema.schema_history import schema_history
+from jobs.tables.write.partitioning import partition_spec
 
 BEFORE = "id string not null, n int, f float, at timestamptz not null, o struct<a int>, items list<struct<sku string>>"
 

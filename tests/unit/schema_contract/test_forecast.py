@@ -18,7 +18,7 @@ from jobs.records.schema.parser import parse_schema
 from jobs.schema_contract.finding import worst
 from jobs.schema_contract.forecast import forecast
 from jobs.schema_contract.subjects import key_subjects_of, subject_contract, subjects_of
-from jobs.write.partitioning import partition_spec
+from jobs.tables.write.partitioning import partition_spec
 
 TABLE = "id string not null, n int, note string"
 

@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from jobs.commit.schema_history import new_record, with_record
 from jobs.schema_contract.history import schema_steps, schema_versions
+from jobs.tables.commit.schema.schema_history import new_record, with_record
 from tests.helpers.lake import NAME, STREAM, Lake
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import start_time
-from jobs.commit.errors import FencedError, LeaseLostError
 from jobs.group.main import SWITCH_SECONDS
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
+from jobs.tables.commit.stamp.errors import FencedError, LeaseLostError
 from tests.helpers.waiting import wait_for
 
 DEADLINE_SECONDS = 120.0

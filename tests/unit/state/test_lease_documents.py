@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.state import lease_record
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseDocuments
+from jobs.tables.commit.stamp.errors import FencedError, LeaseExpiredError, LeaseLostError
 from tests.helpers.memory_store import InMemoryStore
 
 TTL = 30.0

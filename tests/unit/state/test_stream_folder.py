@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.offsets import TopicPartition, spark_offsets
 from jobs.state.stream_folder import StreamFolder
+from jobs.tables.commit.stamp.offsets import TopicPartition, spark_offsets
 
 AT = {TopicPartition("payments", 0): 7, TopicPartition("payments", 1): 12}
 

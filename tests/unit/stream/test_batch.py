@@ -12,13 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.commit.errors import ToleranceError, UnaccountedRecordsError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Stamp
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
-from jobs.deadletter.rows import dead_letter_rows
 from jobs.kafka.metadata import LogEnds
 from jobs.pipeline.block import Block
 from jobs.pipeline.row_steps import TakeStep
@@ -28,8 +21,15 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import TaskResults
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.errors import ToleranceError, UnaccountedRecordsError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.rows import dead_letter_rows
+from jobs.tables.write.target_writer import TargetWriter
 from jobs.task.tally import Tally
-from jobs.write.target_writer import TargetWriter
 from tests.helpers.dead_letters import SEEN, DeadLetterWorld
 from tests.helpers.evolving_stream import EvolvingStream
 from tests.helpers.waiting import wait_for

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import Stamp, property_key
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.stream import batch, batch_commit
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.target import Target
 from jobs.stream import schema_evolution
 from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 
 HELD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [

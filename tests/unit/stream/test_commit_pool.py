@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import (
+from jobs.stream.commit_pool import MOST, commit_each, most_commits
+from jobs.tables.commit.stamp.errors import (
     CommitDeniedError,
     CommitUnknownError,
     FencedError,
@@ -17,7 +18,6 @@ from jobs.commit.errors import (
     StreamStopped,
     TargetRecreatedError,
 )
-from jobs.stream.commit_pool import MOST, commit_each, most_commits
 
 NAMES = [f"a.t{number}" for number in range(20)]
 SECONDS = 30.0

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import TopicRecreatedError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import LastRead, LastReads
-from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.stream.continuity import Continuity, log_departures
 from jobs.stream.results import TaskResults
+from jobs.tables.commit.stamp.errors import TopicRecreatedError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import LastRead, LastReads
+from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.task.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

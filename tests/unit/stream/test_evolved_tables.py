@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import pytest
 
-from jobs.commit.errors import RolledBackError
-from jobs.commit.rollback import rollback
-from jobs.commit.stamp_history import history
-from jobs.commit.target import Target
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.rollback import rollback
+from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK, EvolvingStream

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.schema.iceberg_schema import schema_text, with_null
 from jobs.stream import first_records
 from jobs.stream.first_records import RecordsAwaitedError, inferred_rows, key_columns
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.debezium.samples import Name, samples
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 

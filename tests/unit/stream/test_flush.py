@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.state.local_store import LocalStore
 from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
@@ -20,6 +17,9 @@ from jobs.stream.results import BatchDone
 from jobs.supervise.flush_request import KEY, read_flush, request_flush
 from jobs.supervise.heartbeat import Flush
 from jobs.supervise.stream_control import await_flush
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 
 P = TopicPartition("payments", 0)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.offsets import TopicPartition
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.lane_stream import OWN, LaneStream, Log, document
 
 KEPT = {"value": "json", "schema": "infer", "unknown_fields": "keep"}

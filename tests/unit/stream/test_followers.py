@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.types import DateType, IntegerType, LongType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import SchemaChangeError
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.schema_history import schema_history
 from jobs.stream import follower_tables, schema_evolution
+from jobs.tables.commit.schema.schema_history import schema_history
+from jobs.tables.commit.stamp.errors import SchemaChangeError
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import RouteAudit
 from jobs.verify.ledger_fill import fill_ledger

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
-from jobs.commit.errors import SchemaChangeError
-from jobs.commit.offsets import TopicPartition
 from jobs.stream import batch_commit
+from jobs.tables.commit.stamp.errors import SchemaChangeError
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import RouteAudit
 from jobs.verify.ledger_fill import fill_ledger

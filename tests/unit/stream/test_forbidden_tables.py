@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 
-from jobs.commit.errors import TableForbiddenError, TableUnableError
-from jobs.commit.stamp_history import history
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream.parked_tables import reopened_where_unable
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.errors import TableForbiddenError, TableUnableError
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.stamp_history import history, stamps_along_main
-from jobs.commit.stamps import Stamp
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.forked import Forked
 from tests.helpers.idle_driver import BLOCKS, look_until_it_moves

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.target import Target
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.protocol.target import Target
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 from tests.helpers.stories import audited
 

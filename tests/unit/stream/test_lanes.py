@@ -11,14 +11,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import TargetRecreatedError
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.target import Target
 from jobs.config.stream.models import StreamSpec
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream import opening, schema_evolution
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import TargetRecreatedError
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 from tests.helpers.stories import Killed, audited, killed_at
 

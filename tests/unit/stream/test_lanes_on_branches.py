@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.commit.branch import on_branch
-from jobs.commit.stamp_history import history
-from jobs.commit.target import Target
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.target import Target
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import OWN, LaneStream, Log

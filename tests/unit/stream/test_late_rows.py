@@ -12,15 +12,15 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.event_times import EventTimes
-from jobs.commit.stamp_history import history
-from jobs.deadletter.selection import Selection
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run, replay
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.dead_letter_table.selection import Selection
+from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.ledger_table import read_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
 from tests.helpers.stories import Killed, audited, forget_records, killed

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.stamp_history import history
 from jobs.operator.accept import Answer, record_answer
+from jobs.tables.commit.history.stamp_history import history
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.ledger_fill import fill_ledger

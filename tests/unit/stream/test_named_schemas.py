@@ -12,7 +12,6 @@ from typing import Any
 import fastavro
 import pytest
 
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
@@ -21,6 +20,7 @@ from jobs.records.formats.record_columns import SchemaIdPlace
 from jobs.records.formats.registry_wire import KEY_HEADER, VALUE_HEADER
 from jobs.records.schema.iceberg_schema import with_null
 from jobs.stream.first_records import Part, named_rows
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
 from tests.helpers.registry_server import RegistryServer, serving
 

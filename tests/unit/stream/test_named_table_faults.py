@@ -10,11 +10,11 @@ from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, Tabl
 from pyiceberg.types import IntegerType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
-from jobs.commit.named_tables import with_named_tables
 from jobs.config.stream.models import StreamSpec
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream import new_tables, opening
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.stamp.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import with_named_tables
-from jobs.commit.stamp_history import history
-from jobs.commit.target_directory import directory_key
-from jobs.commit.target_positions import restart_positions
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.reset import move_positions
 from jobs.stream import new_tables
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.target_directory import directory_key
+from jobs.tables.commit.stamp.target_positions import restart_positions
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
 from tests.helpers.stories import Killed, audited, forget_records, killed, killed_at

@@ -13,8 +13,6 @@ from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -24,6 +22,8 @@ from jobs.records.schema.parser import parse_schema
 from jobs.stream import first_records
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
 from jobs.stream.opening import ensure_tables
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.registry_server import RegistryServer, serving
 
 LOG = LogState({"t": "id"}, {}, {})

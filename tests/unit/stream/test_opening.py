@@ -12,10 +12,6 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.generation import generation
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
@@ -27,6 +23,10 @@ from jobs.stream.opening import ensure_tables, keep_opening
 from jobs.stream.source_topics import TopicsAwaitedError, require_topics
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launches import SPEC_FILE
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def test_a_catalogs_error_does_not_show_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.errors import NothingToAcceptError, RolledBackError, TableGoneError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.parked_target import parked_target
-from jobs.commit.stamp_history import history
 from jobs.operator.accept import Answer, record_answer
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.protocol.parked_target import parked_target
+from jobs.tables.commit.stamp.errors import NothingToAcceptError, RolledBackError, TableGoneError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import (
     CHANGES,

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.transforms import TruncateTransform
 
 from jobs.base.errors import StreamStopped
-from jobs.deadletter.parked_letters import TABLE_PARKED
+from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import CHANGES, DEAD, DELETES, PARK, Killed, again, audited, replayed, unpark
 from tests.helpers.parking import killed as kill

@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import SchemaChangeError, TableUnableError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run
+from jobs.tables.commit.stamp.errors import SchemaChangeError, TableUnableError
 from orchestration.cli.schema.tables import followers_of
 from orchestration.cli.validate.table_checks import check_followers
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log

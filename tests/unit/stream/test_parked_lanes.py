@@ -13,14 +13,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.commit.errors import SchemaChangeError, TableUnableError
-from jobs.deadletter.parked_letters import TABLE_PARKED
-from jobs.deadletter.selection import parse_selection
-from jobs.deadletter.tally import tally_dead_letters
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run
+from jobs.tables.commit.stamp.errors import SchemaChangeError, TableUnableError
+from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED
+from jobs.tables.dead_letter_table.selection import parse_selection
+from jobs.tables.dead_letter_table.tally import tally_dead_letters
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
 from tests.helpers.parking import Killed, audited, killed, replayed
 from tests.helpers.parking import lane_offsets as offsets

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import StreamStopped
-from jobs.commit.recovery import half_committed
-from jobs.commit.target_positions import of_known_topics
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream.previous_targets import previous_stamps
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.stamp.target_positions import of_known_topics
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import CHANGES, DELETES, PARK, Killed, again, killed, records
 from tests.helpers.routed_stream import ROUTE, RoutedStream

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import CommitDeniedError, NothingToAcceptError, TableUnableError
-from jobs.commit.stamp_history import history, stamps_along_main
-from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.retry import is_unavailable
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
+from jobs.tables.commit.stamp.errors import CommitDeniedError, NothingToAcceptError, TableUnableError
+from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import (
     CHANGES,
@@ -130,7 +130,7 @@ def test_a_table_that_refuses_its_commit_stops_no_other_and_is_parked_by_the_nex
         return real(target, *given, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.commit.target.Target.claim", claim)
+        patched.setattr("jobs.tables.commit.protocol.target.Target.claim", claim)
         after = again(one, 20)
     after.land(batch=0)
     assert after.letters_for(CHANGES) == [5, 6], "of the batch that it lacks"

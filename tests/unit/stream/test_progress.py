@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.event_times import EventCounts
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.config.values.targets import TargetSpec
 from jobs.stream.progress import WorkLog
 from jobs.stream.results import BatchDone, TaskResults
+from jobs.tables.commit.stamp.event_times import EventCounts
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
 from jobs.task.tally import Tally
-from tests.unit.commit.strategies import ranges
+from tests.unit.tables.commit.strategies import ranges
 
 P = TopicPartition("t", 0)
 

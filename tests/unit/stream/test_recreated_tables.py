@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from jobs.commit.errors import TableDroppedError, TableGoneError, TargetRecreatedError
-from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.config.stream.models import StreamSpec
 from jobs.stream import gone_tables, opening
 from jobs.stream.gone_tables import NOTE, reopened_where_dropped, without_dropped
 from jobs.stream.retry import is_unavailable
+from jobs.tables.commit.history.stamp_history import history, stamps_along_main
+from jobs.tables.commit.stamp.errors import TableDroppedError, TableGoneError, TargetRecreatedError
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream

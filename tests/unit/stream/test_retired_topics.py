@@ -13,17 +13,17 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from jobs.commit.errors import FencedError
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired_topics import Retired
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import FencedError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.retired_topics import Retired
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.targets import pair, spec_with
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"

@@ -13,7 +13,6 @@ from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, TooMan
 from pyspark.errors import PythonException
 
 from jobs.base.errors import FrazilError
-from jobs.commit.log_state import LogState
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.error_handling import Retry
 from jobs.kafka.metadata import LogEnds
@@ -24,6 +23,7 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import error_text, is_transient, is_unavailable, retry_delay, with_retries
 from jobs.stream.tasks import PreparedBatch
+from jobs.tables.commit.stamp.log_state import LogState
 from tests.helpers.tasks import stream_spec
 
 MINUTE = timedelta(minutes=1)
@@ -135,7 +135,7 @@ def test_a_stop_ends_the_waiting() -> None:
         ("urllib3.exceptions.TimeoutError: x", True),
         ("OSError: [Errno 24] Too many open files", False),
         ("PermissionError: [Errno 13] Permission denied", False),
-        ("jobs.write.projection.ProjectionError: the table has no column `x`", False),
+        ("jobs.tables.write.projection.ProjectionError: the table has no column `x`", False),
         ("ValueError: x", False),
         (
             "jobs.kafka.metadata.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",

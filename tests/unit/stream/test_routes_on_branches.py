@@ -12,13 +12,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.commit.branch import on_branch
-from jobs.commit.errors import RolledBackError
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import property_key
 from jobs.operator.accept import Answer, record_answer
 from jobs.publish.publishing import publish
 from jobs.stream import batch_commit
+from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.commit.stamp.stamps import property_key
 from jobs.time_travel.stream_tables import load_stream_tables
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK

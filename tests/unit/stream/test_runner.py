@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import CommitUnknownError, FencedError, LeaseExpiredError, ToleranceError
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.settings.settings import LocalBrokerDown, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.metadata import KafkaUnavailableError
@@ -34,6 +31,14 @@ from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.supervise.heartbeat import Heartbeat, LastError, read_heartbeat
+from jobs.tables.commit.stamp.errors import (
+    CommitUnknownError,
+    FencedError,
+    LeaseExpiredError,
+    ToleranceError,
+)
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from tests.helpers.waiting import wait_for
 
 P = TopicPartition("payments", 0)

@@ -11,18 +11,18 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import FencedError, SchemaChangeError
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.commit.target_positions import need
 from jobs.records.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import column_refusals
 from jobs.stream.column_refusals import field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import forget_proposal, proposals
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import FencedError, SchemaChangeError
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import need
 from jobs.task import needs as task_needs
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.stream.second_run import half_committed
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
 offsets = st.integers(0, 6)

@@ -12,9 +12,6 @@ import pytest
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 
 from jobs.base.errors import FrazilError
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.stream.event_time import EventTime
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
@@ -28,6 +25,9 @@ from jobs.schema_contract.alteration import alter_table, renaming_alteration
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.second_run import stamped_ids
 from jobs.stream.writer_schemas import WriterSchemas
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.registry_server import RegistryServer, serving

@@ -10,9 +10,6 @@ from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.errors import HeadMovedError
-from jobs.commit.opening_columns import columns_operation
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.schema.decoded_columns import decoded_columns
@@ -23,6 +20,9 @@ from jobs.replay.run import replay
 from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
 from jobs.stream import row_table
 from jobs.stream.schema_proposals import proposals
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.opening_columns import columns_operation
+from jobs.tables.commit.stamp.errors import HeadMovedError
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted
 
 UNWRAP: dict[str, Any] = {"smt": {"type": "ExtractNewRecordState", "add.fields": "op"}}

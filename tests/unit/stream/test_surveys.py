@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType
 
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.target_positions import need
 from jobs.records.formats.json import evolving
 from jobs.records.schema.needs import Coordinates, RecordNeed
 from jobs.stream import schema_evolution
 from jobs.stream.results import TaskResults
 from jobs.stream.schema_runs import SchemaRuns
 from jobs.stream.tasks import slice_plan
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.target_positions import need
 from jobs.task.run import run_split
 from tests.helpers.evolving_stream import SINK, EvolvingStream, block
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import FencedError, TableGoneError, TargetRecreatedError
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream import batch_commit, opening
 from jobs.stream.routed_tables import ensure_routed_table
+from jobs.tables.commit.stamp.errors import FencedError, TableGoneError, TargetRecreatedError
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import LaneStream, Log

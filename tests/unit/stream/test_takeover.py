@@ -21,14 +21,14 @@ from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from jobs.commit.errors import TargetRecreatedError
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.takeover import recover
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import TargetRecreatedError
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.targets import pair, spec_with
 
 P = TopicPartition("t", 0)

@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import PythonException
 
 from jobs.base.system.carried import NOTHING
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.stream import tasks
 from jobs.stream.retry import is_transient
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 RANGES = {TopicPartition("payments", 0): OffsetRange(0, 5)}
 

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.commit.errors import ToleranceError
-from jobs.commit.event_times import EventCounts, EventTimes
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.config.stream.models import StreamSpec
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import Breaker, WindowToleranceError, check_tolerance
+from jobs.tables.commit.stamp.errors import ToleranceError
+from jobs.tables.commit.stamp.event_times import EventCounts, EventTimes
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
 from jobs.task.tally import Example, Tally
 from tests.helpers.tasks import stream_spec
 

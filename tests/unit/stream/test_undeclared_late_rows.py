@@ -14,15 +14,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import TargetRecreatedError
-from jobs.commit.stamp_history import history
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.selection import Selection
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.stream import lane_tables, opening, takeover
 from jobs.stream.new_rows import NewColumns
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.errors import TargetRecreatedError
+from jobs.tables.dead_letter_table.selection import Selection
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.stamp_fields import Counts
 from jobs.config.stream.event_time import Slo
 from jobs.stream.progress import MOST_UNKNOWN_FIELDS, WorkLog
 from jobs.stream.results import BatchDone, TaskResults
@@ -17,6 +16,7 @@ from jobs.stream.unknown_fields import (
     UnknownFieldsRecord,
     read_unknown_fields,
 )
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.task.tally import MOST_UNKNOWN
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.tasks import TaskWorld, records, stream_spec

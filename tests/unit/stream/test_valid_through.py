@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import history
 from jobs.stream.completeness import ObservedEnds, settled_through, valid_through
 from jobs.stream.results import TaskResults
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.task.tally import Tally
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.opened_stream import OpenedStream

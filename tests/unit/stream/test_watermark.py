@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts, PartitionCounts
-from jobs.commit.stamps import Stamp
 from jobs.config.stream.event_time import EventTime
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.watermark import advanced, believed_until, known_times, passed_bounds
+from jobs.tables.commit.stamp.event_times import EventCounts, EventTimes, PartitionTime
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
+from jobs.tables.commit.stamp.stamps import Stamp
 
 ONE, TWO = TopicPartition("payments", 0), TopicPartition("payments", 1)
 MINUTE = 60_000

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.commit.stamp_fields import Counts
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
@@ -18,6 +17,7 @@ from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError
 from jobs.stream.retry import is_transient, is_unavailable
 from jobs.stream.watches import RegistryWatch
 from jobs.stream.writer_schemas import WriterSchemas
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.helpers.waiting import wait_for

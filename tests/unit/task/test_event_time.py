@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.commit.event_times import NO_EVENTS, EventCounts
-from jobs.commit.lateness import LATENESS_MS
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.config.stream.event_time import EventTime
 from jobs.pipeline.block import Block
 from jobs.records.formats.interface.problems import LATE
+from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventCounts
+from jobs.tables.commit.stamp.lateness import LATENESS_MS
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.task.event_time import EventTimePlan, judge_block
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import TopicPartition
 from jobs.kafka.range_reader import MOST_BYTES
 from jobs.kafka.records import FetchedBlock
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.task.run import MOST_JOINED, joined_blocks
 
 

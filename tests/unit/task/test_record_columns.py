@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.deadletter.masking import MARK
 from jobs.kafka.records import HEADERS
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
+from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.evolving_stream import EvolvingStream
 from tests.helpers.tasks import TaskOutput, TaskWorld, records, stream_spec

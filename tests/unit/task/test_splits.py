@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.task.splits import LEAST, split_ranges
 
 RANGES = st.dictionaries(

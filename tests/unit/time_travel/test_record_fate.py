@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.time_travel.record_fate import (
     Found,
     OffsetHistory,
@@ -23,7 +24,6 @@ from jobs.time_travel.record_fate import (
     sentence,
     unlanded_fate,
 )
-from jobs.verify.ledger_row import LedgerRow
 from tests.helpers.stream_history import DEAD, FAILED, HOLE, P0, P1, ROW, SINK, TOMBSTONE, At, StreamHistory, ledger_row
 
 ALL = Counts(4, 1, 1, 1, 1)

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.types import LongType, StringType
 
-from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.operations import Append
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.replay.session import BATCHES, replay_id
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.expired_changes import EXPIRED_CHANGES, ExpiredChanges
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.time_travel.record_fate import sentence
 from jobs.time_travel.record_lookup import RecordAnswer, look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_snapshot

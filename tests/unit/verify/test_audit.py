@@ -13,12 +13,12 @@ from pyiceberg.expressions import EqualTo, In
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import with_foreign_changes
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream, dead_rows
 from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from tests.unit.publish.branch_world import NAME, AtStep, Killed

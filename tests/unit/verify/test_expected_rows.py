@@ -7,13 +7,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.stamp_fields import Counts
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import NO_RANGE, WHOLE_TABLE
+from jobs.tables.ledger.row_counter import WINDOW_OFFSETS
 from jobs.verify.audit_ranges import BatchRange, RangeGroup
 from jobs.verify.expected_rows import expected_rows
 from jobs.verify.found_rows import FoundRows
-from jobs.verify.ledger_row import NO_RANGE, WHOLE_TABLE
-from jobs.verify.row_counter import WINDOW_OFFSETS
 from tests.helpers.stream_history import DEAD, DEAD_TARGET, P0, P1, SINK, SINK_TARGET, Side, audited, ledger_row
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.expired_changes import EXPIRED_CHANGES, ExpiredChanges
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from tests.helpers.real_stream import SINK, TOPIC, RealStream

@@ -21,17 +21,17 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import LongType, NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.commit.accept import signed_answer
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.rollback import rollback
-from jobs.commit.stamp_fields import Counts, PartitionCounts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import LedgerSettings, Settings
-from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.rollback import rollback
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.ledger.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
+from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.verify.ledger_fill import FillResult, fill_ledger
-from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
-from jobs.verify.ledger_table import read_ledger
 from tests.helpers.targets import pair, spec_with
 
 ROOT = Path(__file__).parents[3]

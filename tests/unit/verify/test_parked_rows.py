@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.log_state import LogState
 from jobs.operator.reset import move_positions
+from jobs.tables.commit.stamp.log_state import LogState
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.parking import (

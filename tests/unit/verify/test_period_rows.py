@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.verify import closed_periods
 from jobs.verify import closed_periods as module
 from jobs.verify.closed_periods import LateRowsOfTables, late_rows, rows_by_period
-from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from resources.deployment import Deployment
 from tests.helpers.event_stream import EventStream, hour, ms, write_file
 

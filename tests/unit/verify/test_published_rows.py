@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.expressions import EqualTo
 
-from jobs.commit.offsets import TopicPartition
 from jobs.publish.publishing import answer_rollback
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit, problem_sentence
 from tests.helpers.real_stream import SINK, TOPIC, RealStream

@@ -13,11 +13,11 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.replay.session import BATCHES, replay_id
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.retention import EXPIRED_BEFORE
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream

@@ -15,15 +15,15 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.config.stream.models import StreamSpec
-from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.state.epochs import keep_file
 from jobs.state.stream_folder import stream_folder
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.dead_letter_table.table import ensure_replay_state_columns
+from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import NotJudged, RouteAudit, StreamAudit, not_judged_sentence
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.routed_rows import ReadConfigurations
 from orchestration.cli.audit import audit_facts, print_audit
 from tests.helpers.evolving_stream import SINK

@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.verify.row_counter import MANY, RowCounter, missing_column
+from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.tables.ledger.row_counter import MANY, RowCounter, missing_column
 
 SCHEMA = Schema(
     NestedField(1, "_kafka_topic", StringType()),

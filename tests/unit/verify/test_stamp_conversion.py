@@ -11,17 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.accept import signed_answer
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired_topics import Retired
-from jobs.commit.rollback import rollback
-from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
-from jobs.commit.stamp_history import History
-from jobs.commit.stamps import Stamp
 from jobs.config.values.targets import TargetSpec
-from jobs.verify.ledger_checkpoints import fill_checkpoints_of, fill_checkpoints_text
-from jobs.verify.ledger_row import NO_RANGE, WHOLE_TABLE, LedgerRow, effective_rows
-from jobs.verify.stamp_conversion import FillCheckpoint, StampedSnapshot, StampedTable, ledger_rows
+from jobs.tables.commit.history.stamp_history import History
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.rollback import rollback
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.retired_topics import Retired
+from jobs.tables.commit.stamp.stamp_fields import Counts, Decision, PartitionCounts
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.ledger.ledger_checkpoints import fill_checkpoints_of, fill_checkpoints_text
+from jobs.tables.ledger.ledger_row import (
+    NO_RANGE,
+    WHOLE_TABLE,
+    LedgerRow,
+    effective_rows,
+)
+from jobs.tables.ledger.stamp_conversion import (
+    FillCheckpoint,
+    StampedSnapshot,
+    StampedTable,
+    ledger_rows,
+)
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PARTITIONS = (P0, P1)

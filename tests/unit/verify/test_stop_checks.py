@@ -14,13 +14,13 @@ import msgspec
 import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import KEY, Heartbeat, LastError, write_heartbeat
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
 from jobs.base.errors import FrazilError
-from jobs.commit.errors import RolledBackError
-from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
+from jobs.tables.commit.stamp.errors import RolledBackError
+from jobs.tables.dead_letter_table.selection import Selection, SelectionError, parse_offsets
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 from tests.helpers.lane_stream import LaneStream

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Decision
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, DesiredMode, read_control, write_control
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Decision
 from orchestration.cli.accept import decision_lines
 from orchestration.cli.main import main
 from tests.unit.orchestration.deployments import deployment_in

@@ -16,17 +16,10 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.event_times import EventTimes
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.reset import ResetMove, ResetRefusedError
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.operator.reset import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
@@ -36,8 +29,15 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import State
-from jobs.verify.row_counter import rows_in_ranges
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.reset import ResetMove, ResetRefusedError
+from jobs.tables.commit.stamp.event_times import EventTimes
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
+from jobs.tables.ledger.row_counter import rows_in_ranges
+from jobs.tables.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.main import main
 from orchestration.cli.recorded_runs import RunRecorder
 from orchestration.jobs.reset import (

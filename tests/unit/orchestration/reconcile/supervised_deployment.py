@@ -18,15 +18,15 @@ from pyiceberg.catalog import Catalog, load_catalog
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
 from jobs.base.system.processes import start_time
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp, property_key
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.source import Source
 from jobs.kafka.metadata import KafkaLog, LogEnds
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
 from orchestration.definitions import build_definitions
 from orchestration.reconcile.cursor import SensorCursor
 from orchestration.sensors.reconcile import ReconcileTick, run_reconcile_tick

@@ -11,11 +11,11 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
-from jobs.commit.stamp_fields import Counts
 from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.sensors.reconcile import ReconcileTick
 from tests.unit.orchestration.reconcile.sample_states import NOW

@@ -11,9 +11,9 @@ import pytest
 
 from jobs.base.system.boot import boot_clock
 from jobs.catalog import quick_catalog
-from jobs.deadletter.selection import Selection
 from jobs.kafka.metadata import quick_kafka
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
+from jobs.tables.dead_letter_table.selection import Selection
 from orchestration.reconcile import table_reports
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import SensorCursor

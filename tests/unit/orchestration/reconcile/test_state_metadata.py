@@ -16,15 +16,15 @@ from pyiceberg.catalog import Catalog, load_catalog
 from jobs.base.system.boot import boot_id
 from jobs.base.system.processes import start_time
 from jobs.catalog import quick_catalog
-from jobs.commit.operations import Append
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
 from jobs.supervise.observation import Observation, observe
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess
 from orchestration.reconcile.cursor import SensorCursor

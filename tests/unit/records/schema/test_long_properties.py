@@ -13,20 +13,29 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.operations import HIVE_LIMIT, property_limit
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.retired_topics import Retired
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import greatest_epoch, history
-from jobs.commit.stamps import Stamp, property_key
-from jobs.commit.target import Target
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.maintain.snapshot_holds import streams_of
 from jobs.records.schema.decoded_columns import PART_PREFIX, properties_in_parts, whole_property
-from jobs.verify.ledger_checkpoints import FILLED_PREFIX, fill_checkpoints_of, fill_checkpoints_text
-from jobs.verify.stamp_conversion import FillCheckpoint
-from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of
+from jobs.tables.commit.history.stamp_history import greatest_epoch, history
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import HIVE_LIMIT, property_limit
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.retired_topics import Retired
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp, property_key
+from jobs.tables.ledger.ledger_checkpoints import (
+    FILLED_PREFIX,
+    fill_checkpoints_of,
+    fill_checkpoints_text,
+)
+from jobs.tables.ledger.stamp_conversion import FillCheckpoint
+from tests.unit.tables.commit.conftest import (
+    NAME,
+    SCHEMA,
+    data_file,
+    rows_of,
+)
 
 TOPIC = "payments.settlements.v1"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 QUEUE = TopicPartition("dlq", 0)
 SOURCE = "of.connect"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.offsets import TopicPartition
 from jobs.replay.connect.importer import import_batches
 from jobs.replay.connect.task import FIRST_RECORDS, MAX_RECORDS, BatchSize, QueueCounts
 from jobs.replay.request import MAX_BYTES, Pace
 from jobs.replay.result import ReplayProgress
+from jobs.tables.commit.stamp.offsets import TopicPartition
 
 QUEUE = TopicPartition("payments.dlq", 0)
 

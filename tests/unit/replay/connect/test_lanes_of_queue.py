@@ -11,12 +11,6 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
-from jobs.commit.target_positions import TargetNeed, need, restart_positions, target_positions
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.route import Route
 from jobs.kafka.metadata import LogEnds
@@ -26,6 +20,17 @@ from jobs.replay.connect.task import QueueCounts, QueueTask
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
 from jobs.stream.open_stream import OpenStream
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.starting_point import StartingPoint
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.target_positions import (
+    TargetNeed,
+    need,
+    restart_positions,
+    target_positions,
+)
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream
 from tests.unit.replay.connect.queue_letters import QUEUE, Letter, Reader
 

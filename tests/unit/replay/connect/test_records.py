@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from jobs.deadletter.kafka_record import RecordLimits, connect_record
 from jobs.replay.connect.records import Headers, origin, queue_records
+from jobs.tables.dead_letter_table.kafka_record import RecordLimits, connect_record
 from tests.helpers.dead_letters import BROKEN, DeadLetterWorld
 
 PLACE = [

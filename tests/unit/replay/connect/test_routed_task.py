@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.commit.branch import stream_table
-from jobs.commit.offsets import OffsetRange
-from jobs.commit.target_positions import TargetNeed, need
 from jobs.replay.connect.task import QueueCounts, QueueTask
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.stamp.offsets import OffsetRange
+from jobs.tables.commit.stamp.target_positions import TargetNeed, need
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 from tests.unit.replay.connect.queue_letters import QUEUE, Letter, Reader

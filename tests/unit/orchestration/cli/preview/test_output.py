@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.preview.difference import difference
 from jobs.preview.record import StreamPreview
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from orchestration.cli.main import main
 from orchestration.cli.preview.output import (
     STATUS,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jobs.commit.event_times import EventCounts
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.stream.drain import Drained, DrainProgress
 from jobs.stream.results import BatchDone
 from jobs.stream.unknown_fields import UnknownField
+from jobs.tables.commit.stamp.event_times import EventCounts
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.task.tally import Cause, Example
 from orchestration.cli.run.measurement import Meter, landed_nothing, print_summary, run_facts
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, StringType
 
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import TopicPartition
 from jobs.preview.tables import tables_as_written
 from jobs.stream.new_rows import NewColumns
 from jobs.supervise.spec_check import spec_refusal
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.main import main
 from orchestration.cli.validate.command import live_findings
 from orchestration.cli.validate.findings import Finding

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
-from jobs.commit.offsets import TopicPartition
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.stream.models import StreamSpec
 from jobs.kafka.topic_sample import SampleRecord
@@ -25,6 +24,7 @@ from jobs.records.formats.json.seen_values import (
     parsed,
 )
 from jobs.registry.client import SubjectVersion
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.schema.infer import write_stream
 from orchestration.cli.schema.infer_json import column_lines, time_column
 from orchestration.cli.schema.infer_registry import LookedAtIds, subject_stream

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.catalog import connect_catalog
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.maintain.table_lock import table_lock
 from jobs.promote import backfill
-from jobs.write.target_writer import TargetWriter
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.write.target_writer import TargetWriter
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import create_table, deployment_in

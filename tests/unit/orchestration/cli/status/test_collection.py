@@ -13,12 +13,6 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.event_times import EventCounts, EventTimes
-from jobs.commit.log_state import NO_ID
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
@@ -26,6 +20,12 @@ from jobs.kafka.metadata import LogEnds
 from jobs.supervise.desired import StreamFiles
 from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.observation import observe
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.event_times import EventCounts, EventTimes
+from jobs.tables.commit.stamp.log_state import NO_ID
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
 from orchestration.cli.status.collection import _take_from_heartbeat, add_tables_and_topics, status_from_state
 from orchestration.cli.status.output import print_table
 from orchestration.cli.status.stream_status import StreamStatus, status_facts

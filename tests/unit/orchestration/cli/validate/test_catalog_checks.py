@@ -10,20 +10,20 @@ from pyiceberg.types import LongType, NestedField, StructType
 
 from jobs.base.errors import FrazilError
 from jobs.catalog import connect_catalog
-from jobs.commit.errors import NothingToAcceptError
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.partitioning import parse_sort_expr
-from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table
 from jobs.stream.opening import ensure_tables
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.stamp.errors import NothingToAcceptError
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.dead_letter_table.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.validate.command import live_findings
 from orchestration.cli.validate.findings import Finding
 from resources.deployment import Deployment

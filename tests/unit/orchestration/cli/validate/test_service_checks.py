@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from jobs.base.system.ports import free_ports
-from jobs.commit.log_state import NO_ID
-from jobs.commit.offsets import TopicPartition
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.stamp.log_state import NO_ID
+from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.validate.command import live_findings
 from orchestration.cli.validate.findings import Finding
 from orchestration.cli.validate.service_checks import check_cluster, check_registry, check_topics

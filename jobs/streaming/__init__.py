@@ -1,0 +1,1 @@
+"""Records of a stream to its tables: pipeline, tasks, driver, supervision."""

@@ -1,0 +1,1 @@
+"""Dead letters to a topic, in Kafka Connect's form."""

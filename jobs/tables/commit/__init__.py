@@ -1,0 +1,1 @@
+"""The commit protocol: stamps, claims, recovery, operators' answers."""

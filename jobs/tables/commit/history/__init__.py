@@ -1,0 +1,1 @@
+"""Stamps along a table's branch: lineage, branches, publications."""

@@ -1,0 +1,69 @@
+"""Places of parked tables, as the dead letters' properties have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.config.stream.models import StreamSpec
+from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, Stamp
+
+PARKED_PART = "~parked~"
+
+
+def parked_id(stream: str, table: str) -> str:
+    """The id under which the letters of a parked table are stamped; no stream can have it."""
+    return f"{stream}{PARKED_PART}{table}"
+
+
+def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict[str, Stamp | None]:
+    """The newest stamp of each target of a stream; of a parked one, that of its place among the letters.
+
+    Args:
+        tables: The metadata of those that are there.
+    """
+    found = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    anchored, letters = found.get(spec.coordinator), tables.get(spec.dead_letter_table)
+    if anchored is not None and letters is not None:
+        for name in anchored.parked:
+            found[name] = history(letters, parked_id(spec.stream, name)).newest
+    return found
+
+
+def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
+    """The newest stamp of the place of each table that ever was parked, by the table's name."""
+    start = f"{PROPERTY_PREFIX}{stream}{PARKED_PART}"
+    names = sorted(key.removeprefix(start) for key in letters.properties if key.startswith(start))
+    found = {name: history(letters, parked_id(stream, name)).newest for name in names}
+    return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+
+def lost_letters(newest: Stamp | None, places: Mapping[str, Stamp]) -> dict[str, int]:
+    """How many letters are gone of each parked table, of which any are.
+
+    Args:
+        newest: The coordinator's newest stamp, which counts those that were written.
+        places: The newest stamps of the tables' places in the dead letters as they are.
+    """
+    held = newest.held if newest else {}
+    there = {name: places[name].totals.read if name in places else 0 for name in held}
+    return {name: held[name] - there[name] for name in sorted(held) if held[name] > there[name]}
+
+
+def told_lost(newest: Stamp, lost: Mapping[str, int]) -> Iterator[str]:
+    """Sentences about lost letters, one for each table, with what can be done.
+
+    Args:
+        lost: By table, how many are gone.
+    """
+    for name, count in lost.items():
+        since = datetime.fromtimestamp(newest.parked.get(name, 0) / 1000, UTC)
+        yield (
+            f"{count:,} of the {newest.held[name]:,} dead letters that hold rows of table {name}, parked, are gone: "
+            "the dead letters were dropped, or rolled back. Put them back as they were, if somebody has them; or read "
+            f"the records again: `frazil reset-offsets {newest.stream} --to …`, to before {since:%Y-%m-%dT%H:%M:%SZ}, "
+            "when it was parked (docs/offsets.md says what becomes of the other tables' rows)"
+        )

@@ -1,0 +1,1 @@
+"""Claim, propose, compare and swap: the one way to commit."""

@@ -1,0 +1,103 @@
+"""Commit session: it holds the lease of one id, and what it commits to its tables has its epoch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from jobs.tables.commit.protocol.pending_record import PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.stamp.errors import FencedError
+from jobs.tables.commit.stamp.log_state import NOWHERE
+from jobs.tables.commit.stamp.offsets import Positions, Ranges
+from jobs.tables.commit.stamp.stamps import Stamp
+
+
+class LeaseHold(Protocol):
+    """What a commit session asks of its lease."""
+
+    @property
+    def lost(self) -> FencedError | None:
+        """Why it is this process's no more; it asks the clock alone."""
+        ...
+
+    def acquire(self, above: int) -> int:
+        """Take it with an epoch greater than `above` and than every earlier one."""
+        ...
+
+    def verify(self) -> None:
+        """Raise unless it is still this process's."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
+
+
+@dataclass(slots=True)
+class CommitSession:
+    """Tables that this process commits to under one id.
+
+    Attributes:
+        id: Under which they are stamped: a stream's, or of its replays or queues.
+        config: The hash of the configuration that makes the rows.
+        lease: One for each id.
+        targets: By table name, the coordinator first.
+        generation: The configuration that this process runs under, see `jobs.config.settings.generation`.
+        epoch: Of this session; 0 until the lease is held.
+    """
+
+    id: str
+    config: str
+    lease: LeaseHold
+    targets: dict[str, Target]
+    generation: str = ""
+    epoch: int = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lease for the length of the block, with an epoch above every one that a table knows."""
+        self.epoch = self.lease.acquire(above=max((each.greatest_epoch() for each in self.targets.values()), default=0))
+        try:
+            yield
+        finally:
+            self.lease.release()
+
+    def claim_of(self, newest: Stamp | None, first: Positions = NOWHERE, stream: str = "") -> Stamp:
+        """What this session claims a table with.
+
+        Args:
+            first: Where the table stands without one.
+            stream: The id under which the table is stamped, if that is not the session's.
+        """
+        if newest is not None:
+            return newest.claimed(self.epoch, self.generation)
+        nothing = Stamp(stream or self.id, "claim", -1, self.epoch, self.config, start=first, position=first)
+        return replace(nothing, generation=self.generation)
+
+    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:
+        """Commit to a target what a pending record says it is about to receive, under this session's epoch.
+
+        Raises:
+            FencedError: A later session has been here, or the lease is lost.
+        """
+        # Suspended since it was verified, perhaps; it costs a look at the clock.
+        if lost := self.lease.lost:
+            raise lost
+        stamp = planned.stamp.under(self.epoch)
+        return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position)
+
+    def answer(self, stamps: Mapping[str, Stamp], note: str) -> None:
+        """Commit an operator's decisions, each on exactly the table that was read, in this order."""
+        for name, stamp in stamps.items():
+            target = self.targets[name]
+            head = target.snapshot_id
+            target.restamp(signed_answer(stamp, self.epoch, note))
+            for other in self.targets.values():
+                # The places of parked tables are all in the dead letters: this commit is on the head that they read.
+                if other is not target and other.name == target.name and other.snapshot_id == head:
+                    other.table = target.table

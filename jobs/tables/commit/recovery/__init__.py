@@ -1,0 +1,1 @@
+"""What follows a crash, a rollback, or an operator's answer."""

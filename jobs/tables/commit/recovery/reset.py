@@ -1,0 +1,220 @@
+"""Reset of a stream's positions by an operator: pure decisions on stamps; nothing is committed here.
+
+Each target's stamp can hold a position up (see `target_positions`). So a reset takes three commits, and only the last
+one moves the stream. Whoever is killed before it leaves the old positions in force, entirely.
+
+1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). 2. Every other
+target takes, per partition, the lower of the old and the new position. The anchor holds the old one up. 3. The anchor
+takes the new position, as `start` too. A raised position then counts on every target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from jobs.base.errors import FrazilError
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import (
+    OffsetRange,
+    Positions,
+    TopicPartition,
+    describe_ranges,
+)
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import NewestStamps, target_positions
+
+# A stamp is carried by every later snapshot's metadata, so its note stays short.
+_NAMED_IN_NOTE = 10
+
+
+class ResetRefusedError(FrazilError):
+    """The position cannot be moved like this, or not now; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMove:
+    """What a reset does to one partition; all offsets are next offsets.
+
+    Attributes:
+        before: Where the stream stands; where it would begin, if it does not know the partition yet.
+        after: Where it is to go on.
+        kept: The records that Kafka keeps now.
+    """
+
+    partition: TopicPartition
+    before: int
+    after: int
+    kept: OffsetRange
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that are passed over."""
+        return max(0, self.after - self.before)
+
+    @property
+    def again(self) -> int:
+        """Offsets that are read a second time."""
+        return max(0, self.before - self.after)
+
+    @property
+    def range(self) -> OffsetRange:
+        """The offsets that are passed over or read again."""
+        return OffsetRange(min(self.before, self.after), max(self.before, self.after))
+
+    @property
+    def gone(self) -> int:
+        """Offsets of the range that Kafka no longer keeps: they were lost before, and are passed over now."""
+        return max(0, min(self.range.end, self.kept.start) - self.range.start)
+
+
+def complete_positions(
+    stream: str, stamps: NewestStamps, anchor: str, former: NewestStamps | None = None
+) -> dict[TopicPartition, int]:
+    """Where a stream stands that is to be reset, if all its targets stand there.
+
+    Args:
+        former: Of tables that the stream wrote under an earlier configuration.
+
+    Raises:
+        ResetRefusedError: A batch, or an answer of `frazil accept`, has reached some targets only.
+    """
+    if stamps.get(anchor) is None:
+        raise ResetRefusedError(
+            f"stream {stream}: it has never run, so there is no position to move.",
+            fix="say where it starts in source.start of its file",
+        )
+    half = half_committed({**(former or {}), **stamps}, anchor)
+    positions = target_positions(stamps, anchor)
+    different = {
+        partition: OffsetRange(at, positions[anchor].get(partition, at))
+        for name, each in positions.items()
+        for partition, at in each.items()
+        if positions[anchor].get(partition) != at
+    }
+    if half or different:
+        raise ResetRefusedError(
+            f"stream {stream}: its tables do not all stand at the same position: "
+            f"{describe_ranges(half.ranges if half else different)} is in some of them only.",
+            fix=f"frazil run {stream}, which completes them; then reset the offsets",
+        )
+    return positions[anchor]
+
+
+def reset_moves(
+    stream: str, known: Positions, log: LogState, wanted: Mapping[TopicPartition, int]
+) -> tuple[ResetMove, ...]:
+    """What each offset means that a reset is asked for.
+
+    Args:
+        wanted: The new offsets, of partitions that exist.
+
+    Raises:
+        ResetRefusedError: Kafka has no such partition, or does not keep what is asked for.
+    """
+    unknown = [str(partition) for partition in sorted(wanted) if partition not in log.earliest]
+    if unknown:
+        raise ResetRefusedError(
+            f"stream {stream} reads no such partition: {', '.join(unknown)}.",
+            fix=f"name partitions of {', '.join(sorted(log.topics)) or 'topics that exist'}",
+        )
+    kept = {partition: OffsetRange(log.earliest[partition], log.latest[partition]) for partition in wanted}
+    outside = [
+        f"{partition} at {at}, where Kafka keeps offsets {kept[partition].start} to {kept[partition].end}"
+        for partition, at in sorted(wanted.items())
+        if not kept[partition].start <= at <= kept[partition].end
+    ]
+    if outside:
+        raise ResetRefusedError(
+            f"stream {stream}: there is nothing at the offset asked for: {'; '.join(outside)}.",
+            fix="name offsets within these bounds, or `--to earliest`, or `--to latest`",
+        )
+    return tuple(
+        ResetMove(partition, known.get(partition, kept[partition].start), at, kept[partition])
+        for partition, at in sorted(wanted.items())
+    )
+
+
+def reset_stamps(
+    stamps: Mapping[str, Stamp],
+    anchor: str,
+    known: Positions,
+    made: Iterable[ResetMove],
+    log: LogState,
+    *,
+    valid_through_ms: int | None,
+    note: str,
+    epoch: int,
+) -> list[tuple[str, Stamp]]:
+    """The stamps of a reset, in the order of their commits; the last one puts it in force.
+
+    Totals stay: what is read again is counted again, what is passed over never was.
+
+    Args:
+        stamps: The newest stamp of every target, all complete up to `known`.
+        valid_through_ms: What the stream is complete through at the new position.
+        note: Who, why and what.
+    """
+    made = tuple(made)
+    after = {move.partition: move.after for move in made}
+    moved = {**known, **after}
+    low = {partition: min(at, moved[partition]) for partition, at in known.items()}
+    anchored = stamps[anchor]
+    again = {move.partition: move.range for move in made if move.again}
+    passed = {move.partition: move.range for move in made if move.skipped}
+    complete = replace(anchored.decided(None), start=dict(known), position=dict(known), rows={})
+    flat = replace(complete, kind="claim", epoch=epoch, note=None)
+    others = [
+        (
+            name,
+            replace(
+                signed_answer(
+                    stamp.decided(Decision("reset", again=again)), epoch, f"{note}; in force once {anchor} says so"
+                ),
+                start=low,
+                position=low,
+            ),
+        )
+        for name, stamp in stamps.items()
+        if name != anchor
+    ]
+    ends = {partition: end for partition, end in anchored.ends.items() if partition not in log.latest}
+    ends |= {p: end for p, end in log.latest.items() if p in moved and end > moved[p]}
+    topics = {p.topic: log.topics[p.topic] for p in after if p.topic in log.topics}
+    last = replace(
+        signed_answer(complete.decided(Decision("reset", passed=passed, again=again)), epoch, note),
+        start=moved,
+        position=moved,
+        ends=ends,
+        valid_through_ms=valid_through_ms,
+        topics={**anchored.topics, **topics},
+    )
+    return [(anchor, flat), *others, (anchor, last)]
+
+
+def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[ResetMove]) -> int | None:
+    """What the stream is complete through after a reset, milliseconds since 1970.
+
+    Going back lowers it to what the newest stamp said that stood no further, or to nothing. Passing over leaves it.
+
+    Args:
+        older: Earlier ones that are still kept, newest first.
+    """
+    lowered = {move.partition: move.after for move in made if move.again}
+    if not lowered:
+        return newest.valid_through_ms
+    for stamp in older:
+        if all(stamp.position.get(partition, 0) <= at for partition, at in lowered.items()):
+            return stamp.valid_through_ms
+    return None
+
+
+def note_of_reset(note: str, made: Iterable[ResetMove]) -> str:
+    """An operator's note on a reset with the moved offsets behind it."""
+    changed = [move for move in made if move.before != move.after]
+    named = [f"{move.partition} {move.before} to {move.after}" for move in changed[:_NAMED_IN_NOTE]]
+    more = f" and {len(changed) - _NAMED_IN_NOTE} more" if len(changed) > _NAMED_IN_NOTE else ""
+    return f"{note} · offsets reset: {', '.join(named)}{more}"

@@ -1,0 +1,1 @@
+"""Operations, and those that change a table's columns."""

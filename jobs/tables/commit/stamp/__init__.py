@@ -1,0 +1,1 @@
+"""What a commit says of a stream: offsets, counts, positions, as JSON."""

@@ -1,0 +1,1 @@
+"""The table of failed records: rows, reading, selection, retention."""

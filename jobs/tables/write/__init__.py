@@ -1,0 +1,1 @@
+"""Arrow rows to data files with statistics, and new tables."""

@@ -1,0 +1,68 @@
+"""Remaking of an empty table: whether frazil made it for one stream, and nobody has altered it since.
+
+Such a table follows what its stream declares, so a first mistake in a schema costs nothing: a run that was refused
+leaves a table without rows behind. `jobs.tables.commit.protocol.table_remake` alters it in place.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from jobs.records.schema.identifier_fields import identifier_names
+from jobs.tables.write.table_sort_order import sort_order_of
+
+_AS_MADE = "frazil.as-made"
+_LATE_ROWS = "frazil.late-rows"
+_STAMP_PREFIX = "frazil.stamp."
+
+
+def as_made_property(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[str, str]:
+    """The property for remaking a table: for which stream it was made, with which schema and partition spec."""
+    return {_AS_MADE: f"{stream} {schema_id}/{spec_id}"}
+
+
+def made_for(metadata: TableMetadata, stream: str) -> bool:
+    """Whether the table was made for the stream, whatever has become of it since."""
+    return metadata.properties.get(_AS_MADE, "").rpartition(" ")[0] == stream
+
+
+def late_rows_property(stream: str, timely: str) -> dict[str, str]:
+    """The property of a table that was made for late rows: of which stream, and of which of its tables."""
+    return {_LATE_ROWS: f"{stream} {timely}"}
+
+
+def made_for_late_rows(metadata: TableMetadata, stream: str, timely: str) -> bool:
+    """Whether the table was made for the late rows of one of the stream's tables."""
+    return late_rows_property(stream, timely).items() <= metadata.properties.items()
+
+
+def is_as_made(metadata: TableMetadata, stream: str) -> bool:
+    """Whether the table was made for the stream, no other has claimed or altered it, and no snapshot has a file."""
+    told = as_made_property(stream, metadata.current_schema_id, metadata.default_spec_id)
+    if not told.items() <= metadata.properties.items():
+        return False
+    if sort_order_of(metadata).fields or set(metadata.refs) - {MAIN_BRANCH}:
+        return False
+    stamped = (key.removeprefix(_STAMP_PREFIX) for key in metadata.properties if key.startswith(_STAMP_PREFIX))
+    if any(each.partition("~")[0] != stream for each in stamped):
+        return False
+    return all(
+        snapshot.summary is not None
+        and snapshot.summary["total-data-files"] == "0"
+        and snapshot.summary["total-delete-files"] == "0"
+        for snapshot in metadata.snapshots
+    )
+
+
+def differs(metadata: TableMetadata, schema: Schema, spec: PartitionSpec) -> bool:
+    """Whether a table has other columns or partitions than a new one would get; their ids do not count."""
+    return _told(metadata.schema(), metadata.spec()) != _told(schema, spec)
+
+
+def _told(schema: Schema, spec: PartitionSpec) -> tuple[object, ...]:
+    columns = [(field.name, field.required, field.field_type) for field in assign_fresh_schema_ids(schema).fields]
+    fields = [(field.name, str(field.transform), schema.find_column_name(field.source_id)) for field in spec.fields]
+    return columns, fields, identifier_names(schema)
