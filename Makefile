@@ -39,7 +39,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	  echo "error: frazil needs Python 3.11 to 3.13; none of these is one: $(PYTHON_CANDIDATES)" >&2; \
 	  echo "  Next: install one, or make setup PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
-	"$$found" -m jobs.install.preflight; \
+	"$$found" -m jobs.clients.install.preflight; \
 	if ! "$(BIN)/python" $(NEW_ENOUGH); then \
 	  echo "making $(VENV) with $$found"; rm -rf $(VENV); "$$found" -m venv $(VENV) || { \
 	    echo "error: $$found cannot make a virtual environment" >&2; \
@@ -56,8 +56,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 # Cheap when they are there: it looks at each file's size and time.
 jars: $(INSTALLED)
-	@$(BIN)/python -m jobs.install.artifacts --quiet
-	@$(BIN)/python -m jobs.spark.class_archive
+	@$(BIN)/python -m jobs.clients.install.artifacts --quiet
+	@$(BIN)/python -m jobs.clients.spark.class_archive
 
 demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself; FORMAT=avro, …)
 	@$(BIN)/frazil demo $(if $(ONCE),--once) $(if $(FORMAT),--format $(FORMAT))

@@ -89,7 +89,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
-        from jobs.catalog import NoCatalogYet, find_table
+        from jobs.clients.catalog.catalog import NoCatalogYet, find_table
         from jobs.tables.commit.history.publications import publication_id
         from jobs.verify.closed_periods import LateRowsOfTables
 

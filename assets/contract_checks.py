@@ -164,9 +164,9 @@ def _target_checks(
             yield from _as_before(context, spec, selected)
             return
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        from jobs.clients.catalog.translate import translate_errors
         from jobs.contract.check import Check
         from jobs.contract.check_result import CheckedRows
-        from jobs.translate import translate_errors
 
         settings, now = deployment.settings(), deployment.current(spec)
         there = _still_expected(now, target, selected)

@@ -32,11 +32,11 @@ from assets.named_tables import report_drained
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.epochs import Opener
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.state.epochs import Opener
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.source_topics import parked_tables
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, Work

@@ -86,10 +86,10 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
                 yield kept
             return
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        from jobs.clients.catalog.translate import translate_errors
         from jobs.mirror.consistency import buckets_of_day, check_consistency
         from jobs.mirror.mirror_run import chosen_mirrors
         from jobs.mirror.source_check import check_source
-        from jobs.translate import translate_errors
 
         found = deployment.settings()
         its: SourceConsistency | None = None

@@ -82,9 +82,9 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
         spark: SparkResource,
     ) -> dg.MaterializeResult:
         # Imported here: a code location that only loads should not wait for it, nor hold what only a merge needs.
+        from jobs.clients.catalog.translate import translate_errors
         from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
         from jobs.mirror.mirror_status import mirror_status
-        from jobs.translate import translate_errors
 
         try:
             found = deployment.settings()

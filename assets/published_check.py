@@ -52,9 +52,9 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
                 yield kept
             return
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        from jobs.clients.catalog.translate import translate_errors
         from jobs.contract.gate_judge import ContractJudge
         from jobs.publish.gated import publish_if_fit
-        from jobs.translate import translate_errors
 
         settings = deployment.settings()
         try:

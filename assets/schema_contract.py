@@ -26,7 +26,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, RegistryResource
 
 if TYPE_CHECKING:
-    from jobs.registry.client import RegistryClient
+    from jobs.clients.registry.client import RegistryClient
     from jobs.schema_contract.subjects import SubjectContract
     from jobs.stream.schema_proposals import SchemaProposal
 
@@ -180,7 +180,7 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
         registry: RegistryResource,
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
-        from jobs.catalog import NoCatalogYet, find_table
+        from jobs.clients.catalog.catalog import NoCatalogYet, find_table
 
         try:
             current = deployment.current(spec)
@@ -213,8 +213,8 @@ def asked_subjects(
 
 def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":
     """Changes of a stream's table that wait for somebody to decide."""
+    from jobs.clients.state_store.stream_folder import stream_folder
     from jobs.config.stream.shaped_table import evolving_schema
-    from jobs.state.stream_folder import stream_folder
     from jobs.stream.schema_proposals import proposals
 
     if table is None or not spec.evolution.evolves:

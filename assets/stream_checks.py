@@ -22,7 +22,7 @@ from resources.services import CatalogResource, KafkaResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
 
 DESCRIPTIONS = {
     "driver_alive": "A driver runs, or the stream needs none. Warns while an operator has paused or stopped it.",

@@ -15,6 +15,7 @@ from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.table_health import RED_BELOW
 from jobs.config.settings.maintained_tables import maintained_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -22,7 +23,6 @@ from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.text import size_text
-from jobs.state.table_health import RED_BELOW
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
 
@@ -219,7 +219,7 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
-        from jobs.translate import translate_errors
+        from jobs.clients.catalog.translate import translate_errors
 
         selected = {check.asset_key for check in context.selected_asset_check_keys}
         if is_driver_only(context, spec, target_keys[0]):

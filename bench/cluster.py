@@ -28,12 +28,12 @@ import yaml
 from bench.by_turns import Pairs, pairs_of, spread
 from bench.drain import SPEC, produce
 from jobs.base.system.cpu import tree_cpu_seconds
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
-from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
 from jobs.stream.drain import drain
 from orchestration.cli.run.measurement import Meter, run_facts
 from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, SparkCluster, spark_cluster

@@ -27,7 +27,7 @@ import yaml
 from pyiceberg.catalog import Catalog
 
 from bench.sessions import SessionUsage
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 from confluent_kafka import Producer
 
-from jobs.kafka.record_producer import ensure_topic
+from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
 from orchestration.cli.demo.payments import payment
 

@@ -33,7 +33,7 @@ from bench.dead_letters import bad
 from bench.protobuf_payments import ProtobufPayments
 from bench.versus.enveloped import enveloped
 from bench.versus.records import Size, payments, schema_text
-from jobs.kafka.records import FetchedBlock
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.records.formats.interface.decoder import ValueDecoder
 from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId

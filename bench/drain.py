@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from jobs.kafka.record_producer import ensure_topic
+from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
 from orchestration.cli.demo.payments import PaymentProducer
 

@@ -23,14 +23,14 @@ import pyarrow as pa
 
 from bench.versus.enveloped import enveloped
 from bench.versus.records import payments, schema_text
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.kafka.records import FetchedBlock
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import LogEnds
-from jobs.kafka.records import FetchedBlock
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream

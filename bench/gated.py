@@ -28,7 +28,7 @@ from bench.by_turns import pairs_of, spread, turns
 from bench.drain import produce
 from bench.gated_deployment import SIDES, STREAM, TABLE, Side, deployment
 from bench.gated_freshness import freshness
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from jobs.local_broker.broker import LocalBroker
 

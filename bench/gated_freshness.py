@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.gated_deployment import SIDES, STREAM, TABLE, Side, deployment
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog, find_table, quick_catalog
+from jobs.clients.catalog.catalog import connect_catalog, find_table, quick_catalog
+from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.contract.gate_judge import ContractJudge
-from jobs.kafka.record_producer import ensure_topic
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness
 from jobs.supervise.stream_control import StreamControl

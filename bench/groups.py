@@ -33,10 +33,10 @@ from bench.groups_connect import ConnectGroup
 from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
 from jobs.stream.opening import ensure_tables
 from jobs.supervise.groups import DriverGroup

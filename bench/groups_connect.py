@@ -12,8 +12,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.versus.connect_worker import COMMITS_LOGGED, JVM
 from bench.versus.sink_config import SinkConfig, sink_properties, worker_properties
+from jobs.clients.install.artifacts import resolve_jars
 from jobs.config.settings.settings import Settings
-from jobs.install.artifacts import resolve_jars
 from tests.helpers.connect_worker import ConnectWorker
 
 

@@ -30,12 +30,12 @@ import pyspark
 from bench.growth_points import BATCHES, CURVES, Point, made_topics, opened_deployment
 from jobs.base.system.cpu import tree_cpu_seconds
 from jobs.base.system.signals import deferred_signals
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
 from jobs.stream.drain import drain
 from orchestration.cli.run.measurement import Meter, Speed
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from jobs.kafka.record_producer import RecordProducer
+from jobs.clients.kafka.record_producer import RecordProducer
 
 PAYMENT_SCHEMA = (
     "id string not null, payer string not null, amount decimal(12,2) not null, created_at timestamptz not null, "

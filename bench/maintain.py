@@ -23,13 +23,13 @@ from bench.checksum import checksum
 from bench.payment_batches import Payments, Stream
 from bench.timed_target import TimedTarget, payments_spec
 from jobs.base.system.signals import deferred_signals
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.maintained_tables import maintained_table
 from jobs.config.settings.settings import Settings
 from jobs.maintain.results import StepProgress, TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
 from jobs.stream.opening import ensure_tables
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import Settings
 from jobs.mirror.merging_session import merging_session
 from jobs.records.schema.arrow_schema import rows_arrow_schema
-from jobs.spark.session import start_session
 from tests.helpers.mirror_world import BEGIN, By, MirrorWorld
 
 ROW = "id long, name string, mail string, city string, note string, amount decimal(12,2), at timestamptz, n int"

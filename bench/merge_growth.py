@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.merge import ROW, merge_keys
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import Settings
 from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import merging_session
-from jobs.spark.session import start_session
 from tests.helpers.mirror_world import MirrorWorld
 
 if TYPE_CHECKING:

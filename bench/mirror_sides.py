@@ -21,9 +21,9 @@ from pyiceberg.table import Table
 from bench.mirror_source import BALANCES, KEYS, PROBE, PgbenchSource
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import start_time, stop_process
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.tables.commit.history.lineage import ancestors

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.mirror_source import COLUMNS, KEYS, PbTable
+from jobs.clients.spark.catalog_conf import use_catalog
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import load_settings
-from jobs.spark.catalog_conf import use_catalog
-from jobs.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ import time
 import numpy as np
 from confluent_kafka import Message
 
-from jobs.kafka.records import fetched_block
+from jobs.clients.kafka.records import fetched_block
 from jobs.records.formats.registry_wire import VALUE_SCHEMA_ID
 from jobs.tables.commit.stamp.offsets import TopicPartition
 

@@ -26,11 +26,11 @@ from pathlib import Path
 import yaml
 
 from bench.drain import SPEC
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.record_producer import ensure_topic
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.kafka.record_producer import ensure_topic
 from jobs.local_broker.broker import LocalBroker
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec

@@ -28,12 +28,12 @@ import numpy as np
 import pyarrow as pa
 
 from bench.routes_connect import Workload, compare
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.kafka.records import WHOLE, FetchedBlock
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import LogEnds
-from jobs.kafka.records import WHOLE, FetchedBlock
-from jobs.state.stream_folder import stream_folder
 from jobs.stream import commit_pool, open_stream, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream

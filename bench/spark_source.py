@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from jobs.base.system.cpu import tree_cpu_seconds
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import Settings
-from jobs.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -36,12 +36,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
+from jobs.clients.kafka.consumer import consumer_options
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.range_reader import MOST_RECORDS, read_split
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.consumer import consumer_options
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.range_reader import MOST_RECORDS, read_split
-from jobs.kafka.records import FetchedBlock
 from jobs.local_broker.broker import LocalBroker
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.records.formats.known_formats import FORMATS

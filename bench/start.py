@@ -1,7 +1,7 @@
 """Start benchmark, what a driver's start costs with Spark's classes prepared and without: `python -m bench.start`.
 
 Starts a broker of its own in a temporary folder, produces a few of the demo's payments, and runs the command that users
-run on them, in turn with the archive that `make setup` made (jobs/spark/class_archive.py) and without it. What it
+run on them, in turn with the archive that `make setup` made (jobs/clients/spark/class_archive.py) and without it. What it
 prints is what docs/architecture.md quotes.
 """
 
@@ -21,8 +21,8 @@ import yaml
 
 from bench.drain import SPEC, produce
 from bench.versus.process_usage import UsageSampler
+from jobs.clients.spark.class_archive import VARIABLE, make_archive
 from jobs.local_broker.broker import LocalBroker
-from jobs.spark.class_archive import VARIABLE, make_archive
 
 
 @dataclass(frozen=True, slots=True)

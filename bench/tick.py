@@ -20,11 +20,11 @@ import yaml
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock, boot_id
 from jobs.base.system.processes import start_time
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.state.lease import stream_lease
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work, write_heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
 from orchestration.reconcile.cursor import SensorCursor

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.stream.opening import ensure_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition

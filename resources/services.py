@@ -8,17 +8,22 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.system.signals import deferred_signals
-from jobs.install.preflight import preflight
-from jobs.kafka.metadata import KafkaLog, quick_kafka
-from jobs.spark.end import end_spark
-from jobs.spark.session import Workload, apply_secrets, prepare_environment, spark_conf
-from jobs.spark.start import SessionOnDemand
+from jobs.clients.install.preflight import preflight
+from jobs.clients.kafka.metadata import KafkaLog, quick_kafka
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import (
+    Workload,
+    apply_secrets,
+    prepare_environment,
+    spark_conf,
+)
+from jobs.clients.spark.start import SessionOnDemand
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.registry.client import RegistryClient
+    from jobs.clients.registry.client import RegistryClient
 
 
 class KafkaResource(dg.ConfigurableResource):
@@ -55,7 +60,7 @@ class RegistryResource(dg.ConfigurableResource):
             FrazilError: The settings name none, it is local and does not run, or a secret is not set.
         """
         # Imported here: a code location without a registry should not wait for it.
-        from jobs.registry.client import quick_registry
+        from jobs.clients.registry.client import quick_registry
 
         return quick_registry(self.deployment.settings().registry)
 
@@ -72,7 +77,7 @@ class CatalogResource(dg.ConfigurableResource):
             FrazilError: It cannot be reached, or a secret is not set.
         """
         # Imported here: it brings half of what a driver needs, which a code location should not wait for.
-        from jobs.catalog import connect_catalog
+        from jobs.clients.catalog.catalog import connect_catalog
 
         return connect_catalog(self.deployment.settings())
 
@@ -83,7 +88,7 @@ class CatalogResource(dg.ConfigurableResource):
             NoCatalogYet: The embedded catalog has not been made: no stream has run.
             FrazilError: It cannot be reached, or a secret is not set.
         """
-        from jobs.catalog import quick_catalog
+        from jobs.clients.catalog.catalog import quick_catalog
 
         return quick_catalog(self.deployment.settings())
 

@@ -29,7 +29,7 @@ from bench.versus.sides import Contest, Say
 from bench.versus.sink_config import SinkConfig
 from bench.versus.topic_load import Load, loaded
 from jobs.base.errors import FrazilError
-from jobs.install.artifacts import resolve_jars
+from jobs.clients.install.artifacts import resolve_jars
 from jobs.local_broker.broker import LocalBroker
 from jobs.local_registry.registry import LocalRegistry
 

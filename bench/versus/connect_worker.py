@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.versus.deployment import BenchDeployment
 from bench.versus.sink_config import SinkConfig, sink_properties, worker_properties
-from jobs.install.artifacts import OnProgress, resolve_jars
+from jobs.clients.install.artifacts import OnProgress, resolve_jars
 from tests.helpers.connect_worker import LOG4J2, ConnectWorker
 
 HEAP = "2g"

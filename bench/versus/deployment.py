@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from bench.versus.formats import PAYMENT_FORMATS, Format
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import Load
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.stream.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from resources.deployment import Deployment

@@ -15,9 +15,9 @@ from bench.avro_payments import AvroPayments
 from bench.protobuf_payments import ProtobufPayments
 from bench.versus.enveloped import enveloped
 from bench.versus.records import Payments, Size, schema_text
+from jobs.clients.registry.client import registry_client
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.schema.parser import parse_schema
-from jobs.registry.client import registry_client
 
 Format: TypeAlias = Literal["json", "avro", "protobuf", "connect_json"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -12,8 +12,8 @@ from bench.versus.deployment import BenchDeployment
 from bench.versus.formats import PAYMENT_FORMATS
 from bench.versus.sink_config import CONSUMER, SinkConfig
 from bench.versus.topic_load import PRODUCER, Load
-from jobs.install.coordinates import ArtifactSet, artifact_sets
-from jobs.install.preflight import check_java
+from jobs.clients.install.coordinates import ArtifactSet, artifact_sets
+from jobs.clients.install.preflight import check_java
 from jobs.tables.write.table_creation import create_table_properties
 from orchestration.cli.demo.payments import PARTITIONS
 

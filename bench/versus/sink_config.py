@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from bench.versus.deployment import TABLE
 from bench.versus.formats import converter_properties
+from jobs.clients.spark.catalog_conf import catalog_conf
 from jobs.config.services.catalog import CatalogSettings
-from jobs.spark.catalog_conf import catalog_conf
 
 CONSUMER = {
     "max.poll.records": "5000",

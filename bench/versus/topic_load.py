@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from bench.versus.formats import PAYMENT_FORMATS, Format, register, written
 from bench.versus.records import Size, payments
 from jobs.base.errors import FrazilError
-from jobs.kafka.record_producer import RecordProducer, ensure_topic
-from jobs.state.durable_files import write_durably
+from jobs.clients.kafka.record_producer import RecordProducer, ensure_topic
+from jobs.clients.state_store.durable_files import write_durably
 from orchestration.cli.demo.payments import PARTITIONS
 
 _FLUSH_SECONDS = 120.0

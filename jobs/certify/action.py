@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
 from jobs.certify.workspace import STREAM
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
@@ -56,7 +56,7 @@ def reset_to(folder: Path, to: str) -> None:
     Raises:
         FrazilError: It cannot be done.
     """
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
     from jobs.operator.reset import reset
     from jobs.operator.reset_request import reset_request
 
@@ -98,9 +98,9 @@ def _stream(folder: Path) -> tuple[StreamSpec, Settings]:
 
 def _drain(folder: Path) -> None:
     """Take the stream over without asking whoever drives it, as another host would, and land what waits."""
-    from jobs.kafka.metadata import KafkaLog
-    from jobs.spark.end import end_spark
-    from jobs.spark.session import start_session
+    from jobs.clients.kafka.metadata import KafkaLog
+    from jobs.clients.spark.end import end_spark
+    from jobs.clients.spark.session import start_session
     from jobs.stream.drain import drain
 
     spec, settings = _stream(folder)

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from functools import partial
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
 from jobs.certify.changes import change_to_load, partition_of
 from jobs.certify.comparison import main_problems, stamp_problems
 from jobs.certify.fixtures import create_fixtures, remove_fixtures, remove_folder, require_absent
@@ -32,6 +31,7 @@ from jobs.certify.scenario_plan import Scenario
 from jobs.certify.scenario_run import await_merge, finish_merges, run_scenario
 from jobs.certify.shapes import SHAPES, Shape
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.verify.audit_result import problem_sentence, verdict_sentence

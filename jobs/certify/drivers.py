@@ -18,9 +18,9 @@ from pathlib import Path
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import is_alive, session_members, was_given
 from jobs.certify.workspace import STREAM, Workspace
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.services.trigger import Restart
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.keeper_start import SWITCH, keeper_command, keeper_policy
 from jobs.supervise.launcher import driver_command

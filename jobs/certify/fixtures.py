@@ -24,13 +24,13 @@ from jobs.base.errors import FrazilError, first_line
 from jobs.certify.load import SCHEMA
 from jobs.certify.shapes import NAMED
 from jobs.certify.workspace import PARTITIONS, Workspace
+from jobs.clients.state_store.chosen_store import remove_store, store_is_there
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.redaction import redacted
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import Settings
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.state.chosen_store import remove_store, store_is_there
-from jobs.state.stream_folder import state_store
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
 

@@ -20,9 +20,9 @@ from confluent_kafka import Message
 
 from jobs.base.errors import FrazilError
 from jobs.certify.shapes import TYPES
+from jobs.clients.kafka.record_producer import RecordProducer
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
-from jobs.kafka.record_producer import RecordProducer
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 SCHEMA = (

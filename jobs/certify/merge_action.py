@@ -8,7 +8,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.start import SessionOnDemand
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.mirror.changelog_increment import every_file
@@ -17,9 +20,6 @@ from jobs.mirror.merging import Merger, load_changelog, merge_plan
 from jobs.mirror.mirror_run import IncrementMerger, run_mirror
 from jobs.mirror.mirror_stamp import attempt_branch, mirrored
 from jobs.mirror.session import mirror_session
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
-from jobs.spark.start import SessionOnDemand
 from jobs.tables.commit.history.stamp_history import history_of
 
 Rows = Counter[tuple[object, ...]]

@@ -18,10 +18,10 @@ from jobs.certify.comparison import Comparison, Offsets, TableRows, Values, comp
 from jobs.certify.load import NO_VALUE, Expected, Fate
 from jobs.certify.shapes import TYPES
 from jobs.certify.workspace import STREAM, Workspace
+from jobs.clients.state_store.lease_record import read_lease
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.state.lease_record import read_lease
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, from_spark_offsets

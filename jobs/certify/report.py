@@ -14,9 +14,9 @@ from typing import Any
 
 from jobs.certify.results import CertificateResults, StepRow
 from jobs.certify.scenario_plan import EXECUTORS, EXTRA, NOT_HERE, STEPS, Scenario
+from jobs.clients.spark.master import is_local, master_of
+from jobs.clients.state_store.durable_files import write_durably
 from jobs.config.settings.settings import Settings
-from jobs.spark.master import is_local, master_of
-from jobs.state.durable_files import write_durably
 
 _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
 

@@ -25,7 +25,7 @@ from jobs.certify.mirror_reader import Merge, MirrorReader
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
-from jobs.state.lease import Lease, stream_lease
+from jobs.clients.state_store.lease import Lease, stream_lease
 from jobs.stream.logs import spark_log
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.keeper_record import find_keeper

@@ -14,6 +14,9 @@ from jobs.base.errors import FrazilError
 from jobs.certify.changes import CHANGES_SCHEMA
 from jobs.certify.load import SCHEMA
 from jobs.certify.shapes import MIRROR, TYPES, Shape, row_tables, shape_blocks
+from jobs.clients.spark.master import is_local, master_of, standalone_addresses
+from jobs.clients.state_store.chosen_store import own_store
+from jobs.clients.state_store.durable_files import write_durably
 from jobs.config.documents.secrets import written_variables
 from jobs.config.documents.units import format_duration
 from jobs.config.services.services import StateSettings
@@ -26,9 +29,6 @@ from jobs.config.settings.settings import (
     secret_references,
 )
 from jobs.config.stream.models import StreamSpec
-from jobs.spark.master import is_local, master_of, standalone_addresses
-from jobs.state.chosen_store import own_store
-from jobs.state.durable_files import write_durably
 
 STREAM = "certify"
 PREFIX = "frazil_certify_"

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.contract.contract import Expectation
 from jobs.config.contract.expectation_catalogue import OF_NO_ROWS
 from jobs.config.documents.validation import suggestion
@@ -32,7 +33,6 @@ from jobs.contract.unavailable import spark_told
 from jobs.increment.increment import Increment, increment_since
 from jobs.increment.row_selection import RowSelection, increment_rows, present_coordinates, rows_sql, whole_table
 from jobs.increment.validated_position import CheckSummary, record_validated, validated_position
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.tables.write.data_file_rows import UnreadableFileError

@@ -17,13 +17,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from jobs.base.system.typed_json import typed_decoder
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.config.contract.contract import columns_of
 from jobs.config.values.targets import Role, TargetSpec
 from jobs.contract.check_result import Scope, TableCheck
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome, Hidden
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 from jobs.tables.dead_letter_table.masking import MARK
 
 MOST_CHECKS = 1_000

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.threads import CURRENT_STREAM, background_thread
+from jobs.clients.spark.end import spark_is_over
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.documents.secrets import secrets_in
 from jobs.config.redaction import redacted
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.spark.end import spark_is_over
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import driver_log, stream_logging

@@ -11,12 +11,12 @@ import msgspec
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.groups import group_of
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.group.members import Member
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.logs import driver_log
 from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.control_request import read_control

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.locks import exclusive
+from jobs.clients.spark.session import apply_secrets
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder, streams_with
 from jobs.config.documents.secrets import Secret, secrets_in
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
@@ -18,8 +20,6 @@ from jobs.config.stream.models import StreamSpec
 from jobs.group.carried_stream import CarriedStream
 from jobs.group.documents import MemberDocuments
 from jobs.group.members import Member, in_order, proven
-from jobs.spark.session import apply_secrets
-from jobs.state.stream_folder import StreamFolder, stream_folder, streams_with
 from jobs.stream.mirror_process import mirror_process
 from jobs.supervise.actual import UnreadableStateError
 from jobs.supervise.control_request import LOCK, ControlReader

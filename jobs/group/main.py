@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.private_files import keep_private
+from jobs.clients.spark.executors import application_ended
+from jobs.clients.spark.log import spark_log_option
+from jobs.clients.spark.session import prepare_environment, start_session
+from jobs.clients.spark.start import SessionStart
 from jobs.config.redaction import RedactingFormatter
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.settings import load_settings
-from jobs.spark.executors import application_ended
-from jobs.spark.log import spark_log_option
-from jobs.spark.session import prepare_environment, start_session
-from jobs.spark.start import SessionStart
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from jobs.stream.metrics import MetricsServer

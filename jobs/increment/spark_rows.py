@@ -13,14 +13,14 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from jobs.base.errors import FrazilError
+from jobs.clients.spark.catalog_conf import use_catalog
+from jobs.clients.spark.jvm_calls import jvm_error_text
+from jobs.clients.spark.staged_files import StagedFiles, why_not_staged
 from jobs.config.settings.settings import Settings
 from jobs.increment.arrow_rows import file_batches, shown_schema
 from jobs.increment.offset_ranges import quoted_name, ranges_sql
 from jobs.increment.row_selection import RowSelection
 from jobs.records.schema.iceberg_schema import unread_problem
-from jobs.spark.catalog_conf import use_catalog
-from jobs.spark.jvm_calls import jvm_error_text
-from jobs.spark.staged_files import StagedFiles, why_not_staged
 from jobs.tables.write.file_access import store_properties
 from jobs.tables.write.renewed_file_io import RenewedFileIO
 

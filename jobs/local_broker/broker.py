@@ -19,8 +19,9 @@ from typing import Any, Self
 from jobs.base.system.ports import HOST, is_port_free
 from jobs.base.system.private_files import keep_private, private_folder, private_opener
 from jobs.base.system.processes import is_alive
-from jobs.install.artifacts import OnProgress, resolve_jars
-from jobs.install.preflight import check_java
+from jobs.clients.install.artifacts import OnProgress, resolve_jars
+from jobs.clients.install.preflight import check_java
+from jobs.clients.state_store.durable_files import write_durably
 from jobs.local_broker.config import (
     LOG4J2,
     BrokerError,
@@ -33,7 +34,6 @@ from jobs.local_broker.config import (
     server_properties,
 )
 from jobs.local_broker.service_process import ServiceProcess, service_lock
-from jobs.state.durable_files import write_durably
 
 _READY_DEADLINE_SECONDS = 180.0
 _STOP_GRACE_SECONDS = 20.0

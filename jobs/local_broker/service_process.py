@@ -13,7 +13,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import private_opener
 from jobs.base.system.processes import is_alive, start_time, stop_process
-from jobs.state.durable_files import write_durably
+from jobs.clients.state_store.durable_files import write_durably
 
 _LOCK_DEADLINE_SECONDS = 300.0
 

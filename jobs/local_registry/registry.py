@@ -19,10 +19,15 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.ports import HOST, free_ports
 from jobs.base.system.private_files import private_folder
 from jobs.base.system.processes import is_alive
-from jobs.install.artifacts import ArtifactError, OnProgress, resolve_jars, unpacked
-from jobs.install.preflight import check_java
+from jobs.clients.install.artifacts import (
+    ArtifactError,
+    OnProgress,
+    resolve_jars,
+    unpacked,
+)
+from jobs.clients.install.preflight import check_java
+from jobs.clients.state_store.durable_files import write_durably
 from jobs.local_broker.service_process import ServiceProcess, service_lock
-from jobs.state.durable_files import write_durably
 
 _API = "/apis/ccompat/v7"
 # As Confluent's registries start; Apicurio asks for nothing.

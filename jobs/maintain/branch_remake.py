@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
+from jobs.clients.spark.jvm_calls import jvm_error_text
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_metadata import RemakeForecast, remake_pays
@@ -16,7 +17,6 @@ from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, streams_writing_to
 from jobs.maintain.table_context import TableContext
 from jobs.publish.remake import StillNeeded, remake, remaking
-from jobs.spark.jvm_calls import jvm_error_text
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.ledger.ledger_checkpoints import valid_fill_checkpoints
 from jobs.tables.ledger.ledger_table import find_ledger

@@ -17,7 +17,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
+from jobs.clients.spark.jvm_calls import jvm_error_text
 from jobs.config.stream.changes import DELETION_MEMORY
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.changelog_files import ChangesKeptError, landed_files, times_of
@@ -28,7 +29,6 @@ from jobs.maintain.plan_expiry import ChangesForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.records.schema.decoded_columns import whole_property
-from jobs.spark.jvm_calls import jvm_error_text
 from jobs.tables.commit.history.other_logs import other_logs
 from jobs.tables.commit.history.stamp_history import history_of
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap

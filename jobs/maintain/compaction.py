@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from jobs.base.errors import FrazilError
+from jobs.clients.spark.jvm_calls import jvm_error_text
 from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.iceberg_procedures import RewriteResult
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
-from jobs.spark.jvm_calls import jvm_error_text
 
 if TYPE_CHECKING:
     from jobs.maintain.iceberg_procedures import RewriteResult

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.signals import deferred_signals
+from jobs.clients.spark.catalog_conf import use_catalog
+from jobs.clients.spark.jvm_calls import interruptible, jvm_error_text
 from jobs.config.settings.settings import Settings
 from jobs.config.values.partitioning import SortExpr
 from jobs.maintain.health_facts import PartitionFacts
@@ -23,8 +25,6 @@ from jobs.maintain.procedure_arguments import (
     quoted,
     with_options,
 )
-from jobs.spark.catalog_conf import use_catalog
-from jobs.spark.jvm_calls import interruptible, jvm_error_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from typing import Annotated
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import state_store
+from jobs.clients.state_store.table_health import table_part
 from jobs.config.settings.settings import Settings
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import state_store
-from jobs.state.table_health import table_part
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError, first_line
+from jobs.clients.state_store.table_health import TableHealth, write_health
 from jobs.config.redaction import redacted
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.settings.settings import Settings
@@ -19,7 +20,6 @@ from jobs.maintain.health_score import Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.results import OnProgress, TableResult, no_progress
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.state.table_health import TableHealth, write_health
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,14 +16,14 @@ from pyiceberg.table import Table
 
 from jobs.base import failpoints as steps
 from jobs.base.errors import FrazilError
+from jobs.clients.spark.jvm_calls import jvm_error_text
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.services.maintenance_policy import Orphans
 from jobs.maintain.pending_files import PendingFiles, pending_paths, read_pending_files
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import streams_writing_to
 from jobs.maintain.table_context import TableContext, refuse_without_gc
-from jobs.spark.jvm_calls import jvm_error_text
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.tables.write.locations import state_in_the_way
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import state_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base import failpoints as steps
 from jobs.base.errors import FrazilError
+from jobs.clients.spark.jvm_calls import jvm_error_text
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.records.schema.decoded_columns import whole_property
-from jobs.spark.jvm_calls import jvm_error_text
 from jobs.tables.commit.history.branch import branches, line_property, seen_on
 from jobs.tables.commit.history.lineage import line_at_head
 from jobs.tables.commit.history.stamp_history import as_written, history

@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.lease import stream_lease
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -19,7 +20,6 @@ from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
 from jobs.publish.main_freshness import branches_ahead
-from jobs.state.lease import stream_lease
 from jobs.tables.commit.history.stamp_history import as_written, stamps_along_main, written_branch
 from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.tables.commit.stamp.table_properties import READER_PREFIX

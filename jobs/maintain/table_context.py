@@ -13,12 +13,12 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import DeadlineError, within
+from jobs.clients.spark.end import jvm_is_gone
 from jobs.config.redaction import redacted
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.iceberg_procedures import Procedures
-from jobs.spark.end import jvm_is_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

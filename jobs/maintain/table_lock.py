@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.lease import Lease, LeaseHeldError
 from jobs.config.settings.settings import Settings
 from jobs.maintain.maintenance_history import table_store
-from jobs.state.lease import Lease, LeaseHeldError
 from jobs.tables.commit.stamp.errors import FencedError
 
 _POLL_SECONDS = 0.2

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from jobs.base import failpoints as steps
 from jobs.base.errors import FrazilError
+from jobs.clients.spark.jvm_calls import jvm_error_text
 from jobs.config.redaction import redacted
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.settings.settings import Settings
@@ -35,7 +36,6 @@ from jobs.maintain.snapshot_expiry import expected_cutoff, expire
 from jobs.maintain.table_context import TableContext, utc_now
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.table_metadata import rewrite_manifests, set_metadata_properties
-from jobs.spark.jvm_calls import jvm_error_text
 from jobs.tables.commit.protocol.named_tables import all_with_named_tables
 from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 

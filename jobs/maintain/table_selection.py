@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.deadline import within
-from jobs.catalog import CATALOG_SECONDS
+from jobs.clients.catalog.catalog import CATALOG_SECONDS
 from jobs.config.redaction import redacted
 from jobs.config.settings.maintained_tables import (
     MaintainedTable,

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec

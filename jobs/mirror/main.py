@@ -22,26 +22,26 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.spark.end import end_spark, spark_is_over
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.start import SessionOnDemand
+from jobs.clients.state_store.lease import LeaseHeldError
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.secrets import secrets_in
 from jobs.config.redaction import RedactingFormatter, redacted
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.install.artifacts import resolve_jars
 from jobs.maintain.table_lock import TableBusyError
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import forget_problem, note_problem
 from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
-from jobs.spark.end import end_spark, spark_is_over
-from jobs.spark.session import start_session
-from jobs.spark.start import SessionOnDemand
-from jobs.state.lease import LeaseHeldError
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.launches import launched_file
-from jobs.translate import translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

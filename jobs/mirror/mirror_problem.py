@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
-from jobs.state.stream_folder import stream_folder
 
 
 class MirrorProblem(msgspec.Struct, frozen=True, omit_defaults=True):

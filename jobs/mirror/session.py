@@ -16,12 +16,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.lease import LeaseHeldError, stream_lease
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
-from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.tables.commit.protocol.compare_and_swap import (
     Backoff,
     compare_and_swap,

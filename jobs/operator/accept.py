@@ -10,14 +10,14 @@ from functools import partial
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.operator.take_over import take_over
 from jobs.operator.unpark import ensure_parked_table, refuse_unless_parked, unpark_table, with_lost
-from jobs.state.lease import stream_lease
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.source_topics import coordinator_stamp

@@ -9,9 +9,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.outbox_thread import position_store
 from jobs.streaming.dead_letter_publisher.position import OutboxPosition, count_unpublished
 from jobs.supervise.heartbeat import read_heartbeat

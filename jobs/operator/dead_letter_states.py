@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.lease import stream_lease
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.replay.connect.opening import reland_queue
@@ -20,7 +21,6 @@ from jobs.replay.pending_return import is_returned
 from jobs.replay.replay_state import replay_state_changes, update_replay_state
 from jobs.replay.request import MAX_BYTES, MAX_LETTERS
 from jobs.replay.session import BATCHES, replay_id
-from jobs.state.lease import stream_lease
 from jobs.stream.source_topics import parked_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.session import CommitSession

@@ -10,15 +10,15 @@ from pyiceberg.catalog import Catalog
 from jobs.base.failpoints import step
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import private_folder
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.operator.reset_plan import Counting, ResetPlan, describe_reset
 from jobs.operator.reset_request import ResetRequest
 from jobs.operator.take_over import take_over
-from jobs.state.lease import stream_lease
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps
 from jobs.stream.source_topics import coordinator_stamp

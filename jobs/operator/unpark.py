@@ -9,9 +9,9 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.failpoints import step
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, lane_columns
 from jobs.stream.previous_targets import previous_stamps

@@ -15,9 +15,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK, Mask
-from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import RowSteps, prepare_steps, row_steps_of
@@ -47,7 +47,7 @@ _COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 
 
 def asked_parts(spec: StreamSpec, tables: Sequence[TableAsWritten]) -> frozenset[str]:
-    """What a preview fetches of a record beyond its value and coordinates, see `jobs.kafka.records.fetched_block`."""
+    """What a preview fetches of a record beyond its value and coordinates, see `jobs.clients.kafka.records.fetched_block`."""
     table = _own(spec, tables).metadata
     resolved = spec.resolved_for(table.schema(), table.properties, evolving=True)
     columns = _columns(spec, table, None)

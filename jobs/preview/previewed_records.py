@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from jobs.kafka.records import FetchedBlock
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.row_steps import RowSteps

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.kafka.consumer import consumer_options
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.range_reader import read_split
+from jobs.clients.kafka.records import FetchedBlock
+from jobs.clients.kafka.topic_sample import sample_ranges
 from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import Mask
-from jobs.kafka.consumer import consumer_options
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.range_reader import read_split
-from jobs.kafka.records import FetchedBlock
-from jobs.kafka.topic_sample import sample_ranges
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.preview.preview import asked_parts, preview_stream
@@ -111,7 +111,7 @@ def read_records(settings: Settings, stream: str, ranges: Ranges, parts: frozens
 
     Args:
         stream: The brokers' logs show it.
-        parts: What is fetched beyond values and coordinates, see `jobs.kafka.records.fetched_block`.
+        parts: What is fetched beyond values and coordinates, see `jobs.clients.kafka.records.fetched_block`.
 
     Raises:
         LostOffsetsError: The log has lost some of them meanwhile.

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.base.system.typed_json import decode_json
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import changed_columns, evolving_schema, first_decoded
 from jobs.config.values.targets import TargetSpec, named_table

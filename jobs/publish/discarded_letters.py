@@ -24,10 +24,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.records import HEADERS, WHOLE
 from jobs.config.steps.shaping import added_by
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK, Mask
-from jobs.kafka.records import HEADERS, WHOLE
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import DISCARDED
 from jobs.records.formats.known_formats import FORMATS

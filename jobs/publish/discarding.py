@@ -30,12 +30,12 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.records import whole_records
+from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.records import whole_records
-from jobs.kafka.topic_reader import TopicReader
 from jobs.publish.discard_decision import DiscardResult, decision, discarded_interval, refuse_undiscardable
 from jobs.publish.discarded_letters import (
     DiscardedLetters,

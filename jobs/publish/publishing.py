@@ -22,7 +22,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
+from jobs.clients.state_store.lease import LeaseHeldError, stream_lease
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.continuity import Break, branch_break, break_on_main, kept_publication, refuse_break
@@ -35,7 +36,6 @@ from jobs.publish.interval import (
     left_out_property,
     publication_text,
 )
-from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.stream.completeness import settled_through
 from jobs.tables.commit.history.discards import Discards
 from jobs.tables.commit.history.publications import (

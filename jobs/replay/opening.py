@@ -12,13 +12,13 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.failpoints import step
+from jobs.clients.state_store.lease import Lease, LeaseHeldError, stream_lease
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.replay.pending_return import PendingReturn, pending_returns
 from jobs.replay.replay_state import changes_from_parquet
 from jobs.replay.session import BATCHES, ReplaySession, changes_key, landed_batches, replay_folder, replay_id
-from jobs.state.lease import Lease, LeaseHeldError, stream_lease
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.source_topics import parked_tables
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.replay.replay_state import changes_as_parquet, changes_from_parquet
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 
 RETURNED_TO = "returned to topic "
 _BATCHES = 2**32

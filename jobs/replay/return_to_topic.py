@@ -19,11 +19,12 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.error_handling import DeadLetterTopic
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import KafkaLog
 from jobs.replay.landed import are_rows, first_of, stand_in_table
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
 from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_returns
@@ -33,7 +34,6 @@ from jobs.replay.request import ReplayRequest, requested_batches, requested_tabl
 from jobs.replay.result import ReplayProgress, ReturnResult
 from jobs.replay.routing import names_beside
 from jobs.replay.session import ReplaySession
-from jobs.state.stream_folder import stream_folder
 from jobs.streaming.dead_letter_publisher.topic import OutboxError, TopicCluster
 from jobs.streaming.dead_letter_publisher.transactions import Transactions
 from jobs.tables.commit.history.branch import existing_table

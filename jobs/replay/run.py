@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.row_steps import asks_batch_time
@@ -28,7 +29,6 @@ from jobs.replay.request import (
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
 from jobs.replay.routing import ReadTables, SessionTables, refuse_unlocated
 from jobs.replay.session import ReplaySession, replay_folder
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.writer_schemas import schema_lookup
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.stamp.stamp_fields import Counts

@@ -13,11 +13,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.failpoints import step
+from jobs.clients.state_store.store import NotWrittenError
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.replay.replay_state import CHANGE_ARROW, changes_as_parquet, update_replay_state, with_snapshot
-from jobs.state.store import NotWrittenError
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
 from jobs.tables.commit.protocol.proposals import ProposalOutcome, Seen

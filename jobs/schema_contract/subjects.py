@@ -12,6 +12,8 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.base.errors import FrazilError
+from jobs.clients.registry.client import RegistryClient, SubjectVersion
+from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.stream.evolve import Evolve
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.decode import Decode, key_subjects, value_subjects
@@ -22,8 +24,6 @@ from jobs.records.schema.difference import RenameSuggestion, differences, rename
 from jobs.records.schema.name_matching import with_column_names
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.schema_change import columns_of
-from jobs.registry.client import RegistryClient, SubjectVersion
-from jobs.registry.failures import NotInRegistryError
 from jobs.schema_contract.finding import ContractFinding, Level, Outcome, worst
 from jobs.schema_contract.forecast import NO_TABLES, forecast
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.kafka.metadata import KafkaLog
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.stream.batch_commit import BatchCommit, batch_stamp
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity

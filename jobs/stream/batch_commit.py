@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from jobs.base.failpoints import step
+from jobs.clients.state_store.store import NotWrittenError
 from jobs.config.values.targets import TargetSpec
-from jobs.state.store import NotWrittenError
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.lanes import tables_of_topics

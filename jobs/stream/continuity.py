@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, LogEnds
+from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError, LogEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.tables.commit.stamp.log_state import LogState, another_topic, check_continuity

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.full_disk import is_full
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.epochs import COMMAND, Opener
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import Role, TargetSpec
-from jobs.kafka.metadata import KafkaLog
-from jobs.state.epochs import COMMAND, Opener
 from jobs.stream.batch_pace import ByteBound
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened

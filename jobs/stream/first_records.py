@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
 from jobs.records.formats.connect_json.inference import SeenEnvelopes, merged_columns
 from jobs.records.formats.connect_types import AS_SENT
 from jobs.records.formats.interface.decoder import Format

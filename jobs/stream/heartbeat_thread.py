@@ -16,7 +16,7 @@ import msgspec
 from jobs.base.system.boot import boot_clock, boot_id
 from jobs.base.system.processes import start_time
 from jobs.base.system.threads import background_thread
-from jobs.state.store import StateStore
+from jobs.clients.state_store.store import StateStore
 from jobs.stream.progress import WorkLog
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, Heartbeat, State, Work, read_heartbeat, write_heartbeat
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.stream.event_time import EventTime
-from jobs.kafka.metadata import KafkaLog
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import WorkLog

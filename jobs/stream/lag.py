@@ -12,9 +12,9 @@ from typing import Self
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
+from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.clients.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
-from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.stream.progress import WorkLog
 from jobs.supervise.heartbeat import LastError
 from jobs.tables.commit.stamp.log_state import LogState

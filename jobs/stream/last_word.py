@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.state.lease import LeaseHeldError
+from jobs.clients.state_store.lease import LeaseHeldError
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError, State
 from jobs.tables.commit.stamp.errors import FencedError, ToleranceError

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.private_files import keep_private
+from jobs.clients.spark.log import spark_log_option
+from jobs.clients.spark.session import prepare_environment, start_session
+from jobs.clients.spark.start import SessionStart
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.secrets import secrets_in
 from jobs.config.redaction import RedactingFormatter, redacted
 from jobs.config.settings.generation import generation
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.spark.log import spark_log_option
-from jobs.spark.session import prepare_environment, start_session
-from jobs.spark.start import SessionStart
-from jobs.state.lease import stream_lease
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging

@@ -11,11 +11,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.connection import registry_connection
+from jobs.clients.registry.failures import NotInRegistryError
+from jobs.clients.registry.lookup import RegistryLookup
 from jobs.config.documents.base import Location, field_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.decode import key_subjects, value_subjects
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
@@ -23,10 +27,6 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.column_names import ColumnNames, usable_columns
 from jobs.records.schema.identifier_fields import optional_columns
 from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.registry.client import registry_client
-from jobs.registry.connection import registry_connection
-from jobs.registry.failures import NotInRegistryError
-from jobs.registry.lookup import RegistryLookup
 from jobs.stream.first_records import (
     Part,
     are_keyless,

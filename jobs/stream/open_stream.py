@@ -10,13 +10,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.row_steps import asks_batch_time
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.commit_pool import most_commits
 from jobs.stream.writer_schemas import WriterSchemas

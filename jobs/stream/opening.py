@@ -16,17 +16,23 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.full_disk import full_disk_named, refuse_if_full
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.epochs import (
+    DRIVER,
+    EpochRecord,
+    Opener,
+    keep_epoch,
+    keep_file,
+)
+from jobs.clients.state_store.lease import Lease, stream_lease
+from jobs.clients.state_store.store_proof import prove_store, unrenewed
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.loading import find_stream_file, load_stream
 from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
-from jobs.kafka.metadata import KafkaLog
 from jobs.pipeline.row_steps import prepare_steps
-from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
-from jobs.state.lease import Lease, stream_lease
-from jobs.state.store_proof import prove_store, unrenewed
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.stream.follower_tables import refuse_bare
 from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped

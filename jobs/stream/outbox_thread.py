@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.error_handling import DeadLetterTopic, dead_letter_secrets
 from jobs.config.stream.models import StreamSpec
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.open_stream import OpenStream
 from jobs.streaming.dead_letter_publisher.outbox import REFRESH_SECONDS, Outbox
 from jobs.streaming.dead_letter_publisher.position import PositionStore

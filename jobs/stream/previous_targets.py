@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.tables.commit.history.parked_places import parked_id
 from jobs.tables.commit.history.stamp_history import as_written, history
 from jobs.tables.commit.protocol.target import Target

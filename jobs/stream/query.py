@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.signals import deferred_signals
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.spark.jvm_calls import allow_token_url
+from jobs.clients.state_store.stream_folder import state_store
+from jobs.clients.state_store.table_health import table_part
 from jobs.config.documents.units import format_duration
 from jobs.config.services.kafka_options import planner_options
 from jobs.config.services.security import java_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
-from jobs.spark.jvm_calls import allow_token_url
-from jobs.state.stream_folder import state_store
-from jobs.state.table_health import table_part
 from jobs.stream.batch import BatchRunner
 from jobs.stream.batch_pace import ByteBound, pause_after, poll_delay
 from jobs.stream.open_stream import OpenStream

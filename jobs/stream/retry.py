@@ -19,16 +19,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.full_disk import DiskFullError
-from jobs.catalog import CatalogUnavailableError
+from jobs.clients.catalog.catalog import CatalogUnavailableError
+from jobs.clients.kafka.metadata import KafkaUnavailableError
+from jobs.clients.registry.failures import (
+    RegistryError,
+    RegistryUnavailableError,
+    RegistryWithoutSubjectError,
+)
+from jobs.clients.spark.executors import ApplicationEndedError, ExecutorsLostError
+from jobs.clients.spark.master import MasterUnavailableError
+from jobs.clients.state_store.store_proof import StoreAwayError
 from jobs.config.redaction import redacted
 from jobs.config.services.registry import LocalRegistryDown
 from jobs.config.settings.settings import LocalBrokerDown, Settings
 from jobs.config.stream.error_handling import Retry
-from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
-from jobs.spark.executors import ApplicationEndedError, ExecutorsLostError
-from jobs.spark.master import MasterUnavailableError
-from jobs.state.store_proof import StoreAwayError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError

@@ -16,15 +16,15 @@ from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.full_disk import is_full
 from jobs.base.system.signals import deferred_signals
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.group_offsets import GroupOffsets
+from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
+from jobs.clients.registry.failures import RegistryError
+from jobs.clients.registry.known_schemas import RegistryRemadeError
+from jobs.clients.spark.end import jvm_is_gone
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.group_offsets import GroupOffsets
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
-from jobs.registry.failures import RegistryError
-from jobs.registry.known_schemas import RegistryRemadeError
-from jobs.spark.end import jvm_is_gone
 from jobs.stream.batch_pace import ByteBound
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.flush import FlushWatch

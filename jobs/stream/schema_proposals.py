@@ -16,13 +16,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType
 
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.records.schema.compatibility import holds
 from jobs.records.schema.difference import rename_option
 from jobs.records.schema.iceberg_schema import column_text, column_type
 from jobs.records.schema.needs import Change, Coordinates, Path
 from jobs.records.schema.schema_change import SchemaChange, columns_of
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.failpoints import step
-from jobs.kafka.metadata import KafkaLog
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.gone_tables import begin_dropped_anew
 from jobs.stream.open_stream import OpenStream

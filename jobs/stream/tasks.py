@@ -16,17 +16,17 @@ from pyiceberg.schema import Schema
 from jobs.base.failpoints import dies_elsewhere
 from jobs.base.system.carried import NOTHING, carry
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.kafka.consumer import consumer_options
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.kafka.range_reader import read_split
+from jobs.clients.spark.executors import cluster_problem, end_executor, executors_watched
+from jobs.clients.spark.master import is_local, master_of
 from jobs.config.values.targets import TargetSpec
-from jobs.kafka.consumer import consumer_options
-from jobs.kafka.metadata import LogEnds
-from jobs.kafka.range_reader import read_split
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.records.formats.interface.decoder_spec import SURVEY
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
 from jobs.records.schema.needs import RecordNeed
-from jobs.spark.executors import cluster_problem, end_executor, executors_watched
-from jobs.spark.master import is_local, master_of
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
 from jobs.stream.open_stream import OpenStream

@@ -12,6 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.config.documents.units import format_duration
 from jobs.config.stream.error_handling import (
     DEFAULT_STOP,
@@ -21,8 +23,6 @@ from jobs.config.stream.error_handling import (
 )
 from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.problems import LATE, UNROUTED
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.tables.commit.history.stamp_history import stamped_snapshots

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.records.formats.interface.decoder import OTHER_UNKNOWN_PATHS
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 
 if TYPE_CHECKING:
     from jobs.config.stream.event_time import Slo

@@ -15,14 +15,14 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.cpu import grandchildren_cpu_seconds
 from jobs.base.system.mounted import mounted_text
 from jobs.base.system.threads import background_thread
+from jobs.clients.registry.known_schemas import RegistryRemadeError
+from jobs.clients.spark.master import is_local
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.table_health import read_health
 from jobs.config.documents.secrets import secrets_in
 from jobs.config.services.trigger import Trigger, while_red
 from jobs.config.settings.settings import Settings, secret_references
 from jobs.config.stream.models import StreamSpec
-from jobs.registry.known_schemas import RegistryRemadeError
-from jobs.spark.master import is_local
-from jobs.state.store import StateStore
-from jobs.state.table_health import read_health
 from jobs.stream.progress import WorkLog
 from jobs.stream.writer_schemas import WriterSchemas
 from jobs.supervise.control_request import ControlReader

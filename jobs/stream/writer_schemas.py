@@ -8,19 +8,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.base.errors import FrazilError
+from jobs.clients.registry.connection import RegistryConnection, registry_connection
+from jobs.clients.registry.failures import (
+    NotInRegistryError,
+    RegistryUnavailableError,
+    RegistryWithoutSubjectError,
+)
+from jobs.clients.registry.known_schemas import (
+    KnownSchemas,
+    RegistryLostError,
+    RegistryRemadeError,
+    read_known_schemas,
+)
+from jobs.clients.registry.lookup import RegistryLookup, unknown_ids_mean_away
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.decode import key_subjects, value_subjects
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId
-from jobs.registry.connection import RegistryConnection, registry_connection
-from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
-from jobs.registry.known_schemas import KnownSchemas, RegistryLostError, RegistryRemadeError, read_known_schemas
-from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.stamp.stamp_fields import Counts
 
 if TYPE_CHECKING:
-    from jobs.registry.client import RegistryClient
+    from jobs.clients.registry.client import RegistryClient
 
 
 _SHOWN = 3
@@ -129,7 +138,7 @@ def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] =
         return None
 
     def quick() -> RegistryClient:
-        from jobs.registry.client import quick_registry
+        from jobs.clients.registry.client import quick_registry
 
         return quick_registry(settings.registry)
 

@@ -16,9 +16,9 @@ import msgspec
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import AHEAD_SECONDS, boot_id
 from jobs.base.system.processes import is_alive
+from jobs.clients.state_store.lease_record import LeaseRecord, read_lease
+from jobs.clients.state_store.store import StateStore
 from jobs.config.services.launcher_name import LOCAL
-from jobs.state.lease_record import LeaseRecord, read_lease
-from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
 from jobs.supervise.launchers.launcher import Look, Looker, nobody_looks

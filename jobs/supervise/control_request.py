@@ -17,8 +17,8 @@ import msgspec
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.typed_json import typed_decoder
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from jobs.base.errors import FrazilError
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import private_folder, private_opener
+from jobs.clients.state_store.stream_folder import StreamFolder, state_store
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.generation import group_generation
 from jobs.config.settings.settings import Settings
-from jobs.state.stream_folder import StreamFolder, state_store
 from jobs.supervise.actual import ActualState, Driver, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control
 from jobs.supervise.driver_session import end_leftovers

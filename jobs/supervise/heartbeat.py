@@ -16,8 +16,8 @@ import msgspec
 from jobs.base.system.boot import boot_clock, boot_id, is_ahead
 from jobs.base.system.processes import lives_here
 from jobs.base.system.typed_json import typed_decoder
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.tables.commit.stamp.lateness import NONE_LATE, Lateness
 
 KEY = "heartbeat.json"

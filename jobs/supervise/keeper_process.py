@@ -19,7 +19,7 @@ from typing import Any
 
 from jobs.base.system.private_files import private_opener
 from jobs.base.system.processes import is_alive
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.keeper_record import write_keeper
 
 LOCK = "keeper.lock"

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from jobs.base.system.boot import boot_id
 from jobs.base.system.processes import lives_here, start_time
-from jobs.state.store import StateStore
+from jobs.clients.state_store.store import StateStore
 
 KEY = "keeper.json"
 

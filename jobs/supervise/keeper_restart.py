@@ -19,7 +19,7 @@ import msgspec
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.locks import exclusive
-from jobs.state.stream_folder import StreamFolder
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.supervise.actual import ActualState, UnreadableStateError, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control
 from jobs.supervise.driver_session import end_leftovers
@@ -181,8 +181,8 @@ def _folder(order: dict[str, Any]) -> StreamFolder:
     if "store" not in order:
         return StreamFolder.at(root)
     # Imported here: only who shares its state needs a client.
+    from jobs.clients.state_store.chosen_store import shared_store
     from jobs.config.services.services import StateSettings
-    from jobs.state.chosen_store import shared_store
 
     state = Path(order["state"])
     store = shared_store(StateSettings.model_validate(order["store"]), state)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.base.system.processes import start_time
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.documents.secrets import written_variables
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.keeper_restart import RestartPolicy

@@ -17,7 +17,7 @@ import msgspec
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.signals import deferred_signals
-from jobs.state.stream_folder import StreamFolder
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.supervise.driver_session import kill_session
 from jobs.supervise.heartbeat import KEY as BEAT
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat

@@ -14,10 +14,10 @@ import msgspec
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import lives_here
 from jobs.base.system.typed_json import typed_decoder
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.services.launcher_name import LOCAL, LauncherName
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 
 LAUNCH_KEY = "launch.json"

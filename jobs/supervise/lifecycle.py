@@ -21,12 +21,12 @@ from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import private_folder
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.validation import SpecError
 from jobs.config.redaction import redacted
 from jobs.config.services.trigger import OWN
 from jobs.config.settings.groups import group_of, mixed_groups
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control

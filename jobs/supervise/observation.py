@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import Settings
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, Driver, UnreadableStateError, read_actual
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, find_table, quick_catalog
+from jobs.clients.catalog.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.config.documents.base import LineInText, Location
 from jobs.config.documents.validation import SpecError, located, shown_path
 from jobs.config.documents.yaml_document import YamlDocument, YamlUnreadable, read_yaml

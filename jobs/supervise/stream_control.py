@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from jobs.base.errors import FrazilError
-from jobs.state.store import StateStore
+from jobs.clients.state_store.store import StateStore
 from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration
 from jobs.supervise.control_request import DesiredMode

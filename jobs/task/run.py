@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from jobs.clients.kafka.range_reader import MOST_BYTES
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.values.targets import Role
-from jobs.kafka.range_reader import MOST_BYTES
-from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.pipeline import Routed, stream_pipeline

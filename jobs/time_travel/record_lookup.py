@@ -8,8 +8,13 @@ from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.clients.state_store.epochs import (
+    EpochRecord,
+    has_exact_file,
+    read_epoch,
+    read_file,
+)
 from jobs.records.formats.interface.problems import DISCARDED
-from jobs.state.epochs import EpochRecord, has_exact_file, read_epoch, read_file
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.expired_changes import expired_changes
 from jobs.tables.commit.stamp.offsets import TopicPartition

@@ -10,7 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
-from jobs.state.epochs import EpochRecord, read_epoch
+from jobs.clients.state_store.epochs import EpochRecord, read_epoch
 from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.reissue import as_landed, last_remade, reissued
 from jobs.tables.commit.history.stamp_history import history

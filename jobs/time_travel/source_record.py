@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import quick_kafka
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import quick_kafka
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 State = Literal["kept", "removed", "not written", "another", "unknown"]

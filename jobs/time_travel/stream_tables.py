@@ -19,12 +19,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.history.branch import branches, seen_on
 from jobs.tables.commit.history.stamp_history import history, stamped_snapshots, written_branch
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition

@@ -22,7 +22,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
 from jobs.base.system.typed_json import decode_json
-from jobs.state.documents import DAMAGED
+from jobs.clients.state_store.documents import DAMAGED
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.tables.commit.stamp.errors import CommitRefusedError
 from jobs.time_travel.reading import instant

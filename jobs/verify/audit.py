@@ -14,10 +14,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.replay.connect.opening import queue_id
 from jobs.stream.source_topics import coordinator_stamp, readable_table
 from jobs.tables.commit.history.branch import existing_table

@@ -18,12 +18,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.epochs import read_file
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.yaml_document import YamlUnreadable, parse_yaml
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.state.epochs import read_file
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.ledger.ledger_row import LedgerRow, effective_rows

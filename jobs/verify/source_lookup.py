@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.settings.settings import KafkaSettings
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.topic_reader import TopicReader
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem

@@ -15,11 +15,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError, StreamStopped
+from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.clients.state_store.lease_record import read_lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
-from jobs.state.lease_record import read_lease
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.supervise.heartbeat import LastError, read_heartbeat
 from jobs.tables.commit.history.parked_places import newest_stamps

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.metadata import KafkaLog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.stamp_fields import Decision
-from jobs.translate import translate_errors
 from resources.deployment import Deployment
 
 

@@ -12,9 +12,9 @@ import click
 from rich.console import Console
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.kafka.metadata import quick_kafka
 from jobs.config.documents.units import parse_duration
-from jobs.kafka.metadata import quick_kafka
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import WHOLE_TABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.install.preflight import preflight
+from jobs.clients.install.preflight import preflight
 from jobs.local_broker.broker import LocalBroker
 from jobs.local_registry.registry import LocalRegistry
 from resources.deployment import Deployment

@@ -30,9 +30,9 @@ from jobs.certify.report import (
 from jobs.certify.results import CertificateResults
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import Workspace, settings_shown
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
-from jobs.state.stream_folder import state_store
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.state_store.stream_folder import state_store
 from orchestration.cli.broker import local_broker
 from orchestration.cli.interrupts import Interrupts
 from orchestration.cli.terminal import print_json, stderr_console

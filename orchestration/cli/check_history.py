@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.validation import suggestion
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
@@ -22,7 +23,6 @@ from jobs.contract.check_history import (
     read_history,
     shares,
 )
-from jobs.state.stream_folder import stream_folder
 from orchestration.cli.terminal import print_columns, print_json
 from orchestration.formatting import percentage, sparkline
 from resources.deployment import Deployment

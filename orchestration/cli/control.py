@@ -12,9 +12,9 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import stream_folder, streams_with
 from jobs.config.settings.groups import group_of
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.lifecycle import ActionResult

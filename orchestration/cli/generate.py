@@ -15,6 +15,10 @@ import click
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.record_producer import RecordProducer, ensure_topic
+from jobs.clients.registry.client import RegistryClient, registry_client
+from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.config.stream.models import StreamSpec
@@ -24,14 +28,10 @@ from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
 from jobs.generate.stream_records import record_generator
 from jobs.generate.values import OneSchema
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.registry.client import RegistryClient, registry_client
-from jobs.registry.failures import NotInRegistryError
 from orchestration.cli.schema.tables import stream_table
 from orchestration.cli.terminal import progress_bar
 from resources.deployment import Deployment

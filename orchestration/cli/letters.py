@@ -9,7 +9,8 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
 from jobs.operator.dead_letter_expiry import expire_stream
@@ -26,7 +27,6 @@ from jobs.tables.dead_letter_table.page import (
 from jobs.tables.dead_letter_table.reader import DeadLetterCounts, count_dead_letters
 from jobs.tables.dead_letter_table.selection import parse_selection
 from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
-from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_columns, print_json, visible
 from resources.deployment import Deployment

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from rich.markup import escape
 
-from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
 from jobs.maintain.plan import ACTIONS, Plan
 from jobs.maintain.table_selection import chosen_tables

@@ -10,7 +10,8 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog, find_table
+from jobs.clients.catalog.catalog import connect_catalog, find_table
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Gate
@@ -26,7 +27,6 @@ from jobs.publish.publishing import (
 )
 from jobs.publish.publishing import publish as publish_stream
 from jobs.tables.commit.stamp.offsets import by_topic, describe_ranges
-from jobs.translate import translate_errors
 from orchestration.cli.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span
 from resources.deployment import Deployment

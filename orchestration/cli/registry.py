@@ -5,9 +5,14 @@ from __future__ import annotations
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.registry.client import registry_client
-from jobs.registry.known_schemas import KEY, forget_known_schemas, read_known_schemas, registry_of
-from jobs.state.stream_folder import stream_folder, streams_with
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.known_schemas import (
+    KEY,
+    forget_known_schemas,
+    read_known_schemas,
+    registry_of,
+)
+from jobs.clients.state_store.stream_folder import stream_folder, streams_with
 from jobs.supervise.actual import read_certain
 from resources.deployment import Deployment
 

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.correction import Correction, load_correction
 from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
@@ -21,7 +22,6 @@ from jobs.replay.run import dry_run as run_dry
 from jobs.replay.run import replay as run
 from jobs.stream.writer_schemas import schema_lookup
 from jobs.tables.dead_letter_table.selection import parse_selection
-from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_json, progress_bar
 from resources.deployment import Deployment

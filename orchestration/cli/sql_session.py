@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.base.system.signals import deferred_signals
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.start import SessionOnDemand
 from jobs.config.settings.settings import Settings
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
-from jobs.spark.start import SessionOnDemand
 from orchestration.cli.terminal import stderr_console
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import keep_private
+from jobs.clients.state_store.document_copy import copy_documents
+from jobs.clients.state_store.lease_record import read_lease
+from jobs.clients.state_store.store_proof import prove_store
+from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.state.document_copy import copy_documents
-from jobs.state.lease_record import read_lease
-from jobs.state.store_proof import prove_store
-from jobs.state.stream_folder import state_store, stream_folder, streams_with
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import KEY, read_control
 from jobs.supervise.groups import DriverGroup, known_groups

@@ -45,8 +45,8 @@ def expire_dead_letters_op(
 ) -> None:
     """Delete letters that are older than `errors.dead_letters.keep`, by whole days, while the streams run."""
     # Imported here: a code location that only loads should not wait for it.
+    from jobs.clients.catalog.translate import translate_errors
     from jobs.operator.dead_letter_expiry import no_retention_error
-    from jobs.translate import translate_errors
 
     problems: list[FrazilError] = []
     rows: list[dict[str, Any]] = []

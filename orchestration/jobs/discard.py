@@ -37,9 +37,9 @@ def discard_op(
     It may be terminated, and run again: it finishes what was decided.
     """
     # Imported here: a code location that only loads should not wait for what a discard needs.
+    from jobs.clients.catalog.translate import translate_errors
     from jobs.publish.discard_decision import plan_discard
     from jobs.publish.discarding import discard, without_records
-    from jobs.translate import translate_errors
 
     tag_run(context, action_tags(ACTION, config.reason, config.by, stream=config.stream))
     try:

@@ -38,8 +38,8 @@ def release_op(
     It may be terminated, and run again: what is held is published in one commit, or not at all.
     """
     # Imported here: a code location that only loads should not wait for what a release needs.
+    from jobs.clients.catalog.translate import translate_errors
     from jobs.publish.gated import plan_release, refuse_without_gate, release
-    from jobs.translate import translate_errors
 
     tag_run(context, action_tags(ACTION, config.reason, config.by, stream=config.stream))
     try:

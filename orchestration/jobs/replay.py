@@ -103,11 +103,11 @@ def _replayed(
     settings: "Settings",
 ) -> ReplayResult:
     # Imported here: a code location that only loads should not wait for what a replay needs.
+    from jobs.clients.catalog.translate import translate_errors
     from jobs.config.settings.correction import parse_correction
     from jobs.replay.request import ReplayRequest
     from jobs.replay.run import dry_run, replay
     from jobs.stream.writer_schemas import schema_lookup
-    from jobs.translate import translate_errors
 
     correction = None
     if config.correction.strip():

@@ -257,7 +257,7 @@ def perform_reset(deployment: Deployment, config: ResetConfig, on_count: "Counti
         FrazilError: It cannot be done.
     """
     # Imported here and below: a code location that only loads should not wait for what Kafka and the catalog need.
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
     from jobs.operator.reset import plan_reset, reset
     from jobs.operator.reset_request import reset_request
 

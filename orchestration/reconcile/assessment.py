@@ -30,7 +30,7 @@ from resources.deployment import Deployment
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
 
 
 # How often Kafka is asked for the lag of a stream whose driver does not say.

@@ -17,7 +17,7 @@ from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, by_topic
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class RemoteQueries:
 
         None where there is nothing to tell apart: of a stream without a gate, and before its branch is there.
         """
-        from jobs.catalog import NoCatalogYet
+        from jobs.clients.catalog.catalog import NoCatalogYet
 
         if spec.publish is None:
             return None
@@ -119,7 +119,7 @@ class RemoteQueries:
         Raises:
             FrazilError: The catalog does not say in time.
         """
-        from jobs.catalog import NoCatalogYet
+        from jobs.clients.catalog.catalog import NoCatalogYet
         from jobs.supervise.spec_check import spec_refusal
 
         table = self._loaded(spec.table.name)
@@ -138,7 +138,7 @@ class RemoteQueries:
         """
         if self._connect_kafka is None:
             return None
-        from jobs.catalog import NoCatalogYet
+        from jobs.clients.catalog.catalog import NoCatalogYet
 
         if self._kafka is None:
             self._kafka = _connected(self._connect_kafka)
@@ -155,7 +155,7 @@ class RemoteQueries:
 
     def _loaded(self, name: str) -> Table | FrazilError | None:
         """A table, None if there is none; or why that is not known."""
-        from jobs.catalog import find_table
+        from jobs.clients.catalog.catalog import find_table
 
         if name in self._tables:
             return self._tables[name]

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from jobs.clients.state_store.stream_folder import state_store, streams_with
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.state.stream_folder import state_store, streams_with
 from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
 from jobs.supervise.heartbeat import KEY as HEARTBEAT
 from jobs.supervise.launches import LAUNCH_KEY

@@ -7,8 +7,8 @@ import contextlib
 import msgspec
 
 from jobs.base.system.typed_json import decode_json
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 
 KEY = "supervisor.json"
 SILENT_SECONDS = 60.0

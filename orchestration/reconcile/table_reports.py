@@ -14,8 +14,8 @@ from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
 from assets.metadata import freshness_metadata, instant, look_up_metadata, snapshot_metadata, snapshot_tags
 from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
 from assets.stream_checks import evaluation, totals_of
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.stream.models import StreamSpec
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import Observation
 from jobs.tables.commit.history.stamp_history import as_written

@@ -25,7 +25,8 @@ from assets.metadata import instant
 from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.catalog import NoCatalogYet
+from jobs.clients.catalog.catalog import NoCatalogYet
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
@@ -40,7 +41,6 @@ from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.dead_letter_table.tally import tally_dead_letters
 from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.tables.ledger.ledger_table import read_late_rows
-from jobs.translate import translate_errors
 from jobs.verify.closed_periods import (
     LateRows,
     LateRowsOfTables,

@@ -12,7 +12,7 @@ import msgspec
 
 from assets import dagster_names
 from assets.contract_checks import expectations_by_key
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.contract import CHECKED_TAG, JOB, check_run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import dagster as dg
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet
+from jobs.clients.catalog.catalog import NoCatalogYet
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.runs import runs_under_way

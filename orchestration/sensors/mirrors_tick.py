@@ -14,7 +14,7 @@ from assets.mirrors import mirror_key, mirror_metadata, mirror_outcome, named_mi
 from assets.named_tables import named_partition, named_tables_of
 from assets.stream_checks import CheckOutcome, evaluation
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet
+from jobs.clients.catalog.catalog import NoCatalogYet
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
@@ -105,7 +105,7 @@ def run_mirrors_tick(
         budget: Seconds after which no other mirror is looked at.
     """
     # Imported here: most code locations have no mirrors.
-    from jobs.translate import translate_errors
+    from jobs.clients.catalog.translate import translate_errors
 
     tick, began = MirrorsTick(), time.monotonic()
     files = read_files(deployment)
@@ -166,8 +166,8 @@ def _look(
     now: float,
 ) -> None:
     # Imported here: most code locations have no mirrors.
+    from jobs.clients.catalog.translate import translate_errors
     from jobs.mirror.mirror_status import mirror_status
-    from jobs.translate import translate_errors
 
     spec, mirror, settings = shown.spec, shown.mirror, deployment.settings()
     key = mirror_key(settings, mirror)

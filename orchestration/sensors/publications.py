@@ -12,7 +12,7 @@ import msgspec
 
 from assets import dagster_names
 from assets.published_check import PUBLISHED
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from orchestration.jobs.publish import JOB, PUBLISHED_TAG, publish_run

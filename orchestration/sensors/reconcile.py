@@ -20,9 +20,9 @@ from assets.named_tables import named_tables_key, named_tables_of
 from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
-from jobs.state.stream_folder import state_store
 from jobs.supervise.observation import observe
 from orchestration.jobs.control import (
     JOB,
@@ -52,7 +52,7 @@ from resources.services import CatalogResource, KafkaResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.kafka.metadata import KafkaLog
+    from jobs.clients.kafka.metadata import KafkaLog
 
 
 SUPERVISOR = "supervisor"

@@ -12,7 +12,8 @@ from pyiceberg.schema import Schema
 
 from assets.dead_letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
 from assets.stream_checks import CheckOutcome, totals_of
-from jobs.catalog import NoCatalogYet, find_table
+from jobs.clients.catalog.catalog import NoCatalogYet, find_table
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import SchemaLookup
@@ -23,7 +24,6 @@ from jobs.stream.writer_schemas import schema_lookup
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.dead_letter_table.tally import DeadLetterTally, tally_dead_letters
-from jobs.translate import translate_errors
 from resources.deployment import Deployment
 
 SAMPLE = 200

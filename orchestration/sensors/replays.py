@@ -13,10 +13,10 @@ from pyiceberg.catalog import Catalog
 from assets import dagster_names
 from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import read_control
 from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_config, replay_tags

@@ -16,7 +16,7 @@ from assets import dagster_names
 from assets.schema_contract import asked_subjects, contract_outcome, downstream_of, open_proposals
 from assets.stream_checks import evaluation
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, find_table
+from jobs.clients.catalog.catalog import NoCatalogYet, find_table
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.protocol.named_tables import with_told_tables
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from jobs.registry.client import RegistryClient
+    from jobs.clients.registry.client import RegistryClient
     from jobs.schema_contract.subjects import SubjectContract
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.clients.spark.catalog_conf import catalog_jars
 from jobs.config.settings.settings import Settings
-from jobs.spark.catalog_conf import catalog_jars
 from tests.helpers.database_server import DATABASE, USER, DatabaseServer
 from tests.helpers.object_server import BUCKET, KEY, ObjectServer
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from tests.helpers.shared_servers import SPARK_CONF
 

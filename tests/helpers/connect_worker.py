@@ -18,7 +18,7 @@ from typing import Any, Self
 from jobs.base.errors import FrazilError
 from jobs.base.system.ports import HOST, free_ports
 from jobs.base.system.processes import start_time, stop_process
-from jobs.install.preflight import check_java
+from jobs.clients.install.preflight import check_java
 
 CONNECT_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
 SMALL_JVM = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")

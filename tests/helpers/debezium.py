@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.install.artifacts import OnProgress, resolve_jars, unpacked
+from jobs.clients.install.artifacts import OnProgress, resolve_jars, unpacked
 from tests.helpers.connect_worker import SMALL_JVM, ConnectWorker
 from tests.helpers.database_server import DATABASE, PASSWORD, USER, DatabaseServer
 

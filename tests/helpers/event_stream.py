@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Verdict

@@ -13,14 +13,14 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.kafka.records import WHOLE, FetchedBlock
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import LogEnds
-from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream

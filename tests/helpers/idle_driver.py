@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.kafka.metadata import LogEnds
+from jobs.clients.kafka.metadata import LogEnds
 from jobs.stream.idle_watermark import IdleWatermark
 from jobs.stream.progress import WorkLog
 from tests.helpers.routed_stream import RoutedStream

@@ -18,14 +18,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.opening import ensure_tables
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.target import Target

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema

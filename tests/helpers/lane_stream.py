@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.kafka.topic_sample import SampleRecord
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import LogEnds
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.schema.iceberg_schema import schema_text
-from jobs.state.stream_folder import stream_folder
 from jobs.stream import first_records, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, without_dropped

@@ -7,8 +7,13 @@ import itertools
 import time
 from collections.abc import Callable
 
-from jobs.state.shared_store import BusyStoreError, Expected, Version, matcher
-from jobs.state.store import NotWrittenError
+from jobs.clients.state_store.shared_store import (
+    BusyStoreError,
+    Expected,
+    Version,
+    matcher,
+)
+from jobs.clients.state_store.store import NotWrittenError
 
 
 class LateService:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from jobs.base.system.boot import boot_clock
-from jobs.state.store import StateStore
+from jobs.clients.state_store.store import StateStore
 
 
 class InMemoryStore:

@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.mirror.merge import merge_increment
 from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope

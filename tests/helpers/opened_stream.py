@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from jobs.kafka.metadata import LogEnds
+from jobs.clients.kafka.metadata import LogEnds
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream import opening
 from jobs.stream.open_stream import OpenStream

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.publish.gate import Verdict

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.install.artifacts import resolve_jars
+from jobs.clients.install.artifacts import resolve_jars
 from tests.helpers.small_jvm import small_jvm
 from tests.helpers.waiting import wait_for
 

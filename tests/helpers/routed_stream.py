@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import LogEnds
-from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
 from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream

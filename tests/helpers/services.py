@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.clients.state_store.chosen_store import shared_store
+from jobs.clients.state_store.shared_store import SharedStore
 from jobs.config.services.services import StateSettings
-from jobs.state.chosen_store import shared_store
-from jobs.state.shared_store import SharedStore
 from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
 from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server, warehouse_properties
 from tests.helpers.rest_server import RestServer, rest_server

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.install.preflight import check_java, pyspark_folder
+from jobs.clients.install.preflight import check_java, pyspark_folder
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from typing import Any
 
 from jobs.base.system.ports import free_ports
 from jobs.base.system.processes import start_time, stop_process
-from jobs.install.preflight import pyspark_folder
+from jobs.clients.install.preflight import pyspark_folder
 from tests.helpers.waiting import wait_for
 
 CLUSTER_SECRET = "a-cluster-secret-of-the-tests"
@@ -159,7 +159,7 @@ class SparkCluster:
         return [
             pid
             for pid, line in command_lines().items()
-            if "jobs.spark.worker_daemon" in line and str(self.folder) in folder_of(pid)
+            if "jobs.clients.spark.worker_daemon" in line and str(self.folder) in folder_of(pid)
         ]
 
     def wait_for_workers(self, count: int) -> None:

@@ -22,11 +22,11 @@ from typing import Any
 
 import yaml
 
+from jobs.clients.state_store.lease import Lease, LeaseHeldError
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.settings import load_settings
-from jobs.state.lease import Lease, LeaseHeldError
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import read_control

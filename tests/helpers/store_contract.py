@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jobs.state.local_store import LocalStore
-from jobs.state.store import StateStore
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.store import StateStore
 
 # Of creators at once; SeaweedFS lets those who lose wait for a second.
 ROUNDS = {False: 20, True: 2}

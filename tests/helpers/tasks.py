@@ -16,8 +16,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.clients.kafka.records import WHOLE, FetchedBlock
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.stream.opening import ensure_tables

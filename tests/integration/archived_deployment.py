@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.base.system.locks import exclusive
-from jobs.catalog import connect_catalog
-from jobs.kafka.metadata import KafkaLog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.stream.drain import drain
 from orchestration.cli.main import main

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.error_handling import DeadLetterTopic
-from jobs.state.local_store import LocalStore
 from jobs.streaming.dead_letter_publisher.outbox import Outbox
 from jobs.streaming.dead_letter_publisher.position import PositionStore
 from jobs.streaming.dead_letter_publisher.topic import cluster_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintain.results import TableResult

@@ -21,13 +21,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.drain import Drained, DrainProgress, drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl

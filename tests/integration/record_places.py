@@ -10,7 +10,7 @@ import pyarrow as pa
 from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
 
-from jobs.spark.catalog_conf import use_catalog
+from jobs.clients.spark.catalog_conf import use_catalog
 from orchestration.cli.main import main
 from tests.helpers.topics import read_topic
 from tests.integration.pipeline import Coordinates, Pipeline

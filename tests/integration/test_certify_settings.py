@@ -13,9 +13,9 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import load_settings
-from jobs.state.stream_folder import state_store
 from tests.helpers.bucket_listing import keys_with
 from tests.helpers.catalogs import rest_settings
 from tests.helpers.database_server import PASSWORD, DatabaseServer

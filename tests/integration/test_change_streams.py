@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.mirror.accepting import accept_new_generation
 from jobs.mirror.errors import RestoredSourceError
 from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror

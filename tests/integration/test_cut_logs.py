@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from jobs.kafka.metadata import KafkaLog
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.errors import TopicRecreatedError

@@ -22,8 +22,8 @@ import orchestration
 from jobs.base.errors import FrazilError
 from jobs.base.system.ports import free_ports
 from jobs.base.system.processes import session_members
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import load_settings
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.catalog import connect_catalog
-from jobs.kafka.metadata import KafkaLog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.demo.report import table_sums

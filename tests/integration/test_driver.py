@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from jobs.base.system.processes import session_members
-from jobs.state.epochs import read_file
+from jobs.clients.state_store.epochs import read_file
 from jobs.supervise.actual import SILENT_SECONDS
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import observe

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
 from resources.deployment import Deployment

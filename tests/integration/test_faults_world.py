@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from jobs.base.system.full_disk import DiskFullError
-from jobs.state.lease import Lease
+from jobs.clients.state_store.lease import Lease
 from jobs.tables.commit.protocol import prepared_commit
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, small_disk

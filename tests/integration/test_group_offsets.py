@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from jobs.clients.kafka.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
 from jobs.config.settings.settings import KafkaSettings
-from jobs.kafka.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.topics import create_topic
 from tests.helpers.waiting import wait_for

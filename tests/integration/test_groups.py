@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from jobs.base.system.processes import session_members
-from jobs.state.stream_folder import state_store
-from jobs.state.table_health import TableHealth, table_part, write_health
+from jobs.clients.state_store.stream_folder import state_store
+from jobs.clients.state_store.table_health import TableHealth, table_part, write_health
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import read_launch
 from tests.helpers.topics import idempotent_producer

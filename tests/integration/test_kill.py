@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.state.lease import Lease
+from jobs.clients.state_store.lease import Lease
 from tests.helpers.forked import is_stopped
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline

@@ -14,9 +14,9 @@ import fastavro
 import pytest
 import yaml
 
+from jobs.clients.registry.client import RegistryClient, registry_client
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.schema.iceberg_schema import schema_text
-from jobs.registry.client import RegistryClient, registry_client
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.verify.audit import audit

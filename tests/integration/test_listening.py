@@ -20,8 +20,8 @@ SESSION = """
 import json, os, sys, threading, urllib.request
 from pathlib import Path
 from jobs.base.system.processes import session_members
-from jobs.spark.session import start_session
-from jobs.spark.end import end_spark
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.end import end_spark
 from jobs.config.settings.settings import load_settings
 from tests.helpers.listening import listening
 from tests.helpers.waiting import wait_for

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
-from jobs.install.artifacts import cache_folder
+from jobs.clients.install.artifacts import cache_folder
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launches import read_launched_process

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Literal
 
-from jobs.catalog import CatalogUnavailableError, connect_catalog
+from jobs.clients.catalog.catalog import CatalogUnavailableError, connect_catalog
 from jobs.config.services.catalog import CatalogSettings
 from jobs.config.settings.settings import Settings
 from tests.helpers.catalogs import database_catalog

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
+from jobs.clients.kafka import range_reader
+from jobs.clients.kafka.consumer import LostOffsetsError, consumer_options
+from jobs.clients.kafka.metadata import KafkaUnavailableError
+from jobs.clients.kafka.range_reader import read_split
+from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.settings.settings import KafkaSettings
-from jobs.kafka import range_reader
-from jobs.kafka.consumer import LostOffsetsError, consumer_options
-from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.kafka.range_reader import read_split
-from jobs.kafka.topic_reader import TopicReader
 from jobs.stream.retry import is_transient
 from jobs.stream.tasks import python_traceback
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobs.clients.registry.client import Reference, RegistryClient, registry_client
+from jobs.clients.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.client import Reference, RegistryClient, registry_client
-from jobs.registry.failures import NotInRegistryError, RefusedSchemaError
 
 pytestmark = pytest.mark.integration
 

@@ -12,10 +12,14 @@ import yaml
 
 from jobs.base.system.ports import free_ports
 from jobs.base.system.processes import wait_until_dead
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.known_schemas import (
+    RegistryRemadeError,
+    forget_known_schemas,
+    read_known_schemas,
+)
 from jobs.local_registry.registry import LocalRegistry
 from jobs.records.formats.interface.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
-from jobs.registry.client import registry_client
-from jobs.registry.known_schemas import RegistryRemadeError, forget_known_schemas, read_known_schemas
 from jobs.stream.watches import RegistryWatch
 from jobs.stream.writer_schemas import writer_schemas
 from tests.helpers.topics import idempotent_producer

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.topic_reader import TopicReader
+from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay.connect.importer import dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest

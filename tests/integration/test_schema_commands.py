@@ -11,10 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from jobs.clients.registry.connection import registry_connection
+from jobs.clients.registry.lookup import RegistryLookup
 from jobs.config.settings.loading import load_stream
 from jobs.records.formats.known_formats import FORMATS
-from jobs.registry.connection import registry_connection
-from jobs.registry.lookup import RegistryLookup
 from orchestration.cli.main import main
 from tests.helpers.topics import messages_of
 from tests.integration.pipeline import Pipeline

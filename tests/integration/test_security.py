@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.clients.kafka.metadata import KafkaUnavailableError
 from jobs.stream.drain import DrainProgress
 from jobs.stream.retry import is_unavailable
 from orchestration.cli.main import main

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from jobs.spark.class_archive import archive_option, fitting_archive
-from jobs.spark.worker_daemon import TASKS
+from jobs.clients.spark.class_archive import archive_option, fitting_archive
+from jobs.clients.spark.worker_daemon import TASKS
 from tests.integration.pipeline import ROOT, Pipeline
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_a_jvm_that_does_not_start_says_where_it_said_why(tmp_path: Path) -> Non
     """In a process of its own: a process has one context."""
     program = f"""
 from pathlib import Path
-from jobs.spark.session import start_session
+from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import Settings
 settings = Settings.embedded(Path({str(tmp_path)!r}))
 spark = settings.spark.model_copy(update={{"driver_memory": "1k"}})

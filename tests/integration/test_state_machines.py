@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import yaml
 
+from jobs.clients.state_store.chosen_store import shared_store
+from jobs.clients.state_store.lease_record import LeaseRecord, read_lease
 from jobs.config.services.services import StateSettings
-from jobs.state.chosen_store import shared_store
-from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.supervise.keeper_record import read_keeper
 from tests.helpers.database_server import DatabaseServer
 from tests.helpers.faulty_proxy import faulty_proxy

@@ -15,13 +15,18 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store import chosen_store
+from jobs.clients.state_store.chosen_store import (
+    own_store,
+    remove_store,
+    shared_store,
+    store_is_there,
+)
+from jobs.clients.state_store.shared_store import SharedStore
+from jobs.clients.state_store.store import NotWrittenError
+from jobs.clients.state_store.store_proof import StoreRefusedError, prove_store
 from jobs.config.services.services import StateSettings
 from jobs.config.settings.settings import Settings
-from jobs.state import chosen_store
-from jobs.state.chosen_store import own_store, remove_store, shared_store, store_is_there
-from jobs.state.shared_store import SharedStore
-from jobs.state.store import NotWrittenError
-from jobs.state.store_proof import StoreRefusedError, prove_store
 from jobs.stream.retry import is_unavailable
 from orchestration.cli.validate.catalog_checks import check_state
 from tests.helpers.database_server import PASSWORD, DatabaseServer
@@ -183,7 +188,7 @@ def test_a_store_that_does_not_answer_leaves_it_open_whether_it_has_written(
     behind: tuple[SharedStore, FaultyProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, proxy = behind
-    monkeypatch.setattr("jobs.state.shared_store.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.clients.state_store.shared_store.RETRY_SECONDS", 0.0)
     proxy.arm("silent", 1, b"PUT ")
     with pytest.raises(OSError, match="may have been written all the same") as unclear:
         store.put("launch.json", b"1")
@@ -224,7 +229,7 @@ def test_a_process_closes_its_connections_to_a_database_and_may_have_many_files_
         import os, resource, sys
         from pathlib import Path
         from jobs.config.services.services import StateSettings
-        from jobs.state.chosen_store import shared_store
+        from jobs.clients.state_store.chosen_store import shared_store
         resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
         kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
         store = shared_store(StateSettings.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
@@ -263,8 +268,8 @@ def test_a_database_that_gives_up_each_statement_is_one_to_wait_for(
     """As under locks or overload: it cancels what takes longer than `timeout` allows, and says so."""
     import psycopg
 
-    monkeypatch.setattr("jobs.state.shared_store.RETRY_SECONDS", 0.0)
-    monkeypatch.setattr("jobs.state.shared_store.READ_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.clients.state_store.shared_store.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.clients.state_store.shared_store.READ_SECONDS", 0.0)
     # The server gives up a fifth of it before the client does.
     chosen = database_state(database, timeout="2s")
     store = shared_store(chosen, tmp_path)

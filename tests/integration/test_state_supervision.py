@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from jobs.base.system.processes import session_members
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import load_settings
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, read_actual
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from jobs.state.shared_store import SharedStore
+from jobs.clients.state_store.shared_store import SharedStore
 from tests.helpers.catalogs import bucket_folder, with_jars
 from tests.helpers.object_server import BUCKET, ObjectServer, s3_client
 from tests.helpers.session_keys import session_keys

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
-from jobs.translate import translate_errors
+from jobs.clients.catalog.translate import translate_errors
 from tests.helpers.catalogs import bucket_folder, objects_properties, with_jars
 from tests.helpers.object_server import ObjectServer
 from tests.helpers.services import objects_state

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from jobs.base.system.processes import session_members
-from jobs.install.artifacts import cache_folder
+from jobs.clients.install.artifacts import cache_folder
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launchers.spark_submit import SparkSubmissions

@@ -9,10 +9,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from jobs.base.errors import FrazilError
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.spark.trusted_authorities import trust_authorities
 from jobs.config.services.catalog import CatalogSettings
 from jobs.config.settings.settings import Settings
-from jobs.install.artifacts import resolve_jars
-from jobs.spark.trusted_authorities import trust_authorities
 from tests.helpers.small_jvm import small_jvm
 from tests.helpers.tls import make_tls
 from tests.helpers.tls_catalog import silent_catalog

@@ -22,7 +22,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.base.system.processes import session_members
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process

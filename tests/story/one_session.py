@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import jobs.spark.end
-import jobs.spark.session
+import jobs.clients.spark.end
+import jobs.clients.spark.session
 import orchestration.cli.maintain
 import orchestration.cli.mirror.command
 import orchestration.cli.run.command
 import resources.services
-from jobs.spark.start import SessionStart
+from jobs.clients.spark.start import SessionStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STARTS = (
-    jobs.spark.session,
+    jobs.clients.spark.session,
     orchestration.cli.maintain,
     orchestration.cli.mirror.command,
     orchestration.cli.run.command,
 )
 _ENDS = (
-    jobs.spark.end,
+    jobs.clients.spark.end,
     orchestration.cli.maintain,
     orchestration.cli.mirror.command,
     resources.services,

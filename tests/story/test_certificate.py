@@ -7,7 +7,7 @@ import threading
 import pytest
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from tests.helpers.certifying import Certifying
 

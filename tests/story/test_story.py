@@ -20,7 +20,7 @@ import yaml
 from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, LongType
 
-from jobs.registry.client import RegistryClient, registry_client
+from jobs.clients.registry.client import RegistryClient, registry_client
 from tests.helpers.waiting import wait_for
 from tests.story.customers import CustomerDatabase
 from tests.story.dagster_view import DagsterView, dagster_view, verdicts

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from jobs.kafka import metadata
+from jobs.clients.kafka import metadata
 
 if TYPE_CHECKING:
     from tests.helpers.dead_letters import DeadLetterWorld

@@ -17,11 +17,11 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from jobs.clients.state_store.lease_record import LeaseRecord
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
 from jobs.maintain import maintenance_history
 from jobs.replay.pending_return import PendingReturn
-from jobs.state.lease_record import LeaseRecord
-from jobs.state.stream_folder import state_store
 from jobs.stream import unknown_fields
 from jobs.streaming.dead_letter_publisher.position import KEY, PositionDocument
 from jobs.supervise import control_request, heartbeat, keeper_record, launches

@@ -17,10 +17,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.opening import as_stream, open_queue, queue_id, refuse_missing
 from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
 from jobs.replay.opening import replay_session

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError, StreamStopped
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
 from jobs.config.stream.stream_targets import without_parking
-from jobs.kafka.metadata import KafkaLog
-from jobs.state.lease import stream_lease
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import resume

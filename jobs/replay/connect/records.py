@@ -12,8 +12,14 @@ from confluent_kafka import Message
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.records import (
+    WHOLE,
+    as_bytes,
+    headers_of,
+    timestamp_of,
+    whole_batch,
+)
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.records import WHOLE, as_bytes, headers_of, timestamp_of, whole_batch
 from jobs.pipeline.block import Indices
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.result import COORDINATES

@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.kafka.topic_reader import TopicReader
 from jobs.pipeline.block import Indices, RoutedRows
 from jobs.pipeline.pipeline import Pipeline
 from jobs.pipeline.topic_tables import columns_by_topic

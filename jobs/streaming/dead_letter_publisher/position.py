@@ -21,9 +21,9 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
 from jobs.records.formats.columns.text_values import within_years
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 
 KEY = "published.json"
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")

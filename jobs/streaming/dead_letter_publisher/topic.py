@@ -12,11 +12,16 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.refusals import (
+    is_refusal,
+    lacks_right,
+    missing_rule,
+    user_of,
+)
 from jobs.config.services.kafka_options import connection_options
 from jobs.config.services.security import KafkaSecurity, librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.error_handling import DeadLetterTopic
-from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
 from jobs.tables.dead_letter_table.kafka_record import RecordLimits
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.services.launcher_name import LOCAL, LauncherName
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import SPEC_FILE, LaunchedProcess, read_launched_process, write_launched_process
 

@@ -22,12 +22,17 @@ from typing import Any
 import requests
 
 from jobs.base.errors import FrazilError
+from jobs.clients.install.preflight import pyspark_folder
+from jobs.clients.spark.master import (
+    is_local,
+    master_of,
+    standalone_addresses,
+    unanswered,
+)
 from jobs.config.documents.secrets import reveal
 from jobs.config.services.drivers import SparkSubmitSettings
 from jobs.config.services.launcher_name import LauncherName
 from jobs.config.settings.settings import SETTINGS_FILE, Settings
-from jobs.install.preflight import pyspark_folder
-from jobs.spark.master import is_local, master_of, standalone_addresses, unanswered
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launchers.driver_identity import KEEPER_OFF, LAUNCHER_VARIABLE
 from jobs.supervise.launchers.launcher import DriverOrder, Look, NotLaunchedError

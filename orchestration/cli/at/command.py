@@ -8,9 +8,10 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.state_store.epochs import has_exact_file, read_file
 from jobs.config.settings.settings import Settings
-from jobs.state.epochs import has_exact_file, read_file
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.time_travel.reading import spark_sql
 from jobs.time_travel.record_lookup import look_up_record
@@ -18,7 +19,6 @@ from jobs.time_travel.snapshot_lookup import look_up_instant, look_up_snapshot
 from jobs.time_travel.source_record import source_logs
 from jobs.time_travel.stored_rows import rows_at
 from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
-from jobs.translate import translate_errors
 from orchestration.cli.at.output import (
     instant_facts,
     print_instant,

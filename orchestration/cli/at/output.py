@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from jobs.state.epochs import EpochRecord
+from jobs.clients.state_store.epochs import EpochRecord
 from jobs.tables.commit.stamp.event_times import EventTimes, as_datetime
 from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 from jobs.tables.commit.stamp.offsets import by_topic

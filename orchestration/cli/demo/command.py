@@ -10,13 +10,13 @@ import click
 from rich.console import Console
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.install.preflight import preflight
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.record_producer import ensure_topic
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.models import StreamSpec
-from jobs.install.preflight import preflight
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.record_producer import ensure_topic
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import MakePayment, PaymentProducer

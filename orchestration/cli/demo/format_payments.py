@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from jobs.base.system.private_files import private_folder
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.generate.derived_schema import derived_schema
@@ -13,8 +15,6 @@ from jobs.generate.record import generated
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.registry.client import registry_client
-from jobs.registry.failures import NotInRegistryError
 from orchestration.cli.demo.payments import BAD_SHARE, MakePayment, Payment
 from orchestration.cli.generate import Subjects, stream_generator
 from resources.deployment import STREAMS_FOLDER, Deployment

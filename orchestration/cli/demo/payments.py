@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.record_producer import RecordProducer
+from jobs.clients.kafka.record_producer import RecordProducer
 
 Kind = Literal["good", "truncated_json", "wrong_type", "missing_field", "empty_value", "tombstone"]
 BAD_KINDS: tuple[Kind, ...] = ("truncated_json", "wrong_type", "missing_field", "empty_value", "tombstone")

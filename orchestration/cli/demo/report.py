@@ -11,9 +11,9 @@ from pyiceberg.table import Table as IcebergTable
 from rich.console import Console
 from rich.table import Table
 
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import history

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import click
 
 from jobs.base.errors import FrazilError
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
 from jobs.config.settings.settings import Settings
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
-from jobs.state.stream_folder import state_store, stream_folder, streams_with
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import read_control
 from jobs.supervise.groups import DriverGroup, known_groups

@@ -32,7 +32,7 @@ from jobs.base.system.processes import (
     wait_until_dead,
 )
 from jobs.base.system.typed_json import decode_json
-from jobs.state.documents import DAMAGED
+from jobs.clients.state_store.documents import DAMAGED
 from orchestration.cli.dagster_instance import WORKSPACE, make_instance
 from orchestration.cli.dev.child_process import Child, end_children
 from orchestration.cli.dev.dagster_api import DagsterClient, end_runs

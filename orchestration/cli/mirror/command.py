@@ -13,12 +13,16 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.signals import deferred_signals
-from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.start import SessionOnDemand
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
 from jobs.mirror.accepting import accept_new_generation
 from jobs.mirror.consistency import Consistency, buckets_of_day, check_consistency
 from jobs.mirror.errors import KeylessChangelogError
@@ -27,11 +31,7 @@ from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, rebuild_mirr
 from jobs.mirror.mirror_status import mirror_status
 from jobs.mirror.source_check import check_source
 from jobs.mirror.source_report import SourceConsistency
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
-from jobs.spark.start import SessionOnDemand
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.translate import translate_errors
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.mirror.output import (
     accepted_lines,

@@ -13,20 +13,20 @@ import click
 from rich.console import Console
 
 from jobs.base.errors import FrazilError
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.spark.end import spark_is_over
+from jobs.clients.spark.session import prepare_environment, start_session
+from jobs.clients.spark.start import SessionStart
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.redaction import RedactingFormatter
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
-from jobs.kafka.metadata import KafkaLog
-from jobs.spark.end import spark_is_over
-from jobs.spark.session import prepare_environment, start_session
-from jobs.spark.start import SessionStart
-from jobs.state.lease import stream_lease
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import read_control
-from jobs.translate import translate_errors
 from orchestration.cli.run.measurement import BatchLines, Meter, print_summary, run_facts, why_nothing_landed
 from orchestration.cli.terminal import print_columns, print_doubts, print_error, print_json, stderr_console
 from orchestration.cli.unexpected_error import is_interrupt, unexpected_error

@@ -10,7 +10,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import evolving_schema
@@ -26,11 +29,8 @@ from jobs.schema_contract.alteration import (
     renaming_alteration,
 )
 from jobs.schema_contract.declared import schema_name
-from jobs.state.store import StateStore
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
-from jobs.translate import translate_errors
 from orchestration.cli.schema.promote import promote_field
 from orchestration.cli.schema.tables import (
     apply_to_tables,

@@ -12,12 +12,12 @@ import click
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
+from jobs.clients.registry.client import RegistryClient, SubjectVersion, registry_client
+from jobs.clients.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.records.formats.known_formats import FORMATS
-from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
-from jobs.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.forecast import NO_TABLES, ExamplesContract, examples_contract
 from jobs.schema_contract.subjects import (
     SubjectContract,

@@ -7,17 +7,17 @@ from typing import Any
 import click
 from pyiceberg.table import Table
 
+from jobs.clients.registry.client import quick_registry
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.iceberg_schema import with_null
-from jobs.registry.client import quick_registry
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding
 from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (

@@ -10,10 +10,10 @@ from typing import Literal, Protocol
 import click
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord, find_sample, read_sample
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.loading import find_stream_file
 from jobs.config.settings.settings import KafkaSettings
-from jobs.kafka.topic_sample import SampleRecord, find_sample, read_sample
 from jobs.records.formats.connect_json.inference import is_enveloped
 from jobs.records.formats.json.inference import InferenceRules
 from jobs.records.schema.declared import Primitive

@@ -10,7 +10,7 @@ from typing import Any
 from pyiceberg import types as ice
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.topic_sample import SampleRecord
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.records.formats.connect_json.inference import (
     MergedColumn,
     SeenColumn,

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, get_args
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.topic_sample import SampleRecord
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.records.formats.json.inference import (
     Doubt,
     InferenceRules,

@@ -7,17 +7,22 @@ from collections.abc import Iterable, Iterator
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord
+from jobs.clients.registry.client import (
+    LINES_TO_ADD,
+    RegistryClient,
+    SubjectVersion,
+    registry_client,
+)
+from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.values.decode import Decode
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.interface.decoder import Format
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, SchemaId
 from jobs.records.formats.json.seen_values import Place
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.declared import quoted
 from jobs.records.schema.iceberg_schema import with_null
-from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, registry_client
-from jobs.registry.failures import NotInRegistryError
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts, undeclarable
 
 _PREFIX = 5

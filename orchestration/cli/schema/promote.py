@@ -12,7 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -26,7 +27,6 @@ from jobs.schema_contract.alteration import alter_table, altered_metadata
 from jobs.schema_contract.declared import schema_name
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.write.table_remaking import is_as_made
-from jobs.translate import translate_errors
 from orchestration.cli.schema.tables import (
     behind_own,
     follow_own,

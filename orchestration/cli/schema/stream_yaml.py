@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import yaml
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.json.seen_values import Place
 from jobs.records.schema.column_names import ColumnNames
 from jobs.records.schema.declared import quoted

@@ -14,7 +14,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
+from jobs.clients.catalog.catalog import (
+    NoCatalogYet,
+    connect_catalog,
+    find_table,
+    quick_catalog,
+)
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.pipeline.route_naming import naming_state
@@ -29,7 +35,6 @@ from jobs.stream.source_topics import parked_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.schema.followers import follower_names, following
 from jobs.tables.write.table_remaking import is_as_made
-from jobs.translate import translate_errors
 from orchestration.cli.terminal import current_user, print_json
 
 _SHOWN = 20

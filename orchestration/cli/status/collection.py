@@ -14,13 +14,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.deadline import DeadlineError
-from jobs.catalog import NoCatalogYet, find_table
+from jobs.clients.catalog.catalog import NoCatalogYet, find_table
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.open_transactions import find_hanging
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.increment.validated_position import validated_position
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.open_transactions import find_hanging
 from jobs.publish.gate import answers_to_held
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
 from jobs.stream.completeness import settled_through

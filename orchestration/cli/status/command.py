@@ -10,11 +10,11 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import quick_catalog
+from jobs.clients.catalog.catalog import quick_catalog
+from jobs.clients.kafka.metadata import KafkaLog, quick_kafka
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog, quick_kafka
-from jobs.state.stream_folder import state_store
 from orchestration.cli.status.collection import (
     add_tables_and_topics,
     list_streams,

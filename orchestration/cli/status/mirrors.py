@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet
+from jobs.clients.catalog.catalog import NoCatalogYet
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.mirror.mirror_problem import MirrorProblem, noted_problem
-from jobs.translate import translate_errors
 from orchestration.formatting import span
 
 if TYPE_CHECKING:

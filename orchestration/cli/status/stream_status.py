@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from jobs.clients.kafka.open_transactions import HANGING_SECONDS
 from jobs.increment.validated_position import ValidatedPosition
-from jobs.kafka.open_transactions import HANGING_SECONDS
 from jobs.publish.main_freshness import BranchAhead, MainFreshness
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.control_request import ControlRequest

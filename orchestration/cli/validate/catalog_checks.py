@@ -12,7 +12,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
+from jobs.clients.catalog.catalog import (
+    CatalogUnusableError,
+    NoCatalogYet,
+    find_table,
+    quick_catalog,
+)
+from jobs.clients.state_store.store_proof import prove_store
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.documents.base import Location, field_path
 from jobs.config.settings.settings import Settings, embedded_catalog
 from jobs.config.stream.column_problems import contract_problems_of, letter_contract_problems_of
@@ -22,8 +29,6 @@ from jobs.maintain.table_selection import ExistingTables, missing_namespace, nam
 from jobs.records.schema.column_names import unreadable_names
 from jobs.records.schema.needs import column_name
 from jobs.schema_contract.declared import identifier_sentence
-from jobs.state.store_proof import prove_store
-from jobs.state.stream_folder import state_store
 from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX
 from jobs.tables.dead_letter_table.table import (
     ARROW_SCHEMA,

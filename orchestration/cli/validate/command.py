@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet
+from jobs.clients.catalog.catalog import NoCatalogYet
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.documents.secrets import Secret, WrittenSecret
 from jobs.config.documents.validation import SpecError, shown_path
 from jobs.config.services.trigger import OWN
@@ -16,7 +17,6 @@ from jobs.config.settings.maintained_tables import maintained_tables
 from jobs.config.settings.settings import Settings, secret_references
 from jobs.config.stream.error_handling import dead_letter_secrets
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaLog
 from orchestration.cli.terminal import print_json
 from orchestration.cli.validate.catalog_checks import (
     check_names,

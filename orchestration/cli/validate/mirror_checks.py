@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import NoCatalogYet, find_table
+from jobs.clients.catalog.catalog import NoCatalogYet, find_table
+from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
-from jobs.translate import translate_errors
 from orchestration.cli.validate.findings import Finding
 
 _SHOWN = 10

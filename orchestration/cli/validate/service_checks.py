@@ -6,17 +6,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
+from jobs.clients.registry.client import (
+    LINES_TO_ADD,
+    RegistryClient,
+    SubjectVersion,
+    quick_registry,
+)
+from jobs.clients.registry.failures import NotInRegistryError, RegistryError, RegistryUnavailableError
+from jobs.clients.spark.master import (
+    MasterUnavailableError,
+    driver_out_of_reach,
+    is_local,
+    master_of,
+    require_master,
+)
 from jobs.config.documents.base import field_path
 from jobs.config.settings.settings import Settings, secret_references
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
 from jobs.config.values.decode import key_subjects, value_subjects
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
 from jobs.records.formats.known_formats import FORMATS
-from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
-from jobs.registry.failures import NotInRegistryError, RegistryError, RegistryUnavailableError
-from jobs.spark.master import MasterUnavailableError, driver_out_of_reach, is_local, master_of, require_master
 from jobs.streaming.dead_letter_publisher.topic import cluster_of, command_to_create
 from jobs.supervise.launchers.choice import chosen_launcher
 from jobs.tables.commit.stamp.log_state import without_id

@@ -9,7 +9,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import find_table
+from jobs.clients.catalog.catalog import find_table
+from jobs.clients.registry.client import quick_registry
+from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.documents.base import field_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -19,8 +21,6 @@ from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
 from jobs.records.formats.known_formats import FORMATS
-from jobs.registry.client import quick_registry
-from jobs.registry.failures import NotInRegistryError
 from jobs.stream.source_topics import parked_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.schema.followers import follower_names, following

@@ -210,7 +210,7 @@ def plan_op(
     A table that has nothing to do is reported here; one that cannot be looked at hides no other.
     """
     # Imported here and below: a code location that only loads should not wait for what maintenance needs.
-    from jobs.catalog import NoCatalogYet
+    from jobs.clients.catalog.catalog import NoCatalogYet
     from jobs.maintain.maintenance_run import maintain_tables
     from jobs.maintain.table_selection import chosen_tables, selected_actions
 

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import check_java
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import check_java
 from tests.helpers.connect_worker import ConnectWorker
 from tests.smt.case import Case
 

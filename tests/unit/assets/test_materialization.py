@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import stream_folder
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE

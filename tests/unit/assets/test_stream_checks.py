@@ -15,8 +15,8 @@ from assets import dagster_names
 from assets.deployment_assets import SUPERVISOR_KEY, supervisor_asset
 from assets.stream_checks import DESCRIPTIONS, CheckOutcome, evaluation, stream_checks
 from assets.streams import stream_assets
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource

@@ -17,7 +17,7 @@ from assets.table_health import (
     histogram_markdown,
     partitions_markdown,
 )
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.maintain.health_facts import BranchFacts
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory

@@ -18,8 +18,8 @@ from jobs.base.system.boot import boot_id
 from jobs.base.system.processes import start_time
 from jobs.certify.drivers import Drivers, DriverWatch, armed_command
 from jobs.certify.workspace import STREAM, prepare_workspace
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import Settings
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import LaunchedProcess, write_launched_process

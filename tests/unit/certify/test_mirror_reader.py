@@ -12,10 +12,10 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 
-from jobs.catalog import connect_catalog
 from jobs.certify.changes import ChangedRows, Row, source_change
 from jobs.certify.mirror_reader import MirrorReader, row_problems
 from jobs.certify.workspace import STREAM
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
 from jobs.tables.commit.protocol.target import Target

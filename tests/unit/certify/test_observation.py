@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
-from jobs.catalog import connect_catalog
 from jobs.certify.action import publish
 from jobs.certify.fixtures import create_tables
 from jobs.certify.load import Expected
 from jobs.certify.observation import Observer, planned_end
 from jobs.certify.workspace import STREAM, Workspace, prepare_workspace
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition

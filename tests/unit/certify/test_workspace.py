@@ -16,12 +16,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
 from jobs.certify import fixtures
 from jobs.certify.certificate import new_id
 from jobs.certify.fixtures import create_fixtures, remove_fixtures, require_absent
 from jobs.certify.shapes import SHAPES, TYPES, Shape
 from jobs.certify.workspace import STREAM, prepare_workspace, settings_shown
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.documents.secrets import Secret
 from jobs.config.settings.settings import Settings, load_settings
 

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.consumer import consumer_options
 from jobs.config.documents.validation import SpecError
 from jobs.config.services.kafka_options import (
     KNOWN,
@@ -20,7 +21,6 @@ from jobs.config.services.kafka_options import (
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import KafkaSettings, load_settings, secret_references
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.consumer import consumer_options
 from jobs.stream.query import kafka_source_options
 
 STREAM: dict[str, Any] = {

@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.chosen_store import documents_of, own_store
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.documents.secrets import (
     Secret,
     WrittenSecret,
@@ -25,8 +27,6 @@ from jobs.config.redaction import redacted
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.generation import group_generation
 from jobs.config.settings.settings import Settings, load_settings, secret_references
-from jobs.state.chosen_store import documents_of, own_store
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.keeper_start import keeper_command, keeper_policy
 from orchestration.cli.main import main
 

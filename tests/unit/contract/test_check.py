@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.contract import check as module
 from jobs.contract.check_result import CheckedRows
 from jobs.contract.check_rows import RowBound
 from jobs.increment.arrow_rows import TooManyRowsError
 from jobs.increment.validated_position import reader_key, validated_position
-from jobs.state.stream_folder import stream_folder
 from tests.helpers.check_world import CONTRACT, CheckWorld
 from tests.helpers.landed_table import NAME
 
@@ -225,7 +225,7 @@ def test_killed_before_it_is_recorded_the_same_rows_are_checked_again(world: Che
     world.land(0, [1.0, None])
     code = f"""
         from pathlib import Path
-        from jobs.catalog import connect_catalog
+        from jobs.clients.catalog.catalog import connect_catalog
         from jobs.contract.check import Check
         from jobs.config.stream.models import StreamSpec
         from jobs.config.settings.settings import Settings

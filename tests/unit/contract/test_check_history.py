@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.contract import check_history as module
 from jobs.contract.check_history import CheckHistory, KeptCheck, KeptResult, read_history, shares
 from jobs.contract.check_result import CheckedRows
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.check_world import CONTRACT, CheckWorld
 

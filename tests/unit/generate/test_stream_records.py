@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.records import HEADERS
 from jobs.config.values.decode import Decode
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator
 from jobs.generate.stream_records import record_generator
 from jobs.generate.values import OneSchema
-from jobs.kafka.records import HEADERS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders

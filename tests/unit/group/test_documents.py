@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.group.documents import MemberDocuments
 from jobs.group.members import Member
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import Launch, LaunchedProcess, planned_process, read_launch, write_launch

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from jobs.base.system.boot import boot_clock, boot_id
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.group.driver import GroupDriver
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlReader, ControlRequest, write_control
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat

@@ -87,7 +87,7 @@ def test_two_at_once_are_told_apart(landed: LandedTable) -> None:
     answers = [behind]
     landed.catalog.load_table = lambda name: answers.pop() if answers else real(name)  # type: ignore[method-assign]
     # Another check records its position after this one has read the table.
-    from jobs.catalog import connect_catalog
+    from jobs.clients.catalog.catalog import connect_catalog
 
     record_validated(connect_catalog(landed.settings), NAME, "orders", position_of(landed, second))
     assert not record_validated(landed.catalog, NAME, "orders", position_of(landed, first))

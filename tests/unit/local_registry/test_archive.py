@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.install import artifacts
-from jobs.install.artifacts import ArtifactError
+from jobs.clients.install import artifacts
+from jobs.clients.install.artifacts import ArtifactError
 from jobs.local_registry import registry
 
 

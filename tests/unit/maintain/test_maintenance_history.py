@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.settings.settings import Settings
 from jobs.maintain.maintenance_history import (
     KEY,
@@ -18,7 +19,6 @@ from jobs.maintain.maintenance_history import (
     table_store,
     write_history,
 )
-from jobs.state.local_store import LocalStore
 from tests.helpers.memory_store import InMemoryStore
 
 AT = datetime(2026, 2, 1, 12, 30, 15, 123456, tzinfo=UTC)

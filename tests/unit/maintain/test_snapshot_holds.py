@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.maintain.snapshot_expiry import expire
 from jobs.maintain.snapshot_holds import CEILING, fill_ledger_or_hold, holds, reader_holds, streams_of
-from jobs.state.lease import Lease
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.stamp.stamps import property_key
 from tests.helpers.lake import NAME, STREAM, Lake, later
 from tests.unit.maintain.contexts import STEP, held, table_context

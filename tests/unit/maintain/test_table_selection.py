@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ForbiddenError
 
+from jobs.clients.state_store.table_health import read_health
 from jobs.config.settings.loading import load_stream
 from jobs.maintain.maintenance_history import table_store
 from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
 from jobs.maintain.table_selection import ExistingTables, all_maintained, chosen_tables
-from jobs.state.table_health import read_health
 from orchestration.cli.main import main
 from orchestration.cli.validate.catalog_checks import check_names
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables

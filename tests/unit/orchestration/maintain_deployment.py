@@ -10,7 +10,7 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.stream.opening import ensure_tables

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from assets.materialization import _running_metadata
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.metrics import metrics_of_all
 from jobs.supervise.heartbeat import Heartbeat, LastError, Work, read_heartbeat, write_heartbeat
 from jobs.supervise.measures import OF_DRIVER, OF_WORK

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.clients.kafka.records import HEADERS
 from jobs.config.values.decode import Decode
-from jobs.kafka.records import HEADERS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders, last_of

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from jobs.clients.kafka.records import WHOLE, FetchedBlock
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK, Mask
-from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.preview.preview import asked_parts, preview_stream
 from jobs.preview.record import PreviewedRecord, StreamPreview
 from jobs.preview.tables import tables_as_written

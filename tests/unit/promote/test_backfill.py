@@ -15,7 +15,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DoubleType, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.promote import backfill as module

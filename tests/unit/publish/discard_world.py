@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.kafka.records import whole_batch
+from jobs.clients.kafka.records import whole_batch
 from jobs.publish.discard_decision import DiscardResult
 from jobs.publish.discarding import discard
 from jobs.publish.gate import Gate, Verdict

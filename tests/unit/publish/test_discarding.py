@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.lease import LeaseHeldError, stream_lease
 from jobs.increment.increment import increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.publish.discard_decision import plan_discard
@@ -19,7 +20,6 @@ from jobs.publish.remake import remake
 from jobs.replay.landed import stand_in_table
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.discards import DISCARDED_KEY
 from jobs.tables.commit.history.publications import published_through

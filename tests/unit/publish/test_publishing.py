@@ -11,9 +11,9 @@ import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.lease import LeaseHeldError, stream_lease
 from jobs.publish.interval import PUBLISHED_KEY, UnpublishableError, branch_begin
 from jobs.publish.publishing import answer_rollback, publish, unpublished
-from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.publications import published_through
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.base.failpoints import STEPS
+from jobs.clients.state_store.lease import LeaseHeldError
 from jobs.replay.opening import is_at_rest
-from jobs.state.lease import LeaseHeldError
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.verify.replayed_rows import ReplayedRows
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld

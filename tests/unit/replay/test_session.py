@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.store import NotWrittenError
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.replay.opening import replay_session
 from jobs.replay.replay_state import CHANGE_ARROW, replay_state_changes, update_replay_state
 from jobs.replay.session import ReplayedPart
-from jobs.state.local_store import LocalStore
-from jobs.state.store import NotWrittenError
-from jobs.state.stream_folder import StreamFolder
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.write.target_writer import TargetWriter
 from tests.helpers.dead_letters import DeadLetterWorld

@@ -17,7 +17,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.difference import RenamedColumn, parse_rename, renamed_schema

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.clients.registry.client import SubjectVersion
+from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
-from jobs.registry.client import SubjectVersion
-from jobs.registry.failures import NotInRegistryError
 from jobs.schema_contract.subjects import SubjectContract, newest_contracts, renames_sentence, subject_contract
 from tests.unit.schema_contract.test_forecast import metadata, spec_of
 

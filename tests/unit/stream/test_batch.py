@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.kafka.metadata import LogEnds
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.pipeline.block import Block
 from jobs.pipeline.row_steps import TakeStep
 from jobs.records.formats.interface.decoder import Failure
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits

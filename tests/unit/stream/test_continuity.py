@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
+from jobs.clients.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.stream.continuity import Continuity, log_departures
 from jobs.stream.results import TaskResults
 from jobs.tables.commit.stamp.errors import TopicRecreatedError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.topic_sample import SampleRecord
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.records.schema.iceberg_schema import schema_text, with_null
 from jobs.stream import first_records
 from jobs.stream.first_records import RecordsAwaitedError, inferred_rows, key_columns

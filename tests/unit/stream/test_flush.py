@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.results import BatchDone

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from jobs.clients.kafka.metadata import KafkaUnavailableError, LogEnds, quick_kafka
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import KafkaUnavailableError, LogEnds, quick_kafka
 from jobs.stream.lag import LagWatch
 from jobs.stream.progress import WorkLog
 from jobs.tables.commit.stamp.log_state import LogState

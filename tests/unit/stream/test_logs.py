@@ -13,10 +13,10 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.threads import CURRENT_STREAM, background_thread
+from jobs.clients.spark.log import spark_log_option
 from jobs.config.redaction import RedactingFormatter
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.error_handling import Errors, dead_letter_secrets
-from jobs.spark.log import spark_log_option
 from jobs.stream.logs import (
     FILE_BYTES,
     FILES,

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from jobs.kafka.topic_sample import SampleRecord
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.formats.known_formats import FORMATS

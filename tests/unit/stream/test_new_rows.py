@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.records.schema.parser import parse_schema
 from jobs.stream import first_records

@@ -11,13 +11,19 @@ from typing import Any, cast
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.epochs import (
+    COMMAND,
+    DRIVER,
+    Opener,
+    read_epoch,
+    read_file,
+)
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.state.epochs import COMMAND, DRIVER, Opener, read_epoch, read_file
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables, keep_opening
 from jobs.stream.source_topics import TopicsAwaitedError, require_topics

@@ -13,9 +13,9 @@ import pytest
 from pyiceberg.expressions import GreaterThanOrEqual
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.operator.reset import reset
 from jobs.operator.reset_request import reset_request
-from jobs.state.local_store import LocalStore
 from jobs.tables.commit.protocol import target as target_module
 from jobs.tables.commit.stamp.errors import RolledBackError
 from tests.helpers.evolving_stream import SINK

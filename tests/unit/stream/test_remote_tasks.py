@@ -11,12 +11,12 @@ import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.carried import NOTHING, carry
+from jobs.clients.kafka.consumer import MonitoredConsumer, ReadError, consumer_options
+from jobs.clients.registry.client import RegistryClient
+from jobs.clients.registry.connection import registry_connection
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.consumer import MonitoredConsumer, ReadError, consumer_options
-from jobs.registry.client import RegistryClient
-from jobs.registry.connection import registry_connection
 from jobs.stream.remote_tasks import carried_settings, refuse_unseen, task_secrets
 from tests.helpers.tls import CLIENT_PASSWORD, make_tls
 

@@ -13,9 +13,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import KafkaLog
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start
 from jobs.tables.commit.protocol.target import Target

@@ -13,11 +13,11 @@ from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, TooMan
 from pyspark.errors import PythonException
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.registry.failures import RegistryRefusedError, RegistryUnavailableError
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.error_handling import Retry
-from jobs.kafka.metadata import LogEnds
-from jobs.registry.failures import RegistryRefusedError, RegistryUnavailableError
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
@@ -138,16 +138,19 @@ def test_a_stop_ends_the_waiting() -> None:
         ("jobs.tables.write.projection.ProjectionError: the table has no column `x`", False),
         ("ValueError: x", False),
         (
-            "jobs.kafka.metadata.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
+            "jobs.clients.kafka.metadata.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
             True,
         ),
-        ("jobs.registry.failures.RegistryUnavailableError: The schema registry at http://a\n  Next: wait", True),
         (
-            "jobs.registry.failures.RegistryRefusedError: The schema registry at http://a refuses us\n  Next: look",
+            "jobs.clients.registry.failures.RegistryUnavailableError: The schema registry at http://a\n  Next: wait",
+            True,
+        ),
+        (
+            "jobs.clients.registry.failures.RegistryRefusedError: The schema registry at http://a refuses us\n  Next: look",
             False,
         ),
-        ("jobs.registry.failures.RegistryError: The schema registry at http://a\n  Next: look", False),
-        ("jobs.kafka.consumer.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
+        ("jobs.clients.registry.failures.RegistryError: The schema registry at http://a\n  Next: look", False),
+        ("jobs.clients.kafka.consumer.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
     ],
 )
 def test_what_a_task_raised(last_line: str, transient: bool) -> None:

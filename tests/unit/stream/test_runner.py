@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaUnavailableError
+from jobs.clients.registry.failures import RegistryUnavailableError
+from jobs.clients.registry.known_schemas import RegistryRemadeError
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.store_proof import unrenewed
 from jobs.config.settings.settings import LocalBrokerDown, Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.registry.failures import RegistryUnavailableError
-from jobs.registry.known_schemas import RegistryRemadeError
-from jobs.state.local_store import LocalStore
-from jobs.state.store_proof import unrenewed
 from jobs.stream import drain
 from jobs.stream import query as query_module
 from jobs.stream import runner as runner_module

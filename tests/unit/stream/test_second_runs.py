@@ -12,15 +12,15 @@ import pytest
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 
 from jobs.base.errors import FrazilError
+from jobs.clients.registry import process_schemas
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.connection import registry_connection
+from jobs.clients.registry.known_schemas import KnownSchemas
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.stream.event_time import EventTime
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.name_matching import NAME_MAPPING
-from jobs.registry import process_schemas
-from jobs.registry.client import registry_client
-from jobs.registry.connection import registry_connection
-from jobs.registry.known_schemas import KnownSchemas
 from jobs.schema_contract.alteration import alter_table, renaming_alteration
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.second_run import stamped_ids

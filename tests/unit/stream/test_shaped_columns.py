@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.shaped_table import evolving_schema
 from jobs.records.schema.decoded_columns import decoded_columns

@@ -21,7 +21,7 @@ from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from jobs.state.stream_folder import StreamFolder
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.takeover import recover
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget

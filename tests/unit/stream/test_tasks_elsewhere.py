@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from jobs.base.system.carried import NOTHING
-from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.clients.kafka.metadata import KafkaUnavailableError
 from jobs.stream import tasks
 from jobs.stream.retry import is_transient
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition

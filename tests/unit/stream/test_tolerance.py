@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.stream.models import StreamSpec
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import Breaker, WindowToleranceError, check_tolerance

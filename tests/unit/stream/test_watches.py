@@ -13,9 +13,14 @@ from pathlib import Path
 import pytest
 
 from jobs.base.system import cpu
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.table_health import (
+    KEY,
+    TableHealth,
+    read_health,
+    write_health,
+)
 from jobs.config.services.trigger import Every, Trigger
-from jobs.state.local_store import LocalStore
-from jobs.state.table_health import KEY, TableHealth, read_health, write_health
 from jobs.stream.progress import WorkLog
 from jobs.stream.watches import LOOK_SECONDS, HealthWatch, JvmWatch, SecretWatch
 from tests.helpers.memory_store import InMemoryStore

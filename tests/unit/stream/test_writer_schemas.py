@@ -7,13 +7,17 @@ from datetime import timedelta
 
 import pytest
 
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.connection import registry_connection
+from jobs.clients.registry.failures import (
+    RegistryError,
+    RegistryUnavailableError,
+    RegistryWithoutSubjectError,
+)
+from jobs.clients.registry.known_schemas import KnownSchemas, RegistryRemadeError
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.client import registry_client
-from jobs.registry.connection import registry_connection
-from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
-from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError
 from jobs.stream.retry import is_transient, is_unavailable
 from jobs.stream.watches import RegistryWatch
 from jobs.stream.writer_schemas import WriterSchemas

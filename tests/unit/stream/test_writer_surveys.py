@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyiceberg.transforms import IdentityTransform
 
+from jobs.clients.registry import process_schemas
+from jobs.clients.registry.client import registry_client
+from jobs.clients.registry.connection import registry_connection
+from jobs.clients.registry.known_schemas import KnownSchemas
 from jobs.config.services.registry import RegistrySettings
 from jobs.records.formats import conform
-from jobs.registry import process_schemas
-from jobs.registry.client import registry_client
-from jobs.registry.connection import registry_connection
-from jobs.registry.known_schemas import KnownSchemas
 from jobs.stream import schema_evolution
 from jobs.stream.writer_schemas import WriterSchemas
 from tests.helpers.evolving_stream import SINK, EvolvingStream

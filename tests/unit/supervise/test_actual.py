@@ -12,8 +12,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from jobs.state.lease import Lease
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.actual import read_actual
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launched_process
@@ -86,7 +86,7 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
 TOGETHER = """
 import sys, threading
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from pathlib import Path
 
 sys.setswitchinterval(1e-6)

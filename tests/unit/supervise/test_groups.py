@@ -15,9 +15,9 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock, boot_id
 from jobs.base.system.processes import start_time
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import load_settings
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.actual import ActualState, Driver, read_actual
 from jobs.supervise.desired import read_stream_files
 from jobs.supervise.groups import DriverGroup, group_command

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from pyiceberg.types import StringType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings

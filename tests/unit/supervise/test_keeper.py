@@ -18,8 +18,8 @@ import pytest
 
 from jobs.base.system.locks import exclusive
 from jobs.base.system.processes import session_members, start_time
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.settings.settings import load_settings
-from jobs.state.local_store import LocalStore
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_record import KeeperRecord, find_keeper, read_keeper

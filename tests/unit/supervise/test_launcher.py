@@ -23,7 +23,7 @@ from jobs.base.system.processes import (
     start_time,
     was_given,
 )
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.heartbeat import Heartbeat, write_heartbeat
 from jobs.supervise.launchers.local_process import reap_drivers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.actual import UNSTARTED_SECONDS, read_actual
 from jobs.supervise.heartbeat import Heartbeat, State, Work
 from jobs.supervise.launches import Launch, failures_in_a_row, write_launch

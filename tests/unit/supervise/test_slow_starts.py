@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from jobs.base.system.boot import boot_clock
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.services.launcher_name import LauncherName
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise import actual
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat

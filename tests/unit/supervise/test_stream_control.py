@@ -15,9 +15,9 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.base.system.locks import exclusive
 from jobs.base.system.processes import is_alive, wait_until_dead
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.documents.validation import SpecError
-from jobs.state.lease import Lease
-from jobs.state.local_store import LocalStore
 from jobs.supervise import lifecycle
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch

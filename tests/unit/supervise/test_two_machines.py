@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store import stream_folder
+from jobs.clients.state_store.shared_store import SharedStore
 from jobs.config.settings.settings import Settings
-from jobs.state import stream_folder
-from jobs.state.shared_store import SharedStore
 from jobs.supervise import actual as actual_state
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import ControlRequest, read_control, write_control

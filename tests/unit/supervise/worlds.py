@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from jobs.base.system.processes import is_alive, session_members
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launched_process

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.kafka.range_reader import MOST_BYTES
-from jobs.kafka.records import FetchedBlock
+from jobs.clients.kafka.range_reader import MOST_BYTES
+from jobs.clients.kafka.records import FetchedBlock
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.task.run import MOST_JOINED, joined_blocks
 

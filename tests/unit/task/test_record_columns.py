@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.kafka.records import HEADERS
+from jobs.clients.kafka.records import HEADERS
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay

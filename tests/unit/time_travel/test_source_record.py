@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from jobs.clients.kafka.metadata import LogEnds
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import LogEnds
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.time_travel.source_record import SourceLogs, read_command, source_logs
 

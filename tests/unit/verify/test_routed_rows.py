@@ -15,9 +15,9 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.epochs import keep_file
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.models import StreamSpec
-from jobs.state.epochs import keep_file
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.dead_letter_table.table import ensure_replay_state_columns
 from jobs.tables.ledger.ledger_row import LedgerRow

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import stream_folder
+from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.supervise.heartbeat import KEY, Heartbeat, LastError, write_heartbeat
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.log_state import LogState

@@ -12,7 +12,7 @@ from jobs.base.system.full_disk import (
     is_full,
     refuse_if_full,
 )
-from jobs.state.lease import Lease
+from jobs.clients.state_store.lease import Lease
 from jobs.stream.retry import is_unavailable
 from jobs.tables.commit.stamp.errors import ToleranceError
 from tests.helpers.memory_store import InMemoryStore

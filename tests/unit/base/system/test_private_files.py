@@ -14,13 +14,13 @@ import pytest
 from jobs.base.system import private_files
 from jobs.base.system.locks import exclusive
 from jobs.base.system.private_files import keep_private, private_folder
+from jobs.clients.spark.log import spark_log_option
+from jobs.clients.spark.scratch import process_folder
+from jobs.clients.state_store.durable_files import create_durably, write_durably
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
-from jobs.spark.log import spark_log_option
-from jobs.spark.scratch import process_folder
-from jobs.state.durable_files import create_durably, write_durably
-from jobs.state.lease import Lease
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from orchestration.cli.dagster_instance import make_instance
 from orchestration.cli.dev.child_process import Child, end_children

@@ -13,10 +13,15 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import load_catalog
 
+from jobs.clients.state_store.epochs import (
+    EpochRecord,
+    Opener,
+    keep_epoch,
+    keep_file,
+)
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
-from jobs.state.epochs import EpochRecord, Opener, keep_epoch, keep_file
-from jobs.state.stream_folder import stream_folder
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp

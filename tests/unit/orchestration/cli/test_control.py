@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import session_members
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.lifecycle import ActionResult

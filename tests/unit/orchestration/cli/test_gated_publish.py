@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from jobs.clients.state_store.lease import stream_lease
 from jobs.publish.gate import Gate
-from jobs.state.lease import stream_lease
 from tests.helpers.command import frazil
 from tests.unit.publish.branch_world import BranchWorld
 

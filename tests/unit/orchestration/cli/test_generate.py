@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.stream.models import StreamSpec
 from jobs.generate.record import FIRST_TIME, generated
 from jobs.records.schema.iceberg_schema import iceberg_schema

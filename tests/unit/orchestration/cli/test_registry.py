@@ -4,11 +4,11 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
+from jobs.clients.registry.known_schemas import KnownSchemas, read_known_schemas
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.known_schemas import KnownSchemas, read_known_schemas
-from jobs.state.lease import Lease
-from jobs.state.stream_folder import stream_folder
 from orchestration.cli.main import main
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import deployment_in

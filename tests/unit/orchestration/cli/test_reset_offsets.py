@@ -15,7 +15,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
@@ -24,8 +26,6 @@ from jobs.operator.reset import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.state.lease import Lease
-from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import State

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from jobs.clients.state_store.document_copy import documents_of
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.store import NotWrittenError
 from jobs.config.settings.settings import load_settings
-from jobs.state.document_copy import documents_of
-from jobs.state.lease import Lease
-from jobs.state.local_store import LocalStore
-from jobs.state.store import NotWrittenError
 from jobs.supervise.control_request import ControlRequest, read_control, write_control
 from orchestration.cli.main import main
 from orchestration.cli.state import _where

@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 import yaml
 
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import stream_folder
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.supervise.control_request import read_control
 from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions

@@ -10,8 +10,8 @@ import msgspec
 
 from jobs.base.system.boot import boot_clock, boot_id
 from jobs.base.system.processes import start_time
-from jobs.state.lease_record import LeaseRecord
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.lease_record import LeaseRecord
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat

@@ -18,11 +18,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
 from jobs.base.system.processes import start_time
+from jobs.clients.kafka.metadata import KafkaLog, LogEnds
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import KafkaLog, LogEnds
-from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts

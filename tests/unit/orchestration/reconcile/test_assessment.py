@@ -11,8 +11,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
-from jobs.state.local_store import LocalStore
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.opening import ensure_tables
 from jobs.supervise.observation import observe
 from orchestration.cli.status.collection import status_from_state

@@ -11,7 +11,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent

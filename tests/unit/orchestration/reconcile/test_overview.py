@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from assets.stream_checks import CheckOutcome
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent

@@ -15,8 +15,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from jobs.base.system.boot import boot_id
 from jobs.base.system.processes import start_time
-from jobs.catalog import quick_catalog
-from jobs.state.local_store import LocalStore
+from jobs.clients.catalog.catalog import quick_catalog
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from jobs.base.system.boot import boot_clock
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import KEY as CONTROL_FILE
 from jobs.supervise.control_request import ControlRequest, write_control

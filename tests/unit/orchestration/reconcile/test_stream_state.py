@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.state.stream_folder import StreamFolder
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.stream.models import StreamSpec
 from orchestration.sensors.closed_partitions import look
 from tests.helpers.lane_stream import LaneStream, document

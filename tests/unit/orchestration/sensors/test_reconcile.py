@@ -10,7 +10,7 @@ import pytest
 from dagster._core.storage.tags import TagType, get_tag_type
 
 from jobs.base.system.boot import boot_clock
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.launches import SPEC_FILE
 from orchestration.definitions import build_definitions

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType
 
-from jobs.state.stream_folder import stream_folder
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors.replays import ReplaysCursor, ReplaysTick, run_replays_tick

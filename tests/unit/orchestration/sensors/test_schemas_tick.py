@@ -13,14 +13,14 @@ from pyiceberg.types import StringType
 
 from assets import dagster_names
 from assets.schema_contract import SCHEMA_CONTRACT, downstream_of
-from jobs.catalog import CatalogUnavailableError, connect_catalog
+from jobs.clients.catalog.catalog import CatalogUnavailableError, connect_catalog
+from jobs.clients.registry.client import SubjectVersion
+from jobs.clients.registry.failures import RegistryUnavailableError
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.registry.client import SubjectVersion
-from jobs.registry.failures import RegistryUnavailableError
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal
 from orchestration.definitions import build_definitions
 from orchestration.sensors.schemas import SchemasCursor, SchemasTick, run_schemas_tick

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import LogEnds
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.route import Route
-from jobs.kafka.metadata import LogEnds
 from jobs.replay.connect.importer import QueueRunner
 from jobs.replay.connect.opening import as_stream
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
 from jobs.stream.open_stream import OpenStream
 from jobs.tables.commit.history.branch import stream_table

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import StreamFolder
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.supervise.launchers import driver_identity
 from jobs.supervise.launches import SPEC_FILE
 

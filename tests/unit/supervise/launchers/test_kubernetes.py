@@ -14,7 +14,7 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
-from jobs.state.stream_folder import StreamFolder
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, write_heartbeat

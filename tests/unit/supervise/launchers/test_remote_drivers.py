@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from jobs.base.system.boot import boot_clock
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.services.drivers import SparkSubmitSettings
-from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import SUBMISSION_SECONDS, read_actual
 from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat
 from jobs.supervise.launchers.launcher import Life, Look

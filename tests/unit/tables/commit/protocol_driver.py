@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.name_matching import aliases_of
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped

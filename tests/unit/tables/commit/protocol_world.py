@@ -24,10 +24,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
+from jobs.clients.kafka.metadata import LogEnds
 from jobs.config.stream.error_handling import Errors
 from jobs.config.stream.source import Source
 from jobs.config.values.targets import TargetSpec
-from jobs.kafka.metadata import LogEnds
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main

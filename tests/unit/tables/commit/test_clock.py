@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from jobs.state.lease import Lease, LeaseHeldError
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.lease import Lease, LeaseHeldError
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from jobs.rest_catalog import BoundedRestCatalog
+from jobs.clients.catalog.rest_catalog import BoundedRestCatalog
 from jobs.stream.takeover import NoHistoryError, refuse_forgetful_catalog
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.values.targets import TargetSpec
 from jobs.operator import reset as reset_module
 from jobs.operator.accept import with_restored_known
 from jobs.operator.reset import move_positions
 from jobs.operator.take_over import take_over
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.tables.commit.history.lineage import LINE_PROPERTY, extended_line
 from jobs.tables.commit.history.stamp_history import stamps_along_main

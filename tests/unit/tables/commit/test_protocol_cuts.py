@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from jobs.clients.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.config.values.targets import TargetSpec
-from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.stream.continuity import log_departures
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.accept import recreated_topic, signed_answer

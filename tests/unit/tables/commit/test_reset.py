@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.operator import reset as operator_reset
-from jobs.state.stream_folder import StreamFolder
 from jobs.stream.open_stream import OpenStream
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.protocol.target import Target

@@ -13,7 +13,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import client_properties
+from jobs.clients.catalog.catalog import client_properties
 from jobs.config.services.catalog import CatalogSettings
 from jobs.tables.write import renewed_file_io
 from jobs.tables.write.file_access import (

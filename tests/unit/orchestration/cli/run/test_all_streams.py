@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.stream.models import StreamSpec
-from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.cli.run.command import NotLanded, land_all
 from resources.deployment import Deployment

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, StringType
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal, proposals
 from orchestration.cli.main import main
 from resources.deployment import Deployment

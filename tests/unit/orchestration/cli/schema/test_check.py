@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal
 from orchestration.cli.main import main
 from resources.deployment import Deployment

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, StringType
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.preview.tables import tables_as_written
 from jobs.stream.new_rows import NewColumns
 from jobs.supervise.spec_check import spec_refusal

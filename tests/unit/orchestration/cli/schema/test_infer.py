@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord
+from jobs.clients.registry.client import SubjectVersion
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.formats.json.inference import InferenceRules, inferred
 from jobs.records.formats.json.seen_values import (
@@ -23,7 +24,6 @@ from jobs.records.formats.json.seen_values import (
     example_values,
     parsed,
 )
-from jobs.registry.client import SubjectVersion
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.schema.infer import write_stream
 from orchestration.cli.schema.infer_json import column_lines, time_column

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyiceberg import types as ice
 
 from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.config.stream.models import StreamSpec
-from jobs.kafka.topic_sample import SampleRecord
 from jobs.records.formats.connect_json.inference import merged_columns, merged_type
 from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.records.schema.parser import parse_schema

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
 from jobs.maintain.table_lock import table_lock
 from jobs.promote import backfill
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once

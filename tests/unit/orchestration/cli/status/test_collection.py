@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import LogEnds
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.kafka.metadata import LogEnds
 from jobs.supervise.desired import StreamFiles
 from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.observation import observe

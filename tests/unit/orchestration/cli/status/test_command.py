@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.base.system.boot import boot_clock
-from jobs.state.lease import Lease
-from jobs.state.local_store import LocalStore
+from jobs.clients.state_store.lease import Lease
+from jobs.clients.state_store.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work, write_heartbeat

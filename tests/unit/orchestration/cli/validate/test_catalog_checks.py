@@ -9,11 +9,11 @@ import pytest
 from pyiceberg.types import LongType, NestedField, StructType
 
 from jobs.base.errors import FrazilError
-from jobs.catalog import connect_catalog
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.partitioning import parse_sort_expr
-from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table

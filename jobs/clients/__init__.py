@@ -1,0 +1,1 @@
+"""Kafka, schema registry, catalog, state store, Spark."""

@@ -1,0 +1,1 @@
+"""The Iceberg catalog that the settings name."""

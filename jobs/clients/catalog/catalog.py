@@ -1,0 +1,193 @@
+"""Catalog that the settings name: connected to, or only asked for what it can say within seconds."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.utils.config import Config
+
+from jobs.base.errors import FrazilError, first_line
+from jobs.base.system.deadline import within
+from jobs.base.system.private_files import private_folder
+from jobs.config.redaction import redacted
+from jobs.config.services.catalog import OWN_CLASS, CatalogSettings
+from jobs.config.services.catalog_properties import STORE_AUTHORITIES
+from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
+from jobs.tables.commit.history.branch import on_branch
+
+PYICEBERG_EXTRAS = ("glue", "hive", "dynamodb", "bigquery")
+"""Types of catalogs whose client is an extra of PyIceberg's, of the same name."""
+
+CATALOG_SECONDS = 10.0
+"""What a quick look waits for the catalog."""
+
+_POSTGRES_FIX = (
+    "pip install 'frazil[postgres]', and begin the uri of `catalog` in frazil.yaml with postgresql+psycopg://"
+)
+# Of SQLite, and of PostgreSQL, whose catalog of types or sequences may be the first to see it.
+_MADE_AT_ONCE = ("already exists", "pg_type_typname_nsp_index")
+
+
+class CatalogUnavailableError(FrazilError):
+    """The catalog cannot be reached, or refuses us."""
+
+
+class CatalogUnusableError(FrazilError):
+    """The catalog cannot be used as it is set, whoever waits: its driver is not installed, or a setting is missing."""
+
+
+class NoCatalogYet(FrazilError):
+    """The embedded catalog's database has not been made: no stream has run."""
+
+
+def connect_catalog(settings: Settings) -> Catalog:
+    """The catalog that the settings name, with its secrets resolved here and nowhere else.
+
+    Raises:
+        CatalogUnavailableError: It cannot be reached, in the words of its driver.
+        CatalogUnusableError: It never can, as it is set here.
+    """
+    if settings.catalog == embedded_catalog(settings.home):
+        private_folder(settings.home / EMBEDDED_FOLDER)
+    properties = client_properties(settings.catalog)
+    try:
+        try:
+            return _client(settings.catalog, properties)
+        except Exception as problem:
+            # Two processes have just made the tables of a SQL catalog at once; now they are there.
+            if not any(said in str(problem) for said in _MADE_AT_ONCE):
+                raise
+            return _client(settings.catalog, properties)
+    except FrazilError:
+        raise
+    except Exception as problem:
+        # Not chained: the cause would show what was just taken out.
+        if reason := _never(problem):
+            raise CatalogUnusableError(
+                f"catalog {settings.catalog.name}: {redacted(settings, reason)}",
+                fix=_missing_package(settings.catalog, problem)
+                or "check `catalog` in frazil.yaml, then run `frazil validate`",
+            ) from None
+        raise CatalogUnavailableError(
+            f"catalog {settings.catalog.name}: {type(problem).__name__}: {redacted(settings, str(problem))}",
+            fix="check `catalog` in frazil.yaml, then run `frazil validate`",
+        ) from None
+
+
+def client_properties(catalog: CatalogSettings) -> dict[str, Any]:
+    """The properties as PyIceberg takes them, with their secrets."""
+    properties: dict[str, Any] = catalog.revealed()
+    if STORE_AUTHORITIES in properties and OWN_CLASS not in properties:
+        properties["py-io-impl"] = "jobs.tables.write.renewed_file_io.StoreFileIO"
+    if catalog.kind == "rest":
+        return nested_tls(properties)
+    if catalog.kind == "sql" and not str(properties.get("uri", "")).startswith("sqlite"):
+        # A server that was started anew, or a firewall that ends what rests, would fail the first commit after it.
+        properties.setdefault("pool_pre_ping", "true")
+    return properties
+
+
+def nested_tls(properties: dict[str, str]) -> dict[str, Any]:
+    """The properties with those of TLS, such as ``ssl.client.cert``, as the nested mapping that PyIceberg reads."""
+    flat = {key: value for key, value in properties.items() if not key.startswith("ssl.")}
+    tls: dict[str, Any] = {}
+    if authorities := properties.get("ssl.cabundle"):
+        tls["cabundle"] = authorities
+    if client := {key: properties[f"ssl.client.{key}"] for key in ("cert", "key") if f"ssl.client.{key}" in properties}:
+        tls["client"] = client
+    return flat | ({"ssl": tls} if tls else {})
+
+
+def _client(catalog: CatalogSettings, properties: dict[str, Any]) -> Catalog:
+    if catalog.kind == "rest" and OWN_CLASS not in properties:
+        from jobs.clients.catalog.rest_catalog import BoundedRestCatalog
+
+        given = Config().get_catalog_config(catalog.name) or {}
+        return BoundedRestCatalog(catalog.name, **{**given, **properties})
+    made = load_catalog(catalog.name, **properties)
+    if engine := getattr(made, "engine", None):
+        # Its connections would stay open until the server ends them.
+        weakref.finalize(made, engine.dispose)
+    return made
+
+
+def _missing_package(catalog: CatalogSettings, problem: Exception) -> str | None:
+    """The command that installs what a catalog's type needs, where that is what is missing."""
+    if not _driver_is_missing(problem):
+        return None
+    if catalog.kind == "sql":
+        postgres = str(catalog.properties.get("uri", "")).startswith("postgresql")
+        return _POSTGRES_FIX if postgres else None
+    if catalog.kind not in PYICEBERG_EXTRAS:
+        return None
+    return f"pip install 'pyiceberg[{catalog.kind}]', or check `catalog` in frazil.yaml"
+
+
+def _driver_is_missing(problem: Exception) -> bool:
+    # By name, as SQLAlchemy need not be there.
+    return isinstance(problem, (ImportError, NotInstalledError)) or type(problem).__name__ == "NoSuchModuleError"
+
+
+def _never(problem: Exception) -> str | None:
+    """Why a catalog cannot be used at all; None where it may be merely away."""
+    if _driver_is_missing(problem):
+        # PyIceberg's own words name a package of its own, also where it is the database's driver that is missing.
+        missing = problem.__cause__ or problem
+        return f"its driver is not installed: {first_line(missing)}"
+    if (isinstance(problem, KeyError) and problem.args == ("uri",)) or str(problem).startswith("URI missing"):
+        return "properties.uri is missing"
+    if isinstance(problem, NoSuchPropertyException):
+        return f"a property is missing: {first_line(problem)}"
+    if type(problem).__name__ == "NoRegionError":
+        return "properties.client.region is missing, and nothing else says in which region of AWS it is"
+    if type(problem) is ValueError:
+        # PyIceberg's word for settings that it cannot use; wrong answers have classes of their own. One of its
+        # sentences quotes all properties.
+        unknown = "following properties" in str(problem)
+        return "properties.type is missing, and nothing else says what it is" if unknown else first_line(problem)
+    return None
+
+
+def quick_catalog(settings: Settings) -> Catalog:
+    """The catalog, unless it has to be made first or does not answer within seconds.
+
+    Raises:
+        FrazilError: Why there is none.
+    """
+    uri = settings.catalog.properties.get("uri")
+    if isinstance(uri, str) and uri.startswith("sqlite:///"):
+        database = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+        if not database.exists():
+            raise NoCatalogYet("no stream has run yet, so the catalog is not there")
+    return within(CATALOG_SECONDS, f"catalog {settings.catalog.name}", lambda: connect_catalog(settings))
+
+
+def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
+    """The table as a branch has it, or None if it does not exist.
+
+    Raises:
+        FrazilError: The catalog does not answer.
+    """
+
+    def load() -> Table | None:
+        try:
+            return on_branch(catalog.load_table(name), branch)
+        except NoSuchTableError:
+            return None
+
+    try:
+        return within(CATALOG_SECONDS, f"catalog {catalog.name}", load)
+    except FrazilError:
+        raise
+    except Exception as problem:
+        raise FrazilError(f"table {name}: {type(problem).__name__}: {first_line(problem)}") from problem

@@ -1,0 +1,63 @@
+"""REST catalog's client of PyIceberg, with an end to its waiting, and keys of files that are renewed.
+
+PyIceberg's own asks without a time-out: of a server, or a load balancer, that takes a request and never answers, a
+driver would wait for ever. Relied upon, and pinned by `tests/unit/clients/catalog/test_rest_catalog.py`: `RestCatalog._create_session`
+calls `_config_headers(session)` before the session is used for anything, a token included, what is loaded or made
+becomes a table by `_response_to_table`, and a commit ends with `_delete_old_metadata`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from requests import Response, Session
+
+from jobs.tables.write.file_access import keys_of
+from jobs.tables.write.renewed_file_io import RenewedFileIO, StoreFileIO
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+"""What it waits for the next byte of an answer; what becomes of a commit is asked of the table then."""
+
+
+class BoundedRestCatalog(RestCatalog):
+    """PyIceberg's client, of which every request ends in an answer or an error."""
+
+    def _config_headers(self, session: Session) -> None:
+        ask = session.request
+
+        @functools.wraps(ask)
+        def bounded(*args: Any, **options: Any) -> Response:
+            if isinstance(session.verify, str):
+                # Of the settings; where nothing is said, the environment's list of authorities would come before it.
+                options.setdefault("verify", session.verify)
+            return ask(*args, **{"timeout": (CONNECT_SECONDS, ANSWER_SECONDS), **options})
+
+        # Not by an adapter: signed requests have one of their own.
+        session.request = bounded  # type: ignore[method-assign]
+        super()._config_headers(session)
+
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Leave former metadata files to the server, as Java's client does. Where both delete them, one warns."""
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        table = super()._response_to_table(identifier_tuple, table_response)
+        found = table.io.properties
+        if type(table.io) not in (PyArrowFileIO, StoreFileIO) or keys_of(found) == keys_of(self.properties):
+            return table
+        uuid = table.metadata.table_uuid
+
+        def load() -> Mapping[str, Any] | None:
+            now = self.load_table(identifier_tuple)
+            return now.io.properties if now.metadata.table_uuid == uuid else None
+
+        table.io = RenewedFileIO(found, load)
+        return table

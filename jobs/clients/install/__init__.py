@@ -1,0 +1,1 @@
+"""The JVM artifacts, and what a machine must have."""

@@ -1,0 +1,239 @@
+"""JVM artifacts on this machine: resolved once by the Ivy inside PySpark, checked against committed checksums.
+
+They live in `${FRAZIL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/frazil}/jars/<set>-<digest of the set's checksum lines>/`, so
+two checkouts with different lists never disturb each other. A folder gets its name only after all its files were
+checked. Two environment variables are for machines behind a mirror or a proxy: `FRAZIL_IVY_SETTINGS` names an
+ivysettings file to use in place of Ivy's own defaults, and `JAVA_TOOL_OPTIONS` is read by Java itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jobs.base.errors import FrazilError
+from jobs.base.system.locks import exclusive
+from jobs.clients.install import ivy
+from jobs.clients.install.coordinates import ArtifactSet, artifact_sets
+from jobs.clients.state_store.durable_files import write_durably
+
+CHECKSUMS = Path(__file__).with_name("artifacts.sha256")
+REPAIR = "make setup (or: python -m jobs.clients.install.artifacts)"
+_STAMP = "verified.json"
+# Whoever fetches gives up by himself where no bytes come; over a slow link the whole takes long.
+_LOCK_DEADLINE_SECONDS = 120 * 60.0
+_UNPACK_DEADLINE_SECONDS = 300.0
+
+OnProgress = Callable[[str], None]
+
+
+class ArtifactError(FrazilError):
+    """A JVM artifact is missing, is not the committed one, or could not be fetched."""
+
+
+def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProgress | None = None) -> list[Path]:
+    """Return the jars of a set, sorted by name, fetching the set if this machine does not have it yet.
+
+    Cheap when the set is there: one `stat` per jar; a jar whose size or time changed is hashed again.
+
+    Args:
+        name: `spark` (to hand to Spark as `spark.jars`), `postgresql` and `aws` (the same, where the catalog or its
+            tables are there), `broker` (the local broker's class path), `registry` (an archive with the local
+            registry), `connect` (the class path of the worker that `make bench` compares frazil with), `transforms`
+            (that of the worker that makes the tables of `tests/smt`), `rest_catalog` (of a server that tests start) or
+            `debezium` (of a worker that tests start, and the archive of its connector).
+        repair: Fetch the set again if it is there but damaged, where otherwise that is an error.
+        on_progress: Called with a line of text now and then while something is fetched.
+
+    Raises:
+        ArtifactError: A jar is missing, has another checksum than the committed one, or could not be fetched.
+        PreflightError: Fetching needs Java and PySpark, and one is not there.
+    """
+    say = on_progress or _ignore
+    expected = committed_checksums(name)
+    folder = jar_folder(name)
+    if not folder.exists():
+        with _locked(folder, say):
+            if not folder.exists():
+                _fetch(name, expected, folder, say)
+    try:
+        _verify(name, expected, folder)
+    except ArtifactError as error:
+        if not repair:
+            raise
+        say(f"{name}: {error.message}; fetching the set again")
+        with _locked(folder, say):
+            shutil.rmtree(folder, ignore_errors=True)
+            _fetch(name, expected, folder, say)
+    return [folder / filename for filename in sorted(expected)]
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder with what is in an archive of a set: unpacked once, beside it, for all processes.
+
+    Args:
+        archive: As `resolve_jars` gives it; a set has one at most.
+    """
+    folder = archive.parent / "unpacked"
+    if not folder.exists():
+        with exclusive(archive.parent / ".unpacking.lock", deadline_seconds=_UNPACK_DEADLINE_SECONDS):
+            if not folder.exists():
+                _unpack(archive, folder)
+    return folder
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    # The folder gets its name only when all is in it.
+    partial = folder.with_name(".unpacking")
+    shutil.rmtree(partial, ignore_errors=True)
+    with tarfile.open(archive) as file:
+        file.extractall(partial, filter="data")
+    partial.rename(folder)
+
+
+def cache_folder() -> Path:
+    """Return where frazil keeps what can be fetched again."""
+    own = os.environ.get("FRAZIL_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache").absolute() / "frazil"
+
+
+def jar_folder(name: ArtifactSet) -> Path:
+    """Return the folder of a set; it does not exist before the set was fetched."""
+    lines = "".join(f"{digest}  {filename}\n" for filename, digest in sorted(committed_checksums(name).items()))
+    return cache_folder() / "jars" / f"{name}-{hashlib.sha256(lines.encode()).hexdigest()[:12]}"
+
+
+def committed_checksums(name: ArtifactSet) -> dict[str, str]:
+    """Return file name → SHA-256 in hex, as committed in `artifacts.sha256`.
+
+    Raises:
+        ArtifactError: The list is missing or has no line for the set.
+    """
+    try:
+        lines = CHECKSUMS.read_text().splitlines()
+    except FileNotFoundError:
+        raise ArtifactError(f"The list of checksums {CHECKSUMS} is missing", fix="git checkout -- it") from None
+    pairs = [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
+    found = {path.removeprefix(f"{name}/"): digest for digest, path in pairs if path.startswith(f"{name}/")}
+    if not found:
+        raise ArtifactError(f"{CHECKSUMS} has no checksum for the set `{name}`", fix=REPAIR)
+    return found
+
+
+def fetch_unchecked(name: ArtifactSet, target: Path, say: OnProgress) -> dict[str, str]:
+    """Fetch a set into `target` and return its checksums: the first half of accepting a new version.
+
+    Raises:
+        ArtifactError: Ivy could not fetch it.
+        PreflightError: Java or PySpark is missing.
+    """
+    ivy.retrieve(artifact_sets()[name], target, work=target.with_suffix(".ivy"), label=name, on_progress=say)
+    return {path.name: _sha256(path) for path in sorted(target.iterdir())}
+
+
+def _fetch(name: ArtifactSet, expected: dict[str, str], folder: Path, say: OnProgress) -> None:
+    partial = folder.with_name(f".{folder.name}.partial")
+    # The jars of an interrupted attempt are taken from Ivy's own cache in there, so it goes on where it stopped.
+    work = partial / "ivy"
+    jars = partial / "jars"
+    shutil.rmtree(jars, ignore_errors=True)
+    jars.mkdir(parents=True)
+    started = time.monotonic()
+    say(f"{name}: fetching {len(expected)} jars into {folder}")
+    try:
+        ivy.retrieve(artifact_sets()[name], jars, work=work, label=name, total=len(expected), on_progress=say)
+    except ivy.IvyError as error:
+        raise ArtifactError(f"The {name} jars could not be fetched: {error.message}", fix=error.fix) from None
+    try:
+        found = {path.name for path in jars.iterdir()}
+        if unknown := sorted(found - expected.keys()):
+            raise ArtifactError(
+                f"Ivy brought {unknown[0]} for the set `{name}`, which {CHECKSUMS.name} does not list",
+                fix="python -m jobs.clients.install.artifacts --write-checksums, if the change of versions is wanted",
+            )
+        _verify(name, expected, jars)
+    except ArtifactError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    jars.rename(folder)
+    shutil.rmtree(partial, ignore_errors=True)
+    say(f"{name}: {len(expected)} jars fetched and checked in {time.monotonic() - started:.0f} s")
+
+
+def _verify(name: ArtifactSet, expected: dict[str, str], folder: Path) -> None:
+    stamp = _read_stamp(folder)
+    seen: dict[str, list[int]] = {}
+    for filename, digest in expected.items():
+        path = folder / filename
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            raise ArtifactError(
+                f"The jar {filename} of the set `{name}` is missing in {folder}"
+                f" (expected sha256 {digest}, found no file)",
+                fix=REPAIR,
+            ) from None
+        seen[filename] = [status.st_size, status.st_mtime_ns]
+        if stamp.get(filename) == seen[filename]:
+            continue
+        found = _sha256(path)
+        if found != digest:
+            raise ArtifactError(
+                f"The jar {path} is not the committed one: expected sha256 {digest}, found {found}", fix=REPAIR
+            )
+    if seen != stamp:
+        # A cache that this user may only read is fine: it is hashed every time.
+        with contextlib.suppress(OSError):
+            write_durably(folder / _STAMP, json.dumps(seen, indent=0).encode(), shared=True)
+
+
+def _read_stamp(folder: Path) -> dict[str, list[int]]:
+    try:
+        stamp = json.loads((folder / _STAMP).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, say: OnProgress) -> Iterator[None]:
+    """Let one process fetch a set; the lock goes with the process that holds it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(f".{folder.name}.lock")
+    try:
+        with exclusive(
+            lock,
+            deadline_seconds=_LOCK_DEADLINE_SECONDS,
+            on_wait=lambda: say(f"{folder.name}: another process is fetching it; waiting"),
+        ):
+            yield
+    except TimeoutError:
+        raise ArtifactError(
+            f"Another process has been fetching {folder} for {_LOCK_DEADLINE_SECONDS / 60:.0f} minutes",
+            fix="end it, then " + REPAIR,
+        ) from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    from jobs.clients.install.artifacts_main import main
+
+    main()

@@ -1,0 +1,1 @@
+"""Topics, offsets and records."""

@@ -1,0 +1,97 @@
+"""Consumer of a task: its options, what its connections complained of, and how far it has fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from jobs.base.errors import FrazilError
+from jobs.base.system.carried import local_options
+from jobs.clients.kafka.refusals import LOGIN_CODES
+from jobs.config.services.kafka_options import reading_options
+from jobs.config.services.security import librdkafka_options
+from jobs.config.settings.settings import KafkaSettings
+from jobs.tables.commit.stamp.offsets import TopicPartition
+
+_OPTIONS: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # An offset that the log does not have is an error, never a jump.
+    "auto.offset.reset": "error",
+    # Behind the last record of a range there may be marks of transactions only; the end says so.
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    # As Kafka's own client does, and librdkafka does not unless it is told.
+    "check.crcs": True,
+    "log_level": 0,
+    # Says how far it has fetched, also where nothing comes of it: a transaction that was aborted may be long.
+    "statistics.interval.ms": 2_000,
+    # How long the broker holds a request at the end of the log; the request for the next piece waits behind it.
+    "fetch.wait.max.ms": 2,
+    "fetch.message.max.bytes": 4 * 1024 * 1024,
+    "fetch.max.bytes": 4 * 1024 * 1024,
+    # What is fetched ahead. Once that much is there, librdkafka waits before it looks again: a second, if not told.
+    "queued.min.messages": 50_000,
+    "queued.max.messages.kbytes": 32 * 1024,
+    "fetch.queue.backoff.ms": 5,
+}
+
+
+class ReadError(FrazilError):
+    """A consumer cannot read a range, and waiting does not help: a damaged record, a user who may not read."""
+
+
+class LostOffsetsError(ReadError):
+    """A consumer finds that the log does not have an offset of the batch: retention or somebody has deleted it."""
+
+
+def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
+    """The options of the tasks' consumers; they hold the password, so they are never logged.
+
+    Args:
+        settings: Brokers, security, isolation, time-out and options.
+        stream: The brokers' logs show it as the group; nothing is committed to it.
+
+    Raises:
+        FrazilError: If a secret's environment variable is not set.
+    """
+    return {
+        **_OPTIONS,
+        **reading_options(settings.options),
+        "bootstrap.servers": settings.require_bootstrap(),
+        "isolation.level": settings.isolation,
+        "group.id": f"frazil-{stream}",
+        "socket.timeout.ms": int(settings.request_timeout.total_seconds() * 1000),
+        **librdkafka_options(settings.security),
+    }
+
+
+class MonitoredConsumer:
+    """A consumer, what its connections last complained of, and how far it has fetched."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.problem: KafkaError | None = None
+        self.fetched: dict[TopicPartition, int] = {}
+        self.servers: str = str(options["bootstrap.servers"])
+        try:
+            self.consumer: Consumer = Consumer(
+                {**local_options(options), "error_cb": self._keep_error, "stats_cb": self._read_statistics}
+            )
+        except KafkaException as problem:
+            raise ReadError(
+                f"Kafka's client does not take its options: {problem.args[0].str()}",
+                fix="look at kafka.security",
+            ) from None
+
+    def _keep_error(self, error: KafkaError) -> None:
+        # What follows a refusal says only that no broker is left.
+        if self.problem is None or self.problem.code() not in LOGIN_CODES or error.code() in LOGIN_CODES:
+            self.problem = error
+
+    def _read_statistics(self, statistics: str) -> None:
+        for topic, found in msgspec.json.decode(statistics).get("topics", {}).items():
+            for number, each in found["partitions"].items():
+                self.fetched[TopicPartition(topic, int(number))] = each["next_offset"]

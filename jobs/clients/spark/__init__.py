@@ -1,0 +1,1 @@
+"""Spark sessions: start, end, catalog, executors."""

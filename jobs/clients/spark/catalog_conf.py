@@ -1,0 +1,201 @@
+"""Catalog configuration for Spark: PyIceberg's properties in the words of Iceberg's Java catalogs.
+
+What the settings give under `spark.conf` as `spark.sql.catalog.<name>…` wins, key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from jobs.base.errors import FrazilError
+from jobs.clients.install.artifacts import OnProgress, resolve_jars
+from jobs.clients.install.coordinates import ArtifactSet
+from jobs.clients.spark.trusted_authorities import AUTHORITIES, trust_authorities
+from jobs.config.services.catalog import CatalogSettings, kind_of
+from jobs.config.settings.settings import Settings, SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CLASS = "org.apache.iceberg.spark.SparkCatalog"
+# Spark and streams commit to one SQLite file at once: without these a commit of Java's fails where it had to wait.
+_SQLITE = "journal_mode=WAL&busy_timeout=30000"
+# It takes the client that fits each path, a bucket's or a disk's.
+_ANY_STORE = "org.apache.iceberg.io.ResolvingFileIO"
+_ROLE_CLIENTS = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
+_ROLE_SESSION = ("s3.role-session-name", "client.role-session-name")
+_RENAMED = {
+    "s3.region": "client.region",
+    "glue.region": "client.region",
+    "s3.proxy-uri": "http-client.proxy-endpoint",
+    "client.access-key-id": "s3.access-key-id",
+    "client.secret-access-key": "s3.secret-access-key",
+    "client.session-token": "s3.session-token",
+    **dict.fromkeys(_ROLE_SESSION, "client.assume-role.session-name"),
+}
+# Where Python counts seconds and Java milliseconds.
+_SECONDS = {
+    "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
+    "s3.request-timeout": "http-client.apache.socket-timeout-ms",
+}
+_ENCRYPTION = {"AES256": "s3", "aws:kms": "kms"}
+# libpq's names, which a database's URI has for PyIceberg, and those of PostgreSQL's driver for Java.
+_POSTGRES = {"connect_timeout": "connectTimeout", "application_name": "ApplicationName"}
+# Read by PyIceberg alone.
+_PYTHONS = ("type", "uri", "py-io-impl", "echo", "pool_pre_ping", "init_catalog_tables", "schema_version")
+
+
+def use_catalog(session: SparkSession, settings: Settings) -> None:
+    """Make the catalog known to a session, under its own name.
+
+    It is set on the running session, where no command line shows what is secret.
+
+    Raises:
+        FrazilError: Spark cannot be told of such a catalog, or a secret is not set.
+    """
+    if any(key in settings.catalog.properties for key in AUTHORITIES):
+        trust_authorities(session.sparkContext._gateway, settings)
+    prefix = f"spark.sql.catalog.{settings.catalog.name}"
+    given = {
+        key.removeprefix(prefix): value
+        for key, value in settings.spark.revealed_conf().items()
+        if key == prefix or key.startswith(f"{prefix}.")
+    }
+    if ".type" in given or ".catalog-impl" in given:
+        conf: dict[str, str] = {"": _CLASS, ".cache-enabled": "false"}
+    else:
+        properties = catalog_conf(settings.catalog.name, settings.catalog.revealed())
+        conf = {"": _CLASS, **{f".{key}": value for key, value in properties.items()}}
+    for key, value in (conf | given).items():
+        session.conf.set(f"{prefix}{key}", value)
+
+
+def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The options of Iceberg's Spark catalog.
+
+    Args:
+        name: The catalog's, for messages.
+        properties: PyIceberg's, with their secrets.
+
+    Raises:
+        FrazilError: Java has no such catalog.
+    """
+    uri = properties.get("uri", "")
+    kind = properties.get("type", "").lower() or kind_of(uri)
+    passed = _store_conf(properties) | {
+        _RENAMED.get(key, key): value
+        for key, value in properties.items()
+        if key not in (*_PYTHONS, *_SECONDS, *AUTHORITIES) and not key.startswith("ssl.")
+    }
+    for key, theirs in _SECONDS.items():
+        if key in properties:
+            passed[theirs] = str(round(float(properties[key]) * 1000))
+    # A cached table would be older than what was just committed by others.
+    passed["cache-enabled"] = "false"
+    if kind in ("sql", "hive") and "io-impl" not in properties and uses_object_store(properties):
+        passed["io-impl"] = _ANY_STORE
+    if kind == "sql":
+        return {**passed, "type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
+    if kind == "rest":
+        # PyIceberg asks for credentials, too: whoever maintains a table gets them as whoever writes it does.
+        return {_DELEGATION: "vended-credentials", **passed, "type": kind, "uri": uri}
+    if kind == "hive":
+        return {**passed, "type": kind, "uri": uri}
+    if kind == "glue":
+        return {**passed, "type": kind}
+    raise FrazilError(
+        f"catalog {name}: Spark cannot be told of a catalog of type {kind or 'unknown'}.",
+        fix=f"set spark.sql.catalog.{name}.type, .uri and what else it needs in spark.conf of frazil.yaml",
+    )
+
+
+def uses_object_store(properties: Mapping[str, object]) -> bool:
+    """Whether the properties tell of tables' files that are on no file system of this machine."""
+    warehouse = urlsplit(str(properties.get("warehouse", ""))).scheme
+    return warehouse not in ("", "file", "hdfs") or any(key.startswith(("s3.", "gcs.", "adls.")) for key in properties)
+
+
+def _store_conf(properties: Mapping[str, str]) -> dict[str, str]:
+    """What Java has to be told of an object store in other words; whatever is given in its own words wins."""
+    found: dict[str, str] = {}
+    if "s3.endpoint" in properties:
+        # A bucket's name as a part of the host's is found by AWS's own names alone.
+        virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
+        found["s3.path-style-access"] = "false" if virtual else "true"
+        # Whoever is not AWS has no regions, and the client does not do without.
+        found["client.region"] = "us-east-1"
+    role = properties.get("s3.role-arn") or properties.get("client.role-arn")
+    if role:
+        region = properties.get("s3.region") or properties.get("client.region")
+        found |= {"client.factory": _ROLE_CLIENTS, "client.assume-role.arn": role}
+        found |= {"client.assume-role.region": region} if region else {}
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        found["client.credentials-provider"] = "software.amazon.awssdk.auth.credentials.AnonymousCredentialsProvider"
+    if encryption := properties.get("s3.server-side-encryption"):
+        found["s3.sse.type"] = _ENCRYPTION.get(encryption, encryption)
+    if key := properties.get("s3.sse-kms-key-id"):
+        found["s3.sse.key"] = key
+    return found
+
+
+def _jdbc(uri: str) -> dict[str, str]:
+    """A SQLAlchemy URI as JDBC's, with user and password apart from it."""
+    parts = urlsplit(uri)
+    scheme = parts.scheme.partition("+")[0]
+    if scheme == "sqlite":
+        # `sqlite:///` and a path, which begins with another slash if it is absolute.
+        path = uri.partition("://")[2].partition("?")[0].removeprefix("/")
+        return {"uri": f"jdbc:sqlite:{path}?{_SQLITE}"}
+    # The last @ ends the user: SQLAlchemy lets one, or a slash, stand in a password.
+    user, at, place = uri.partition("://")[2].rpartition("@")
+    place, _, query = place.partition("?")
+    words = [(_POSTGRES.get(key, key), value) for key, value in parse_qsl(query)] if scheme == "postgresql" else None
+    query = urlencode(words, safe="/:") if words is not None else query
+    found = {"uri": f"jdbc:{scheme}://{place}{f'?{query}' if query else ''}"}
+    if at:
+        name, colon, password = user.partition(":")
+        found["jdbc.user"] = unquote(name)
+        if colon:
+            found["jdbc.password"] = unquote(password)
+    return found
+
+
+# What an installation may have brought by itself, in its own version.
+_OWN = ("spark.driver.extraClassPath", "spark.jars.packages", "spark.jars.ivySettings")
+_NAMES: dict[ArtifactSet, tuple[str, ...]] = {"postgresql": ("postgresql",), "aws": ("aws-bundle", "awssdk")}
+_BUCKETS = ("s3", "s3a", "s3n")
+_OTHER_STORES = ("gcs.", "adls.")
+
+
+def catalog_jars(catalog: CatalogSettings, spark: SparkSettings, on_progress: OnProgress | None = None) -> list[Path]:
+    """The jars, fetched if this machine does not have them yet; raises as `resolve_jars` does."""
+    return [jar for name in catalog_sets(catalog, spark) for jar in resolve_jars(name, on_progress=on_progress)]
+
+
+def catalog_sets(catalog: CatalogSettings, spark: SparkSettings) -> tuple[ArtifactSet, ...]:
+    """The sets of artifacts that the catalog's type and its tables' files ask for.
+
+    A set whose jar the settings name themselves, on the class path or among the packages, is left out.
+    """
+    brought = " ".join(str(value) for key, value in spark.conf.items() if key in _OWN)
+    wanted: list[ArtifactSet] = []
+    if catalog.kind == "sql" and str(catalog.properties.get("uri", "")).startswith("postgresql"):
+        wanted.append("postgresql")
+    if _on_s3(catalog):
+        wanted.append("aws")
+    return tuple(each for each in wanted if not any(name in brought for name in _NAMES[each]))
+
+
+def _on_s3(catalog: CatalogSettings) -> bool:
+    if catalog.kind == "glue" or any(key.startswith(("s3.", "client.", "glue.")) for key in catalog.properties):
+        return True
+    scheme = urlsplit(str(catalog.properties.get("warehouse", ""))).scheme
+    if scheme in _BUCKETS:
+        return True
+    # A REST catalog may know its warehouse by a name, and hand out places of its own choice.
+    elsewhere = any(key.startswith(_OTHER_STORES) for key in catalog.properties)
+    return catalog.kind == "rest" and scheme == "" and not elsewhere

@@ -1,0 +1,1 @@
+"""Documents of streams, in a folder, an object store or PostgreSQL."""

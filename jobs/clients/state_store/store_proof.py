@@ -1,0 +1,97 @@
+"""Proof of a shared state store: whether it refuses a second create, and a write over what has changed.
+
+Some object stores, and proxies before them, pass over `If-None-Match` and `If-Match`, and answer that all is well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+
+from jobs.base.errors import FrazilError
+from jobs.clients.state_store.shared_store import Documents, SharedStore
+from jobs.clients.state_store.store import StateStore
+
+
+class UnsafeStoreError(FrazilError):
+    """The store does not keep what is asked of one, so two drivers could hold one lease."""
+
+
+class StoreRefusedError(FrazilError):
+    """The store may not be read and written, or is not there; waiting does not help."""
+
+
+class StoreAwayError(FrazilError):
+    """The store did not answer for so long that a lease ran out, which is taken anew when it answers."""
+
+
+def prove_store(store: StateStore) -> None:
+    """See that a shared store can be relied on; a folder can.
+
+    Raises:
+        UnsafeStoreError: It lets a write through that it has to refuse.
+        StoreRefusedError: It may not be used with these credentials, or is not there.
+        OSError: It cannot be reached.
+    """
+    if isinstance(store, SharedStore):
+        try:
+            store.prove(prove_documents)
+        except OSError as problem:
+            if problem.errno != errno.EACCES:
+                raise
+            raise _refused(problem) from None
+
+
+def unrenewed(stream: str, problem: OSError, seconds: float) -> FrazilError:
+    """What it means that a lease ran out while a shared store did not take its renewal.
+
+    Args:
+        stream: Whose lease.
+        problem: Why it was not renewed.
+        seconds: For how long it holds.
+    """
+    if problem.errno == errno.EACCES:
+        return _refused(problem)
+    return StoreAwayError(
+        f"stream {stream}: the state store did not take the lease's renewal for {seconds:g} s "
+        f"({problem.strerror or problem}). Nothing is committed until it answers and the lease is taken anew.",
+        fix="frazil validate",
+    )
+
+
+def prove_documents(documents: Documents, prefix: str) -> None:
+    """As `prove_store`, by a document of its own below a prefix, which goes again."""
+    key = f"{prefix}probes/{os.urandom(8).hex()}"
+    try:
+        if not documents.write(key, b"first", "1", None):
+            raise _unsafe(documents, prefix, "refuses a document that is not there yet")
+        first = documents.read(key)
+        if documents.write(key, b"second", "2", None):
+            raise _unsafe(documents, prefix, "creates a document that is there already (If-None-Match)")
+        if first is None or documents.read(key) != first or (first.content, first.nonce) != (b"first", "1"):
+            raise _unsafe(documents, prefix, "does not give back what was written")
+        if not documents.write(key, b"third", "3", first.tag):
+            raise _unsafe(documents, prefix, "refuses to replace a document that is unchanged (If-Match)")
+        third = documents.read(key)
+        if documents.write(key, b"fourth", "4", first.tag):
+            raise _unsafe(documents, prefix, "replaces a document that has changed meanwhile (If-Match)")
+        if third is None or documents.read(key) != third or (third.content, third.nonce) != (b"third", "3"):
+            raise _unsafe(documents, prefix, "does not give back what was written")
+    finally:
+        with contextlib.suppress(OSError):
+            documents.remove(key)
+
+
+def _refused(problem: OSError) -> StoreRefusedError:
+    return StoreRefusedError(
+        f"The state store refuses what is asked of it: {problem.strerror}.",
+        fix="check state.store, its properties and its rights in frazil.yaml, then run `frazil validate`",
+    )
+
+
+def _unsafe(documents: Documents, prefix: str, what: str) -> UnsafeStoreError:
+    return UnsafeStoreError(
+        f"The state store {documents.place(prefix.rstrip('/'))} {what}, so two drivers could run one stream.",
+        fix="use a store with conditional writes: docs/state-store.md names some",
+    )
