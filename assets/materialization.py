@@ -37,10 +37,10 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.stream.source_topics import parked_tables
-from jobs.supervise.control_request import read_control
-from jobs.supervise.heartbeat import Heartbeat, Work
-from jobs.supervise.measures import LATENESS, OF_WORK
+from jobs.streaming.driver.context.source_topics import parked_tables
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
+from jobs.streaming.supervision.documents.measures import LATENESS, OF_WORK
 from jobs.tables.commit.history.branch import TableOnBranch, on_branch
 from jobs.tables.dead_letter_table.tally import tally_dead_letters
 from resources.deployment_resource import DeploymentResource
@@ -52,8 +52,8 @@ _NOT_MADE = "no record has come for it yet: it is made with the columns of its f
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.stream.drain import Drained, DrainProgress
-    from jobs.stream.open_stream import OpenStream
+    from jobs.streaming.driver.context.open_stream import OpenStream
+    from jobs.streaming.driver.process.drain import Drained, DrainProgress
 
 
 def materialize(
@@ -137,7 +137,7 @@ def _running(
     keys: Sequence[dg.AssetKey],
 ) -> Iterator[dg.MaterializeResult]:
     # Imported here: most runs of this code location need nothing of it.
-    from jobs.supervise.stream_control import StreamControl
+    from jobs.streaming.supervision.control.stream_control import StreamControl
 
     place = deployment.deployment()
     control = StreamControl(place.home, place.settings_file, spec.stream)
@@ -191,7 +191,7 @@ def _drained(
     context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, kafka: KafkaResource, spark: SparkResource
 ) -> Drained:
     # Imported here: PySpark and what else it brings would double the time to load this code location.
-    from jobs.stream.drain import drain
+    from jobs.streaming.driver.process.drain import drain
 
     def opened(stream: OpenStream, total: int) -> None:
         context.log.info(f"{total:,} records wait; epoch {stream.epoch}")

@@ -19,8 +19,8 @@ from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
 from jobs.publish.main_freshness import MainFreshness, main_freshness
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
-from jobs.supervise.heartbeat import Heartbeat, Work
-from jobs.supervise.measures import EVENT_TIMES, LATENESS, Measure
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
+from jobs.streaming.supervision.documents.measures import EVENT_TIMES, LATENESS, Measure
 from jobs.tables.commit.history.branch import TableOnBranch
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.stamp.event_times import as_datetime
@@ -28,7 +28,7 @@ from jobs.tables.commit.stamp.offsets import by_topic
 from jobs.tables.commit.stamp.stamps import Stamp
 
 if TYPE_CHECKING:
-    from jobs.stream.drain import Drained
+    from jobs.streaming.driver.process.drain import Drained
 
 
 _MEANINGS = {

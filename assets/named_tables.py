@@ -16,12 +16,12 @@ from assets.metadata import column_schema, routed_drain_metadata, snapshot_tags
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import VALUE, value_of_table
-from jobs.stream.source_topics import parked_tables
+from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 
 if TYPE_CHECKING:
-    from jobs.stream.drain import Drained
+    from jobs.streaming.driver.process.drain import Drained
 
 
 ALL_COMPLETE = "Nothing new: no record of late went to any of these tables."

@@ -28,7 +28,7 @@ from resources.services import CatalogResource, RegistryResource
 if TYPE_CHECKING:
     from jobs.clients.registry.client import RegistryClient
     from jobs.schema_contract.subjects import SubjectContract
-    from jobs.stream.schema_proposals import SchemaProposal
+    from jobs.streaming.driver.tables.schema_proposals import SchemaProposal
 
 
 SCHEMA_CONTRACT = "schema_contract"
@@ -215,7 +215,7 @@ def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) ->
     """Changes of a stream's table that wait for somebody to decide."""
     from jobs.clients.state_store.stream_folder import stream_folder
     from jobs.config.stream.shaped_table import evolving_schema
-    from jobs.stream.schema_proposals import proposals
+    from jobs.streaming.driver.tables.schema_proposals import proposals
 
     if table is None or not spec.evolution.evolves:
         return []

@@ -8,7 +8,7 @@ bad ones are cut off, have a wrong type, lack a field, have too many digits, or 
 `--avro` and `--protobuf` measure the same payments as Avro records and as Protobuf messages behind the id of a schema,
 in turn with JSON, both in blocks and to the same columns; bad ones are cut off. With `--schemas N` they are written by
 N schemas, chance says by which, that differ in the order of the columns that may be null; their blocks are joined as a
-task does it (`jobs/task/run.py`), and measured in turn with records of the first schema.
+task does it (`jobs/streaming/task/run.py`), and measured in turn with records of the first schema.
 
 `--others` measures the same for what could have taken the block decoder's place, each without any proof or conversion:
 pyarrow's JSON reader with the columns as its schema, msgspec for each record, msgspec for a block as one JSON array.
@@ -44,8 +44,8 @@ from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.arrow_schema import arrow_schema
 from jobs.records.schema.declared import StructType
 from jobs.records.schema.parser import parse_schema
+from jobs.streaming.task.run import joined_blocks
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.task.run import joined_blocks
 
 SHARES = (0.0, 0.001, 0.01, 0.1)
 _SIZES: tuple[Size, Size] = ("small", "1k")

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config.stream.route import Route
-from jobs.pipeline.route_dispatch import Dispatch
+from jobs.streaming.pipeline.route_dispatch import Dispatch
 
 _MANY = 300
 _CASES: list[tuple[str, list[Any], Callable[[random.Random], str]]] = [

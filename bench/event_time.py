@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.config.stream.event_time import EventTime
-from jobs.pipeline.block import Block
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.task.event_time import EventTimePlan, judge_block
+from jobs.streaming.task.tally import Tally, count_events
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.task.event_time import EventTimePlan, judge_block
-from jobs.task.tally import Tally, count_events
 
 RECORDS = 20_000
 BLOCKS = 200

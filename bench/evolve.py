@@ -31,18 +31,18 @@ from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.stream.batch import BatchRunner
-from jobs.stream.new_rows import NewColumns
-from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening import ensure_tables
-from jobs.stream.results import TaskResults
-from jobs.stream.tasks import slice_plan, task_results
+from jobs.streaming.driver.batch.batch import BatchRunner
+from jobs.streaming.driver.batch.tasks import slice_plan, task_results
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.context.results import TaskResults
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.driver.tables.new_rows import NewColumns
+from jobs.streaming.task.run import run_split
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.starting_point import StartingPoint
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp
-from jobs.task.run import run_split
 
 _BLOCK = 10_000
 _AROUND = 5

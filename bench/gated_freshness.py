@@ -22,7 +22,7 @@ from jobs.config.settings.settings import Settings, load_settings
 from jobs.contract.gate_judge import ContractJudge
 from jobs.publish.gated import publish_if_fit
 from jobs.publish.main_freshness import main_freshness
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.demo.payments import PaymentProducer

@@ -38,11 +38,11 @@ from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.local_broker.broker import LocalBroker
-from jobs.stream.opening import ensure_tables
-from jobs.supervise.groups import DriverGroup
-from jobs.supervise.launches import read_launched_process
-from jobs.supervise.stream_control import StreamControl
-from jobs.supervise.termination import Timeouts
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.launches import read_launched_process
+from jobs.streaming.supervision.processes.groups import DriverGroup
+from jobs.streaming.supervision.processes.termination import Timeouts
 
 GROUP = "small"
 SCHEMA = "id string not null, n long, amount double, note string"

@@ -11,7 +11,7 @@ import yaml
 from bench.versus.connect_worker import SinkWorker
 from bench.versus.deployment import STREAM, BenchDeployment
 from bench.versus.sink_config import SinkConfig
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
 
 _BY = ("measuring latency", "python -m bench.latency")
 # An answer as soon as there is a record; the comparison of throughput waits for more of them.

@@ -30,7 +30,7 @@ from jobs.config.settings.maintained_tables import maintained_table
 from jobs.config.settings.settings import Settings
 from jobs.maintain.results import StepProgress, TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

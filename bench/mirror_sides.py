@@ -24,8 +24,8 @@ from jobs.base.system.processes import start_time, stop_process
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
-from jobs.supervise.launches import read_launched_process
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.launches import read_launched_process
 from jobs.tables.commit.history.lineage import ancestors
 
 Side: TypeAlias = Literal["frazil", "foreachBatch"]

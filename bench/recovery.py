@@ -31,9 +31,9 @@ from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.local_broker.broker import LocalBroker
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.launches import read_launch
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
+from jobs.streaming.supervision.documents.launches import read_launch
 from jobs.tables.commit.history.stamp_history import stamped_snapshots
 from orchestration.cli.demo.payments import PaymentProducer
 

@@ -34,19 +34,20 @@ from jobs.clients.kafka.records import WHOLE, FetchedBlock
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.stream import commit_pool, open_stream, takeover
-from jobs.stream.batch import BatchRunner
-from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening import ensure_tables
-from jobs.stream.results import TaskResults
-from jobs.stream.tasks import slice_plan, task_results
+from jobs.streaming.driver.batch.batch import BatchRunner
+from jobs.streaming.driver.batch.tasks import slice_plan, task_results
+from jobs.streaming.driver.context import commit_pool, open_stream
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.context.results import TaskResults
+from jobs.streaming.driver.opening import takeover
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.task.plan import TaskPlan
+from jobs.streaming.task.run import TaskResult, run_split
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.starting_point import StartingPoint
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.target_positions import target_positions
-from jobs.task.plan import TaskPlan
-from jobs.task.run import TaskResult, run_split
 
 P = TopicPartition("events", 0)
 BLOCK = 10_000

@@ -43,14 +43,14 @@ from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.models import StreamSpec
 from jobs.local_broker.broker import LocalBroker
-from jobs.pipeline.pipeline import stream_pipeline
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.pipeline.pipeline import stream_pipeline
+from jobs.streaming.task.plan import TargetPlan, TaskPlan, task_metadata
+from jobs.streaming.task.run import run_split
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.tables.write.table_fit import TableFit
-from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
-from jobs.task.run import run_split
 
 _PATIENCE = 30.0
 

@@ -25,8 +25,13 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.heartbeat import Heartbeat, Work, write_heartbeat
-from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work, write_heartbeat
+from jobs.streaming.supervision.documents.launches import (
+    Launch,
+    LaunchedProcess,
+    write_launch,
+    write_launched_process,
+)
 from orchestration.reconcile.cursor import SensorCursor
 from orchestration.sensors.reconcile import run_reconcile_tick
 from resources.deployment import Deployment

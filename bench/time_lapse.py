@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from bench.timed_target import TimedTarget, payments_spec
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.pyiceberg_commit import head_alone
 

@@ -26,11 +26,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.row_steps import row_steps_of
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.pipeline.row_steps import row_steps_of
+from jobs.streaming.task.plan import TargetPlan, TaskPlan, task_metadata
+from jobs.streaming.task.run import run_split
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
-from jobs.task.run import run_split
 
 _SCHEMA = "id long not null, p struct<card string, at string, amount string>, kind string"
 _BLOCK = 10_000

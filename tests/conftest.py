@@ -79,7 +79,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     """Reap the drivers that tests have started and ended; Python complains of those that nobody waited for."""
-    if launcher := sys.modules.get("jobs.supervise.launcher"):
+    if launcher := sys.modules.get("jobs.streaming.supervision.processes.launcher"):
         launcher.reap_drivers()
 
 

@@ -15,7 +15,7 @@ from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import Load
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.stream.models import StreamSpec
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 from resources.deployment import Deployment
 
 STREAM = "payments"

@@ -13,7 +13,7 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
 
 REASON = "a certificate"
 BY = "frazil certify"
@@ -57,8 +57,8 @@ def reset_to(folder: Path, to: str) -> None:
         FrazilError: It cannot be done.
     """
     from jobs.clients.kafka.metadata import KafkaLog
-    from jobs.operator.reset import reset
-    from jobs.operator.reset_request import reset_request
+    from jobs.streaming.operator.reset import reset
+    from jobs.streaming.operator.reset_request import reset_request
 
     spec, settings = _stream(folder)
     reset(spec, settings, lambda: KafkaLog(settings.kafka), reset_request(to), BY, REASON)
@@ -101,7 +101,7 @@ def _drain(folder: Path) -> None:
     from jobs.clients.kafka.metadata import KafkaLog
     from jobs.clients.spark.end import end_spark
     from jobs.clients.spark.session import start_session
-    from jobs.stream.drain import drain
+    from jobs.streaming.driver.process.drain import drain
 
     spec, settings = _stream(folder)
     try:

@@ -21,12 +21,12 @@ from jobs.certify.workspace import STREAM, Workspace
 from jobs.clients.state_store.store import StateStore
 from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.services.trigger import Restart
-from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
-from jobs.supervise.keeper_start import SWITCH, keeper_command, keeper_policy
-from jobs.supervise.launcher import driver_command
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE, OUTPUT
-from jobs.supervise.launches import LaunchedProcess, read_launched_process
-from jobs.supervise.stream_control import Action, StreamControl
+from jobs.streaming.supervision.control.stream_control import Action, StreamControl
+from jobs.streaming.supervision.documents.driver_session import DRIVER_VARIABLE, driver_id
+from jobs.streaming.supervision.documents.launches import LaunchedProcess, read_launched_process
+from jobs.streaming.supervision.keeper.keeper_start import SWITCH, keeper_command, keeper_policy
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE, OUTPUT
+from jobs.streaming.supervision.processes.launcher import driver_command
 
 _POLL_SECONDS = 0.01
 # Each look at the note is a request there, which may fail for a moment.

@@ -31,8 +31,8 @@ from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import Settings
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from jobs.stream.new_rows import NewColumns
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.driver.tables.new_rows import NewColumns
 
 _TOPIC_SECONDS = 30.0
 _FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1

@@ -15,7 +15,7 @@ from jobs.certify.observation import Observation, Observer
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import Scenario
 from jobs.certify.workspace import Workspace
-from jobs.supervise.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
 
 COMMIT_SECONDS = 600.0
 DEATH_SECONDS = 300.0

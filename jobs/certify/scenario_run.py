@@ -26,9 +26,9 @@ from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
 from jobs.clients.state_store.lease import Lease, stream_lease
-from jobs.stream.logs import spark_log
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.keeper_record import find_keeper
+from jobs.streaming.driver.process.logs import spark_log
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.keeper_record import find_keeper
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 _PASSED_OVER = 40

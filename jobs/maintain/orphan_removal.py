@@ -24,7 +24,7 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import streams_writing_to
 from jobs.maintain.table_context import TableContext, refuse_without_gc
-from jobs.supervise.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
 from jobs.tables.write.locations import state_in_the_way
 
 # Two names of one store.

@@ -41,7 +41,7 @@ from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import forget_problem, note_problem
 from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
-from jobs.supervise.launches import launched_file
+from jobs.streaming.supervision.documents.launches import launched_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import interruptible_jobs, merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, source_position
 from jobs.mirror.source_report import SourceConsistency, WrongKey
-from jobs.supervise.waiting import wait_until_deadline
+from jobs.streaming.supervision.documents.waiting import wait_until_deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

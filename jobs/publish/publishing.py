@@ -36,7 +36,7 @@ from jobs.publish.interval import (
     left_out_property,
     publication_text,
 )
-from jobs.stream.completeness import settled_through
+from jobs.streaming.driver.context.completeness import settled_through
 from jobs.tables.commit.history.discards import Discards
 from jobs.tables.commit.history.publications import (
     THROUGH,

@@ -13,17 +13,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.block import Indices
-from jobs.pipeline.pipeline import DROPPED_NOW, Pipeline
-from jobs.pipeline.route import STAGE
-from jobs.pipeline.route_naming import naming_state
-from jobs.pipeline.row_steps import FILTERED
-from jobs.pipeline.topic_tables import TopicTable, topic_tables
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import UNROUTED
 from jobs.records.schema.decoded_columns import decoded_digest
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.replay.routing import ELSEWHERE, NO_TABLE, PARKED_NOW, RowTables, refuse_unfit
+from jobs.streaming.pipeline.block import Indices
+from jobs.streaming.pipeline.pipeline import DROPPED_NOW, Pipeline
+from jobs.streaming.pipeline.route import STAGE
+from jobs.streaming.pipeline.route_naming import naming_state
+from jobs.streaming.pipeline.row_steps import FILTERED
+from jobs.streaming.pipeline.topic_tables import TopicTable, topic_tables
 from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PARKED
 
 

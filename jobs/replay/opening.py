@@ -19,7 +19,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.replay.pending_return import PendingReturn, pending_returns
 from jobs.replay.replay_state import changes_from_parquet
 from jobs.replay.session import BATCHES, ReplaySession, changes_key, landed_batches, replay_folder, replay_id
-from jobs.stream.source_topics import parked_tables
+from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
 from jobs.tables.commit.protocol.target import Target

@@ -20,10 +20,6 @@ from pyiceberg.table import Table
 
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.pipeline.block import Block, Indices
-from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
-from jobs.pipeline.row_steps import row_steps_of
-from jobs.pipeline.stages import Stage
 from jobs.records.formats.interface.decoder import DECODE_HEADER, Failure
 from jobs.records.formats.interface.problems import DISCARDED, INVALID_UTF8
 from jobs.records.formats.interface.writer_schema import SchemaLookup
@@ -35,6 +31,10 @@ from jobs.replay.landed import LETTER_COLUMNS, already_landed, are_discarded, ar
 from jobs.replay.lanes import LaneRows, ReplayLanes
 from jobs.replay.replay_state import ReplayOutcome
 from jobs.replay.routing import RowTables, names_beside, not_located, restricted_to, routed_to, without_table
+from jobs.streaming.pipeline.block import Block, Indices
+from jobs.streaming.pipeline.pipeline import Pipeline, Routed, stream_pipeline
+from jobs.streaming.pipeline.row_steps import row_steps_of
+from jobs.streaming.pipeline.stages import Stage
 from jobs.tables.dead_letter_table.masking import (
     HEADERS,
     KEY,

@@ -21,7 +21,7 @@ from jobs.records.schema.difference import differences
 from jobs.records.transforms.transform import StepProblem
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
-from jobs.stream.source_topics import parked_tables
+from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.dead_letter_table.reader import (

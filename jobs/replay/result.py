@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.replay_state import ReplayOutcome
+from jobs.streaming.task.tally import count_unknown_fields
 from jobs.tables.dead_letter_table.reader import DeadLetterCounts
-from jobs.task.tally import count_unknown_fields
 
 Coordinates = tuple[str, int, int]
 COORDINATES = ("topic", "partition", "offset")

@@ -17,15 +17,15 @@ from jobs.base.errors import FrazilError
 from jobs.config.documents.base import field_path
 from jobs.config.settings.correction import Correction
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import Routed
-from jobs.pipeline.route import STAGE, Destinations
-from jobs.pipeline.route_naming import naming_state
-from jobs.pipeline.stages import Fit
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import UNROUTED
 from jobs.records.transforms.transform import StepProblem
 from jobs.replay.session import ReplayedPart, ReplaySession
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.pipeline.pipeline import Routed
+from jobs.streaming.pipeline.route import STAGE, Destinations
+from jobs.streaming.pipeline.route_naming import naming_state
+from jobs.streaming.pipeline.stages import Fit
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.proposals import Seen
 from jobs.tables.commit.schema.followers import following

@@ -13,7 +13,6 @@ from jobs.base.failpoints import step
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.row_steps import asks_batch_time
 from jobs.records.formats.interface.writer_schema import SchemaLookup
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.pipeline import ReplayPipeline
@@ -29,7 +28,8 @@ from jobs.replay.request import (
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
 from jobs.replay.routing import ReadTables, SessionTables, refuse_unlocated
 from jobs.replay.session import ReplaySession, replay_folder
-from jobs.stream.writer_schemas import schema_lookup
+from jobs.streaming.driver.context.writer_schemas import schema_lookup
+from jobs.streaming.pipeline.row_steps import asks_batch_time
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.stamp.stamp_fields import Counts
 

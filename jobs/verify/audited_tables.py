@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.stream.source_topics import parked_tables, readable_table
+from jobs.streaming.driver.context.source_topics import parked_tables, readable_table
 from jobs.tables.commit.history.branch import branch_of
 from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.reissue import last_remade

@@ -21,6 +21,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import DateType, IcebergType, PrimitiveType, TimestamptzType
 
 from jobs.config.stream.event_time import EventTime
+from jobs.streaming.task.event_time import row_times
 from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.reissue import as_landed, reissued
 from jobs.tables.commit.history.stamp_history import History, stamped_snapshots, stamps_along_main
@@ -29,7 +30,6 @@ from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.commit.stamp.stamps import PUBLISH_PART, SUMMARY_KEY
 from jobs.tables.commit.stamp.target_positions import NewestStamps
 from jobs.tables.ledger.ledger_row import LedgerRow, effective_rows
-from jobs.task.event_time import row_times
 
 MOST_READ = 200
 """Files that one question reads: an hour's own files need not be read, only those that hold some of another, too."""

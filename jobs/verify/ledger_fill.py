@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.stream.source_topics import readable_table
+from jobs.streaming.driver.context.source_topics import readable_table
 from jobs.tables.commit.history.stamp_history import history, stamped_snapshots
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
 from jobs.tables.commit.protocol.named_tables import with_named_tables

@@ -16,14 +16,14 @@ from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.route import Route
 from jobs.config.values.targets import value_of_table
-from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
-from jobs.pipeline.route_naming import Naming, naming_state
-from jobs.pipeline.row_steps import aligned, row_steps_of
 from jobs.records.expressions.expression import FRAME_PARTS
 from jobs.records.transforms.columns import Columns, TransformProblem
 from jobs.records.transforms.frame import Frame
 from jobs.records.transforms.sql import compiled, evaluated
 from jobs.records.transforms.transform import Rows, StepProblem
+from jobs.streaming.pipeline.route_dispatch import Dispatch, Dispatched, grouped
+from jobs.streaming.pipeline.route_naming import Naming, naming_state
+from jobs.streaming.pipeline.row_steps import aligned, row_steps_of
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]

@@ -20,8 +20,8 @@ from jobs.clients.state_store.lease_record import read_lease
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.stream.continuity import log_departures
-from jobs.supervise.heartbeat import LastError, read_heartbeat
+from jobs.streaming.driver.context.continuity import log_departures
+from jobs.streaming.supervision.documents.heartbeat import LastError, read_heartbeat
 from jobs.tables.commit.history.parked_places import newest_stamps
 from jobs.tables.commit.history.reissue import as_landed
 from jobs.tables.commit.history.stamp_history import history, history_of, stamps_along_main

@@ -10,7 +10,7 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.operator.accept import Answer, record_answer
+from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.stamp_fields import Decision
 from resources.deployment import Deployment
 

@@ -15,10 +15,10 @@ from jobs.base.system.threads import background_thread
 from jobs.clients.state_store.store import StateStore
 from jobs.clients.state_store.stream_folder import stream_folder, streams_with
 from jobs.config.settings.groups import group_of
-from jobs.supervise.control_request import read_control
-from jobs.supervise.launches import LAUNCH_KEY
-from jobs.supervise.lifecycle import ActionResult
-from jobs.supervise.stream_control import FLUSH_SECONDS, StreamControl
+from jobs.streaming.supervision.control.lifecycle import ActionResult
+from jobs.streaming.supervision.control.stream_control import FLUSH_SECONDS, StreamControl
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.terminal import current_user, print_doubts, print_error, print_json

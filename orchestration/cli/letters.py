@@ -13,9 +13,14 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.operator.dead_letter_expiry import expire_stream
-from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
-from jobs.pipeline.topic_tables import columns_by_topic
+from jobs.streaming.operator.dead_letter_expiry import expire_stream
+from jobs.streaming.operator.dead_letter_states import (
+    StateChange,
+    change_dead_letters,
+    set_states_by_rows,
+    settle_lost_replay,
+)
+from jobs.streaming.pipeline.topic_tables import columns_by_topic
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.dead_letter_table.page import (

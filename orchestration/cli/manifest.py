@@ -9,11 +9,11 @@ import yaml
 from jobs.base.errors import FrazilError
 from jobs.config.settings.groups import group_of
 from jobs.config.settings.settings import SETTINGS_FILE
-from jobs.supervise.groups import DriverGroup, group_command
-from jobs.supervise.launcher import driver_command
-from jobs.supervise.launchers.kubernetes import KubernetesPods
-from jobs.supervise.launchers.launcher import DriverOrder
-from jobs.supervise.launches import Launch
+from jobs.streaming.supervision.documents.launches import Launch
+from jobs.streaming.supervision.launchers.kubernetes import KubernetesPods
+from jobs.streaming.supervision.launchers.launcher import DriverOrder
+from jobs.streaming.supervision.processes.groups import DriverGroup, group_command
+from jobs.streaming.supervision.processes.launcher import driver_command
 from resources.deployment import Deployment
 
 

@@ -13,7 +13,7 @@ from jobs.clients.registry.known_schemas import (
     registry_of,
 )
 from jobs.clients.state_store.stream_folder import stream_folder, streams_with
-from jobs.supervise.actual import read_certain
+from jobs.streaming.supervision.processes.actual import read_certain
 from resources.deployment import Deployment
 
 

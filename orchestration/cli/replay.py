@@ -20,7 +20,7 @@ from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_
 from jobs.replay.return_to_topic import return_letters_to_topic
 from jobs.replay.run import dry_run as run_dry
 from jobs.replay.run import replay as run
-from jobs.stream.writer_schemas import schema_lookup
+from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.dead_letter_table.selection import parse_selection
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_json, progress_bar

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.operator.reset_plan import Counting, ResetPlan
-from jobs.operator.reset_request import reset_request
+from jobs.streaming.operator.reset_plan import Counting, ResetPlan
+from jobs.streaming.operator.reset_request import reset_request
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.cli.terminal import current_user, print_columns, print_json, stderr_console
 from orchestration.jobs.reset import (

@@ -16,10 +16,10 @@ from jobs.clients.state_store.lease_record import read_lease
 from jobs.clients.state_store.store_proof import prove_store
 from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.supervise.actual import read_certain
-from jobs.supervise.control_request import KEY, read_control
-from jobs.supervise.groups import DriverGroup, known_groups
-from jobs.supervise.launches import LAUNCH_KEY
+from jobs.streaming.supervision.documents.control_request import KEY, read_control
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
+from jobs.streaming.supervision.processes.actual import read_certain
+from jobs.streaming.supervision.processes.groups import DriverGroup, known_groups
 from resources.deployment import Deployment
 
 

@@ -17,7 +17,7 @@ from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
 from orchestration.jobs.control import StreamAction
 from orchestration.jobs.runs import ACTION_TAG, MAX_RUNTIME_TAG, action_tags, tag_run
 from resources.deployment_resource import DeploymentResource

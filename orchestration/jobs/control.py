@@ -10,8 +10,8 @@ from pydantic import Field
 from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.base.errors import FrazilError
-from jobs.supervise.lifecycle import ActionResult
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.lifecycle import ActionResult
+from jobs.streaming.supervision.control.stream_control import StreamControl
 from orchestration.jobs.runs import MAX_RUNTIME_TAG, action_tags, run_config, tag_run
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource

@@ -107,7 +107,7 @@ def _replayed(
     from jobs.config.settings.correction import parse_correction
     from jobs.replay.request import ReplayRequest
     from jobs.replay.run import dry_run, replay
-    from jobs.stream.writer_schemas import schema_lookup
+    from jobs.streaming.driver.context.writer_schemas import schema_lookup
 
     correction = None
     if config.correction.strip():

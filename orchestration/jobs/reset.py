@@ -22,7 +22,7 @@ from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
-    from jobs.operator.reset_plan import Counting, PlannedTable, ResetPlan
+    from jobs.streaming.operator.reset_plan import Counting, PlannedTable, ResetPlan
     from jobs.tables.commit.recovery.reset import ResetMove
     from jobs.tables.ledger.row_counter import RowsInRanges
 
@@ -258,8 +258,8 @@ def perform_reset(deployment: Deployment, config: ResetConfig, on_count: "Counti
     """
     # Imported here and below: a code location that only loads should not wait for what Kafka and the catalog need.
     from jobs.clients.kafka.metadata import KafkaLog
-    from jobs.operator.reset import plan_reset, reset
-    from jobs.operator.reset_request import reset_request
+    from jobs.streaming.operator.reset import plan_reset, reset
+    from jobs.streaming.operator.reset_request import reset_request
 
     spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
     request = reset_request(config.to, tuple(config.topics))

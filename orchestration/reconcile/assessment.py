@@ -15,10 +15,10 @@ from jobs.base.errors import FrazilError
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import find_stream_file
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness
-from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
-from jobs.supervise.desired import StreamFiles, desired_state
-from jobs.supervise.launches import launched_file
-from jobs.supervise.observation import Observation, observe
+from jobs.streaming.driver.context.unknown_fields import UnknownFields, read_unknown_fields
+from jobs.streaming.supervision.documents.launches import launched_file
+from jobs.streaming.supervision.state.desired import StreamFiles, desired_state
+from jobs.streaming.supervision.state.observation import Observation, observe
 from orchestration.reconcile.check_outcomes import check_outcomes, settings_outcome
 from orchestration.reconcile.cursor import StreamCursor, due
 from orchestration.reconcile.decide import Decision, decide

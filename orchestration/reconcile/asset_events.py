@@ -19,11 +19,11 @@ from assets.metadata import (
 )
 from assets.stream_checks import CheckOutcome, adds_up, evaluation
 from jobs.config.stream.models import StreamSpec
-from jobs.stream.unknown_fields import UnknownFields
-from jobs.supervise.actual import ActualState
-from jobs.supervise.heartbeat import Heartbeat, Offsets
-from jobs.supervise.launches import Launch
-from jobs.supervise.measures import EVENT_TIMES, LATENESS, PROGRESS
+from jobs.streaming.driver.context.unknown_fields import UnknownFields
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Offsets
+from jobs.streaming.supervision.documents.launches import Launch
+from jobs.streaming.supervision.documents.measures import EVENT_TIMES, LATENESS, PROGRESS
+from jobs.streaming.supervision.processes.actual import ActualState
 from orchestration.reconcile.assessment import Assessment
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds

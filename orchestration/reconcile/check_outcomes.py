@@ -13,10 +13,10 @@ from jobs.config.services.trigger import longest_pause
 from jobs.config.stream.error_handling import exceeds_ratio
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.main_freshness import MainFreshness
-from jobs.stream.unknown_fields import UnknownFields
-from jobs.supervise.actual import SILENT_SECONDS, ActualState
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.stall import find_stall
+from jobs.streaming.driver.context.unknown_fields import UnknownFields
+from jobs.streaming.supervision.documents.stall import find_stall
+from jobs.streaming.supervision.processes.actual import SILENT_SECONDS, ActualState
+from jobs.streaming.supervision.state.desired import DesiredState
 from orchestration.reconcile.decide import UNHELD_SECONDS, Action, Decision
 from orchestration.reconcile.lag import Lag, by_event_time
 

@@ -19,7 +19,7 @@ from jobs.base.system.boot import boot_id
 from jobs.base.system.typed_json import decode_json
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.main_freshness import MainFreshness
-from jobs.supervise.actual import ActualState
+from jobs.streaming.supervision.processes.actual import ActualState
 
 M = TypeVar("M")
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.

@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jobs.supervise.actual import START_SECONDS, ActualState
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.launches import failures_in_a_row, pause_before, process_name
-from jobs.supervise.stall import Stall, find_stall
+from jobs.streaming.supervision.documents.launches import failures_in_a_row, pause_before, process_name
+from jobs.streaming.supervision.documents.stall import Stall, find_stall
+from jobs.streaming.supervision.processes.actual import START_SECONDS, ActualState
+from jobs.streaming.supervision.state.desired import DesiredState
 
 # A driver whose lease was taken or has run out notices within a beat of it.
 UNHELD_SECONDS = 90.0

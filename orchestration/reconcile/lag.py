@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
 from jobs.publish.main_freshness import MainFreshness
-from jobs.stream.completeness import settled_through
-from jobs.supervise.actual import ActualState
-from jobs.supervise.heartbeat import Offsets
+from jobs.streaming.driver.context.completeness import settled_through
+from jobs.streaming.supervision.documents.heartbeat import Offsets
+from jobs.streaming.supervision.processes.actual import ActualState
 from jobs.tables.commit.history.stamp_history import as_written, history
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, by_topic
 

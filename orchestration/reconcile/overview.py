@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets.metadata import cell, instant
 from assets.stream_checks import CheckOutcome
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from orchestration.reconcile.cursor import checksum
 from orchestration.reconcile.decide import Action, Decision
 from orchestration.reconcile.lag import Lag

@@ -120,7 +120,7 @@ class RemoteQueries:
             FrazilError: The catalog does not say in time.
         """
         from jobs.clients.catalog.catalog import NoCatalogYet
-        from jobs.supervise.spec_check import spec_refusal
+        from jobs.streaming.supervision.state.spec_check import spec_refusal
 
         table = self._loaded(spec.table.name)
         if isinstance(table, NoCatalogYet):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets.metadata import driver_metadata, instant
-from jobs.supervise.heartbeat import Heartbeat, Work
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
 from orchestration.reconcile.assessment import assess_now
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_state import StreamState, stream_state

@@ -11,10 +11,10 @@ from jobs.clients.state_store.stream_folder import state_store, streams_with
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
-from jobs.supervise.heartbeat import KEY as HEARTBEAT
-from jobs.supervise.launches import LAUNCH_KEY
-from jobs.supervise.observation import observe
+from jobs.streaming.supervision.documents.heartbeat import KEY as HEARTBEAT
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
+from jobs.streaming.supervision.state.desired import StreamFiles, file_stamp, stream_files
+from jobs.streaming.supervision.state.observation import observe
 from resources.deployment import Deployment
 
 # When the streams of a store were listed, each time some requests to a service; by where the store is.

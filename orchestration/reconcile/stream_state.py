@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.supervise.actual import ActualState, Driver
-from jobs.supervise.launches import LaunchedProcess
-from jobs.supervise.observation import Observation
-from jobs.supervise.stall import find_stall
+from jobs.streaming.supervision.documents.launches import LaunchedProcess
+from jobs.streaming.supervision.documents.stall import find_stall
+from jobs.streaming.supervision.processes.actual import ActualState, Driver
+from jobs.streaming.supervision.state.observation import Observation
 from orchestration.reconcile.decide import Action, Decision
 
 # Between two batches and in one: no news.

@@ -16,8 +16,8 @@ from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
 from assets.stream_checks import evaluation, totals_of
 from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.observation import Observation
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat
+from jobs.streaming.supervision.state.observation import Observation
 from jobs.tables.commit.history.stamp_history import as_written
 from jobs.tables.commit.protocol.named_tables import with_told_tables
 from jobs.tables.dead_letter_table.tally import DeadLetterTally, tally_dead_letters

@@ -31,7 +31,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.main_freshness import main_freshness, published_times
-from jobs.stream.source_topics import parked_tables
+from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.history.branch import TableOnBranch, stream_table, whole_table
 from jobs.tables.commit.history.parked_places import parked_places
 from jobs.tables.commit.history.publications import publication_id

@@ -23,7 +23,7 @@ from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
-from jobs.supervise.observation import observe
+from jobs.streaming.supervision.state.observation import observe
 from orchestration.jobs.control import (
     JOB,
     MAX_RUNTIME_SECONDS,

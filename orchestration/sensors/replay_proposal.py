@@ -19,8 +19,8 @@ from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.interface.writer_schema import SchemaLookup
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import dry_run
-from jobs.stream.source_topics import parked_tables
-from jobs.stream.writer_schemas import schema_lookup
+from jobs.streaming.driver.context.source_topics import parked_tables
+from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.dead_letter_table.tally import DeadLetterTally, tally_dead_letters

@@ -17,8 +17,8 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.actual import read_actual
-from jobs.supervise.control_request import read_control
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.processes.actual import read_actual
 from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_config, replay_tags
 from orchestration.jobs.runs import BY_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
 from orchestration.reconcile.background_query import BackgroundQuery

@@ -22,7 +22,7 @@ from jobs.records.formats.interface.decoder import Failure
 from jobs.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import dry_run, replay
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.dead_letter_table.rows import dead_letter_rows

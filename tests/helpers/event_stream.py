@@ -17,7 +17,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import publish_if_fit
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.event_times import EventCounts, EventTimes, PartitionTime

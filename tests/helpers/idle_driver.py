@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobs.clients.kafka.metadata import LogEnds
-from jobs.stream.idle_watermark import IdleWatermark
-from jobs.stream.progress import WorkLog
+from jobs.streaming.driver.context.progress import WorkLog
+from jobs.streaming.driver.process.idle_watermark import IdleWatermark
 from tests.helpers.routed_stream import RoutedStream
 
 BLOCKS: dict[str, Any] = {

@@ -26,7 +26,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition

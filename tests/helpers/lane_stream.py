@@ -18,16 +18,18 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.iceberg_schema import schema_text
-from jobs.stream import first_records, takeover
-from jobs.stream.batch import BatchRunner
-from jobs.stream.gone_tables import refuse_gone, without_dropped
-from jobs.stream.new_rows import own_columns
-from jobs.stream.open_stream import OpenStream, known_targets
-from jobs.stream.opening import ensure_tables
-from jobs.stream.results import BatchDone, TaskResults
-from jobs.stream.source_topics import coordinator_stamp
-from jobs.stream.tasks import slice_plan, task_results
-from jobs.stream.writer_schemas import writer_schemas
+from jobs.streaming.driver.batch.batch import BatchRunner
+from jobs.streaming.driver.batch.tasks import slice_plan, task_results
+from jobs.streaming.driver.context.open_stream import OpenStream, known_targets
+from jobs.streaming.driver.context.results import BatchDone, TaskResults
+from jobs.streaming.driver.context.source_topics import coordinator_stamp
+from jobs.streaming.driver.context.writer_schemas import writer_schemas
+from jobs.streaming.driver.opening import takeover
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.driver.tables import first_records
+from jobs.streaming.driver.tables.gone_tables import refuse_gone, without_dropped
+from jobs.streaming.driver.tables.new_rows import own_columns
+from jobs.streaming.task.run import run_split
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.parked_target import held_by_letters
@@ -35,7 +37,6 @@ from jobs.tables.commit.recovery.starting_point import StartingPoint
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import Ranges, TopicPartition
 from jobs.tables.commit.stamp.target_positions import restart_positions, target_positions
-from jobs.task.run import run_split
 from tests.helpers.evolving_stream import block
 
 OWN = "lake.stream"

@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from jobs.clients.kafka.metadata import LogEnds
-from jobs.operator.accept import Answer, record_answer
-from jobs.stream import opening
-from jobs.stream.open_stream import OpenStream
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.opening import opening
+from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 from jobs.verify.audit import audit

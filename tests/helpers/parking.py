@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
+from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.stamp_fields import Decision
 from tests.helpers.evolving_stream import SINK

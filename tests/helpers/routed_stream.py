@@ -14,11 +14,11 @@ from jobs.clients.kafka.metadata import LogEnds
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.stream import takeover
-from jobs.stream.gone_tables import without_dropped
-from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening import ensure_tables
-from jobs.stream.source_topics import coordinator_stamp
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.context.source_topics import coordinator_stamp
+from jobs.streaming.driver.opening import takeover
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.driver.tables.gone_tables import without_dropped
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.parked_target import held_by_letters, parked_target

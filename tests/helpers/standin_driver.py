@@ -27,13 +27,13 @@ from jobs.clients.state_store.store import StateStore
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.settings import load_settings
-from jobs.stream.flush import FlushWatch
-from jobs.stream.heartbeat_thread import HeartbeatThread
-from jobs.supervise.control_request import read_control
-from jobs.supervise.heartbeat import LastError
-from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
-from jobs.supervise.launchers.driver_identity import take_launched_file
-from jobs.supervise.launches import SPEC_FILE, read_launch
+from jobs.streaming.driver.process.flush import FlushWatch
+from jobs.streaming.driver.process.heartbeat_thread import HeartbeatThread
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.heartbeat import LastError
+from jobs.streaming.supervision.documents.launches import SPEC_FILE, read_launch
+from jobs.streaming.supervision.keeper.keeper_start import KeeperStarter, keeper_policy
+from jobs.streaming.supervision.launchers.driver_identity import take_launched_file
 from jobs.tables.commit.stamp.lateness import NONE_LATE
 from jobs.tables.commit.stamp.log_state import LogState
 

@@ -18,17 +18,17 @@ from pyiceberg.table import Table
 
 from jobs.clients.kafka.records import WHOLE, FetchedBlock
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.pipeline import stream_pipeline
-from jobs.pipeline.row_steps import row_steps_of
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.pipeline.pipeline import stream_pipeline
+from jobs.streaming.pipeline.row_steps import row_steps_of
+from jobs.streaming.task.event_time import EventTimePlan
+from jobs.streaming.task.plan import TargetPlan, TaskPlan, task_metadata
+from jobs.streaming.task.run import run_split
+from jobs.streaming.task.tally import Tally
+from jobs.streaming.task.ways import MakePipeline
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.write.datafile_json import from_json
-from jobs.task.event_time import EventTimePlan
-from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
-from jobs.task.run import run_split
-from jobs.task.tally import Tally
-from jobs.task.ways import MakePipeline
 
 FIRST_SEEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TIMESTAMP = datetime(2026, 1, 30, 8, 15, 0, 123_000, tzinfo=UTC)

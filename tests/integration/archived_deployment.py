@@ -20,7 +20,7 @@ from jobs.base.system.locks import exclusive
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
-from jobs.stream.drain import drain
+from jobs.streaming.driver.process.drain import drain
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.integration.deployment_maker import ARCHIVE, EXPECTED

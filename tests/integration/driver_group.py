@@ -12,9 +12,9 @@ import yaml
 
 from jobs.base.system.processes import session_members
 from jobs.config.settings.settings import Settings
-from jobs.supervise.groups import DriverGroup
-from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.launches import LaunchedProcess, read_launched_process
+from jobs.streaming.supervision.documents.keeper_record import read_keeper
+from jobs.streaming.supervision.documents.launches import LaunchedProcess, read_launched_process
+from jobs.streaming.supervision.processes.groups import DriverGroup
 from tests.helpers.topics import read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from jobs.base import failpoints as steps
-from jobs.stream.heartbeat_thread import HeartbeatThread
-from jobs.stream.runner import StreamRunner
-from jobs.supervise.control_request import ControlReader
+from jobs.streaming.driver.process.heartbeat_thread import HeartbeatThread
+from jobs.streaming.driver.process.runner import StreamRunner
+from jobs.streaming.supervision.documents.control_request import ControlReader
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
 from tests.integration.test_spark_reads import with_catalog

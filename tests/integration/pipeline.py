@@ -27,10 +27,10 @@ from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.operator.accept import Answer, record_answer
-from jobs.stream.drain import Drained, DrainProgress, drain
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.driver.process.drain import Drained, DrainProgress, drain
+from jobs.streaming.operator.accept import Answer, record_answer
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from tests.helpers.shared_servers import SPARK_CONF

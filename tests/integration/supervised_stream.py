@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from jobs.base.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.dev.dagster_api import DagsterClient
 from orchestration.cli.dev.services import FILE, Claim
 from tests.helpers.waiting import wait_for
@@ -133,7 +133,7 @@ class SupervisedStream:
 def drivers(stream: Pipeline) -> list[int]:
     """The living driver processes of a stream; another run of this test beside this one has another home."""
     mine = f"--home {stream.home} --stream {stream.stream} "
-    return [pid for pid, command in processes() if "jobs.stream.main" in command and mine in command]
+    return [pid for pid, command in processes() if "jobs.streaming.driver.main" in command and mine in command]
 
 
 def processes() -> list[tuple[int, str]]:

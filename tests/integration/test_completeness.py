@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from jobs.stream import lag
+from jobs.streaming.driver.watch import lag
 from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for

@@ -24,9 +24,9 @@ from jobs.base.system.ports import free_ports
 from jobs.base.system.processes import session_members
 from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import load_settings
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.launches import read_launch
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.launches import read_launch
 from orchestration.cli.dev.child_process import Child, end_children
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage
 from tests.helpers.database_server import DatabaseServer

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.topics import create_topic, read_topic
 from tests.helpers.waiting import wait_for

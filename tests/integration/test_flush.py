@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from jobs.supervise.flush_request import request_flush
-from jobs.supervise.stream_control import await_flush
+from jobs.streaming.supervision.control.stream_control import await_flush
+from jobs.streaming.supervision.documents.flush_request import request_flush
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from tests.helpers.topics import idempotent_producer
 from tests.integration.faults import DriverHere

@@ -19,8 +19,8 @@ import yaml
 from jobs.base.system.processes import session_members
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.clients.state_store.table_health import TableHealth, table_part, write_health
-from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launches import read_launch
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat
+from jobs.streaming.supervision.documents.launches import read_launch
 from tests.helpers.topics import idempotent_producer
 from tests.helpers.waiting import wait_for
 from tests.integration.driver_group import FAST, Group, driver_group, landed_once

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.config.services.security import librdkafka_options
 from jobs.local_broker.broker import LocalBroker
-from jobs.stream.outbox_thread import OutboxState, OutboxThread
 from jobs.streaming.dead_letter_publisher.topic import OutboxError
+from jobs.streaming.driver.process.outbox_thread import OutboxState, OutboxThread
 from orchestration.cli.validate.service_checks import check_letter_topic
 from tests.helpers.secure_listener import make_user, secure_listener
 from tests.helpers.tls import Tls, make_tls

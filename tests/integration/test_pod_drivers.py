@@ -20,11 +20,11 @@ import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.clients.install.artifacts import cache_folder
-from jobs.supervise.groups import DriverGroup
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.launches import read_launched_process
-from jobs.supervise.stream_control import StreamControl
-from jobs.supervise.termination import Timeouts
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.launches import read_launched_process
+from jobs.streaming.supervision.processes.groups import DriverGroup
+from jobs.streaming.supervision.processes.termination import Timeouts
 from orchestration.reconcile.decide import Action, Decision, decide
 from tests.helpers.catalogs import database_catalog
 from tests.helpers.database_server import PASSWORD, DatabaseServer

@@ -23,8 +23,8 @@ from jobs.clients.kafka.metadata import KafkaUnavailableError
 from jobs.clients.kafka.range_reader import read_split
 from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.settings.settings import KafkaSettings
-from jobs.stream.retry import is_transient
-from jobs.stream.tasks import python_traceback
+from jobs.streaming.driver.batch.retry import is_transient
+from jobs.streaming.driver.batch.tasks import python_traceback
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.time_travel.source_record import source_logs
 

@@ -20,8 +20,8 @@ from jobs.clients.registry.known_schemas import (
 )
 from jobs.local_registry.registry import LocalRegistry
 from jobs.records.formats.interface.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
-from jobs.stream.watches import RegistryWatch
-from jobs.stream.writer_schemas import writer_schemas
+from jobs.streaming.driver.context.writer_schemas import writer_schemas
+from jobs.streaming.driver.watch.watches import RegistryWatch
 from tests.helpers.topics import idempotent_producer
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline

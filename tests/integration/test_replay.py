@@ -14,11 +14,11 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_reader import TopicReader
-from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay.connect.importer import dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from jobs.supervise.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from orchestration.cli.main import main
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.metadata import KafkaUnavailableError
-from jobs.stream.drain import DrainProgress
-from jobs.stream.retry import is_unavailable
+from jobs.streaming.driver.batch.retry import is_unavailable
+from jobs.streaming.driver.process.drain import DrainProgress
 from orchestration.cli.main import main
 from tests.helpers.database_server import PASSWORD as DATABASE_PASSWORD
 from tests.helpers.database_server import DatabaseServer

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from jobs.base.system.processes import session_members
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.orphan_removal import list_files
-from jobs.stream.takeover import NoHistoryError
+from jobs.streaming.driver.opening.takeover import NoHistoryError
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer

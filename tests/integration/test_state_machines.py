@@ -15,7 +15,7 @@ import yaml
 from jobs.clients.state_store.chosen_store import shared_store
 from jobs.clients.state_store.lease_record import LeaseRecord, read_lease
 from jobs.config.services.services import StateSettings
-from jobs.supervise.keeper_record import read_keeper
+from jobs.streaming.supervision.documents.keeper_record import read_keeper
 from tests.helpers.database_server import DatabaseServer
 from tests.helpers.faulty_proxy import faulty_proxy
 from tests.helpers.services import database_state, new_state

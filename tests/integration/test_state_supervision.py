@@ -22,13 +22,13 @@ from jobs.base.system.processes import session_members
 from jobs.clients.state_store.store import StateStore
 from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.settings.settings import load_settings
-from jobs.supervise.actual import ActualState, read_actual
-from jobs.supervise.control_request import read_control
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.launches import read_launch
-from jobs.supervise.stream_control import StreamControl
-from jobs.supervise.termination import Timeouts
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
+from jobs.streaming.supervision.documents.keeper_record import read_keeper
+from jobs.streaming.supervision.documents.launches import read_launch
+from jobs.streaming.supervision.processes.actual import ActualState, read_actual
+from jobs.streaming.supervision.processes.termination import Timeouts
 from tests.helpers.faulty_proxy import faulty_proxy
 from tests.helpers.object_server import ObjectServer
 from tests.helpers.services import objects_state
@@ -44,7 +44,7 @@ TTL_SECONDS = 4.0
 ENSURE = """
 import sys
 from pathlib import Path
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
 command = (sys.executable, "-m", "tests.helpers.standin_driver")
 control = StreamControl(Path(sys.argv[1]), Path(sys.argv[2]), "payments", command=command)
 print(control.ensure_running("a test", "there").sentence)

@@ -19,11 +19,11 @@ import yaml
 
 from jobs.base.system.processes import session_members
 from jobs.clients.install.artifacts import cache_folder
-from jobs.supervise.groups import DriverGroup
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.launchers.spark_submit import SparkSubmissions
-from jobs.supervise.launches import LaunchedProcess, read_launched_process
-from jobs.supervise.observation import Observation
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.launches import LaunchedProcess, read_launched_process
+from jobs.streaming.supervision.launchers.spark_submit import SparkSubmissions
+from jobs.streaming.supervision.processes.groups import DriverGroup
+from jobs.streaming.supervision.state.observation import Observation
 from orchestration.reconcile.decide import Action, decide
 from tests.helpers.catalogs import database_catalog
 from tests.helpers.database_server import PASSWORD, DatabaseServer

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from jobs.base.system.processes import session_members
-from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.keeper_record import find_keeper
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat
+from jobs.streaming.supervision.documents.keeper_record import find_keeper
 from tests.helpers.listening import Listening, listening
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked

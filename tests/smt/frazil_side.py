@@ -15,10 +15,6 @@ import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import Pipeline
-from jobs.pipeline.row_steps import RowSteps
-from jobs.pipeline.stages import DecodeValue
 from jobs.records.formats.interface.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.arrow_schema import rows_arrow_type
@@ -29,6 +25,10 @@ from jobs.records.transforms.frame import HEADERS
 from jobs.records.transforms.smt.keys import KEY_COLUMN, of_key
 from jobs.records.transforms.smt.smt import Smt, smt_step
 from jobs.records.transforms.transform import Chain, Transform
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.pipeline.pipeline import Pipeline
+from jobs.streaming.pipeline.row_steps import RowSteps
+from jobs.streaming.pipeline.stages import DecodeValue
 from tests.smt.case import Case
 from tests.smt.connect_schema import connect_schema
 

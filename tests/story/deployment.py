@@ -24,9 +24,9 @@ from pyiceberg.table import Table
 from jobs.base.system.processes import session_members
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.supervise.groups import DriverGroup
-from jobs.supervise.launches import read_launched_process
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.launches import read_launched_process
+from jobs.streaming.supervision.processes.groups import DriverGroup
 from orchestration.cli.main import main
 from tests.helpers.shared_servers import SPARK_CONF
 from tests.helpers.waiting import wait_for

@@ -22,9 +22,14 @@ from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
 from jobs.maintain import maintenance_history
 from jobs.replay.pending_return import PendingReturn
-from jobs.stream import unknown_fields
 from jobs.streaming.dead_letter_publisher.position import KEY, PositionDocument
-from jobs.supervise import control_request, heartbeat, keeper_record, launches
+from jobs.streaming.driver.context import unknown_fields
+from jobs.streaming.supervision.documents import (
+    control_request,
+    heartbeat,
+    keeper_record,
+    launches,
+)
 from jobs.tables.commit.history.lineage import line_of
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.pending_record import Pending

@@ -12,7 +12,7 @@ import importlib
 
 from jobs.base.system.pandas_import import keep_pandas_out
 
-TASKS = ("jobs.task.run", "jobs.clients.kafka.range_reader")
+TASKS = ("jobs.streaming.task.run", "jobs.clients.kafka.range_reader")
 """What the tasks of a batch import; those of a replay come on top when there is one."""
 
 

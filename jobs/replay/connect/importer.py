@@ -27,13 +27,14 @@ from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest, columns_left_null
 from jobs.replay.result import Reason, Reasons, ReplayProgress
 from jobs.replay.routing import refuse_other_tables, refuse_parked
-from jobs.stream.batch import BatchRunner
-from jobs.stream.gone_tables import refuse_gone, without_dropped
-from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening import ensure_tables
-from jobs.stream.results import TaskResults
-from jobs.stream.source_topics import coordinator_stamp, parked_tables
-from jobs.stream.writer_schemas import schema_lookup
+from jobs.streaming.driver.batch.batch import BatchRunner
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.context.results import TaskResults
+from jobs.streaming.driver.context.source_topics import coordinator_stamp, parked_tables
+from jobs.streaming.driver.context.writer_schemas import schema_lookup
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.driver.tables.gone_tables import refuse_gone, without_dropped
+from jobs.streaming.task.tally import count_unknown_fields
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.named_tables import with_named_tables
@@ -45,7 +46,6 @@ from jobs.tables.commit.stamp.offsets import (
     TopicPartition,
 )
 from jobs.tables.commit.stamp.target_positions import TargetNeed, restart_positions, target_positions
-from jobs.task.tally import count_unknown_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
 from jobs.config.stream.stream_targets import without_parking
-from jobs.stream.gone_tables import without_dropped
-from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening import resume
-from jobs.stream.takeover import claim
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.opening.opening import resume
+from jobs.streaming.driver.opening.takeover import claim
+from jobs.streaming.driver.tables.gone_tables import without_dropped
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.session import CommitSession
 from jobs.tables.commit.protocol.target import Target

@@ -20,10 +20,10 @@ from jobs.clients.kafka.records import (
     whole_batch,
 )
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.block import Indices
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.result import COORDINATES
 from jobs.replay.routing import names_beside, not_located
+from jobs.streaming.pipeline.block import Indices
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.target_positions import restart_positions, target_positions

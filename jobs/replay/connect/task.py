@@ -15,9 +15,6 @@ from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.pipeline.block import Indices, RoutedRows
-from jobs.pipeline.pipeline import Pipeline
-from jobs.pipeline.topic_tables import columns_by_topic
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import SchemaLookup
@@ -28,13 +25,16 @@ from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.replay.request import MAX_BYTES
 from jobs.replay.routing import ReadTables, routed_to, without_table
-from jobs.stream.results import TaskResults
+from jobs.streaming.driver.context.results import TaskResults
+from jobs.streaming.pipeline.block import Indices, RoutedRows
+from jobs.streaming.pipeline.pipeline import Pipeline
+from jobs.streaming.pipeline.topic_tables import columns_by_topic
+from jobs.streaming.task.tally import Tally, count_unknown_fields
 from jobs.tables.commit.stamp.offsets import Ranges, TopicPartition
 from jobs.tables.commit.stamp.target_positions import TargetNeed
 from jobs.tables.dead_letter_table.rows import dead_letter_rows
 from jobs.tables.dead_letter_table.selection import NO_COORDINATES
 from jobs.tables.write.target_writer import TargetWriter
-from jobs.task.tally import Tally, count_unknown_fields
 
 FAILED_THEN = "failed_before"
 FIRST_RECORDS = 2_000

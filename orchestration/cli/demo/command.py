@@ -17,7 +17,7 @@ from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.clients.state_store.store import StateStore
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import MakePayment, PaymentProducer
 from orchestration.cli.demo.report import Demo, StampedCounts, print_report, stamped_counts, table_sums

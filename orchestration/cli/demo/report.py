@@ -14,7 +14,7 @@ from rich.table import Table
 from jobs.clients.catalog.catalog import find_table
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.offsets import TopicPartition

@@ -13,15 +13,15 @@ from jobs.clients.install.artifacts import resolve_jars
 from jobs.clients.install.preflight import preflight
 from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
 from jobs.config.settings.settings import Settings
-from jobs.supervise.actual import read_actual
-from jobs.supervise.control_request import read_control
-from jobs.supervise.groups import DriverGroup, known_groups
-from jobs.supervise.heartbeat import KEY as HEARTBEAT
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.keeper_record import KEY as KEEPER
-from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.launches import LAUNCH_KEY, PROCESS_KEY, read_launch
-from jobs.supervise.stream_control import StreamControl
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.heartbeat import KEY as HEARTBEAT
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.keeper_record import KEY as KEEPER
+from jobs.streaming.supervision.documents.keeper_record import read_keeper
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY, PROCESS_KEY, read_launch
+from jobs.streaming.supervision.processes.actual import read_actual
+from jobs.streaming.supervision.processes.groups import DriverGroup, known_groups
 from orchestration.cli.broker import local_broker, local_registry
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts

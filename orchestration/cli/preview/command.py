@@ -10,9 +10,9 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.loading import load_stream
-from jobs.preview.difference import difference
-from jobs.preview.run import MOST_RECORDS
-from jobs.preview.run import preview as run
+from jobs.streaming.preview.difference import difference
+from jobs.streaming.preview.run import MOST_RECORDS
+from jobs.streaming.preview.run import preview as run
 from jobs.tables.dead_letter_table.selection import parse_offsets
 from orchestration.cli.preview.output import STATUS, difference_facts, preview_facts, print_difference, print_preview
 from orchestration.cli.terminal import print_json

@@ -9,8 +9,15 @@ from typing import Any
 
 import click
 
-from jobs.preview.difference import ColumnChange, PreviewDifference, RecordChange, Verdict, fate
-from jobs.preview.record import (
+from jobs.records.schema.needs import Coordinates
+from jobs.streaming.preview.difference import (
+    ColumnChange,
+    PreviewDifference,
+    RecordChange,
+    Verdict,
+    fate,
+)
+from jobs.streaming.preview.record import (
     Outcome,
     PreviewedPartition,
     PreviewedRecord,
@@ -18,8 +25,7 @@ from jobs.preview.record import (
     StreamPreview,
     letter_causes,
 )
-from jobs.preview.values import Hiding, Row, json_value
-from jobs.records.schema.needs import Coordinates
+from jobs.streaming.preview.values import Hiding, Row, json_value
 from jobs.tables.commit.stamp.offsets import Ranges, describe_ranges
 from jobs.tables.dead_letter_table.masking import MARK
 from orchestration.cli.terminal import print_columns, visible

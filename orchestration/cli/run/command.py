@@ -25,8 +25,8 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.redaction import RedactingFormatter
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.actual import read_certain
-from jobs.supervise.control_request import read_control
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.processes.actual import read_certain
 from orchestration.cli.run.measurement import BatchLines, Meter, print_summary, run_facts, why_nothing_landed
 from orchestration.cli.terminal import print_columns, print_doubts, print_error, print_json, stderr_console
 from orchestration.cli.unexpected_error import is_interrupt, unexpected_error
@@ -205,7 +205,7 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, 
         if _records_may_wait(spec, settings, kafka):
             spark.begin()
     # Imported here: while the JVM starts, this process imports PyIceberg.
-    from jobs.stream.drain import drain
+    from jobs.streaming.driver.process.drain import drain
 
     watcher = BatchLines(console, meter)
     with translate_errors(settings, spec.stream):

@@ -20,9 +20,9 @@ from orchestration.formatting import span, thousands
 
 if TYPE_CHECKING:
     # A meter is made before anything is imported that takes long.
-    from jobs.stream.drain import Drained, DrainProgress
-    from jobs.stream.open_stream import OpenStream
-    from jobs.stream.unknown_fields import UnknownField
+    from jobs.streaming.driver.context.open_stream import OpenStream
+    from jobs.streaming.driver.context.unknown_fields import UnknownField
+    from jobs.streaming.driver.process.drain import Drained, DrainProgress
 
 
 SHOWN_CAUSES = 3
@@ -182,7 +182,7 @@ def why_nothing_landed(facts: dict[str, Any]) -> FrazilError | None:
 
 def _causes(drained: Drained) -> list[dict[str, Any]]:
     # Imported here: a meter is made before PyIceberg is there.
-    from jobs.stream.results import most_frequent
+    from jobs.streaming.driver.context.results import most_frequent
 
     causes = most_frequent((batch.causes for batch in drained.batches), SHOWN_CAUSES)
     return [

@@ -29,7 +29,7 @@ from jobs.schema_contract.alteration import (
     renaming_alteration,
 )
 from jobs.schema_contract.declared import schema_name
-from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals
+from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, forget_proposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.promote import promote_field
 from orchestration.cli.schema.tables import (

@@ -18,7 +18,7 @@ from jobs.records.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding
 from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence
-from jobs.stream.schema_proposals import SchemaProposal, proposals
+from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (
     behind_facts,

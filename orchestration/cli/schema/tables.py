@@ -23,15 +23,15 @@ from jobs.clients.catalog.catalog import (
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.route_naming import naming_state
-from jobs.pipeline.topic_tables import of_table, topic_tables
 from jobs.records.schema.difference import RenamedColumn, parse_rename
 from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.schema_change import columns_of
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
 from jobs.schema_contract.declared import declared_columns, schema_name
-from jobs.stream.follower_tables import ensure_follower
-from jobs.stream.source_topics import parked_tables
+from jobs.streaming.driver.context.source_topics import parked_tables
+from jobs.streaming.driver.tables.follower_tables import ensure_follower
+from jobs.streaming.pipeline.route_naming import naming_state
+from jobs.streaming.pipeline.topic_tables import of_table, topic_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.schema.followers import follower_names, following
 from jobs.tables.write.table_remaking import is_as_made

@@ -23,11 +23,11 @@ from jobs.config.stream.models import StreamSpec
 from jobs.increment.validated_position import validated_position
 from jobs.publish.gate import answers_to_held
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
-from jobs.stream.completeness import settled_through
-from jobs.stream.unknown_fields import read_unknown_fields
-from jobs.supervise.actual import QUIET_SECONDS
-from jobs.supervise.heartbeat import Heartbeat, Work
-from jobs.supervise.observation import Observation, observe
+from jobs.streaming.driver.context.completeness import settled_through
+from jobs.streaming.driver.context.unknown_fields import read_unknown_fields
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
+from jobs.streaming.supervision.processes.actual import QUIET_SECONDS
+from jobs.streaming.supervision.state.observation import Observation, observe
 from jobs.tables.commit.history.parked_places import parked_places
 from jobs.tables.commit.history.reissue import as_landed
 from jobs.tables.commit.history.stamp_history import (
@@ -200,7 +200,7 @@ def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> Frazi
 def _is_away(problem: FrazilError) -> bool:
     """Whether a service did not answer, rather than that a table is damaged."""
     # Imported here: most looks meet no problem.
-    from jobs.stream.retry import is_unavailable
+    from jobs.streaming.driver.batch.retry import is_unavailable
 
     cause = problem.__cause__
     return isinstance(problem, DeadlineError) or (isinstance(cause, OSError) and is_unavailable(cause))

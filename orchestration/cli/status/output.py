@@ -11,8 +11,8 @@ from rich.table import Table
 
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.publish.gate import answers_to_held
-from jobs.supervise.heartbeat import Work
-from jobs.supervise.measures import OF_WORK, Measure
+from jobs.streaming.supervision.documents.heartbeat import Work
+from jobs.streaming.supervision.documents.measures import OF_WORK, Measure
 from jobs.tables.commit.stamp.offsets import describe_ranges, from_topics
 from orchestration.cli.status.stream_status import StreamStatus, utc
 from orchestration.formatting import lateness, span, thousands

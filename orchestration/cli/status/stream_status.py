@@ -12,10 +12,10 @@ import msgspec
 from jobs.clients.kafka.open_transactions import HANGING_SECONDS
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.publish.main_freshness import BranchAhead, MainFreshness
-from jobs.stream.unknown_fields import UnknownFields
-from jobs.supervise.control_request import ControlRequest
-from jobs.supervise.heartbeat import Heartbeat, LastError, Work
-from jobs.supervise.measures import OF_DRIVER, OF_WORK, Measure
+from jobs.streaming.driver.context.unknown_fields import UnknownFields
+from jobs.streaming.supervision.documents.control_request import ControlRequest
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, LastError, Work
+from jobs.streaming.supervision.documents.measures import OF_DRIVER, OF_WORK, Measure
 from jobs.tables.commit.stamp.offsets import by_topic
 
 

@@ -29,7 +29,7 @@ from jobs.config.values.decode import key_subjects, value_subjects
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.streaming.dead_letter_publisher.topic import cluster_of, command_to_create
-from jobs.supervise.launchers.choice import chosen_launcher
+from jobs.streaming.supervision.launchers.choice import chosen_launcher
 from jobs.tables.commit.stamp.log_state import without_id
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.write.locations import local_folder

@@ -17,11 +17,11 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
 from jobs.config.values.decode import value_subjects
-from jobs.pipeline.route_naming import naming_state
-from jobs.pipeline.topic_tables import topic_tables
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
 from jobs.records.formats.known_formats import FORMATS
-from jobs.stream.source_topics import parked_tables
+from jobs.streaming.driver.context.source_topics import parked_tables
+from jobs.streaming.pipeline.route_naming import naming_state
+from jobs.streaming.pipeline.topic_tables import topic_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.schema.followers import follower_names, following
 from jobs.tables.commit.schema.opening_columns import (

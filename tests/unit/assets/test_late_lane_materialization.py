@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.stream.drain import Drained
+from jobs.streaming.driver.process.drain import Drained
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.helpers.lane_stream import LaneStream

@@ -13,13 +13,13 @@ import pytest
 
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import STANDIN, World
+from tests.unit.streaming.supervision.worlds import STANDIN, World
 
 # Dagster warns about itself when one resource holds another.
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")

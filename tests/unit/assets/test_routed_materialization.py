@@ -10,15 +10,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.stream.drain import Drained
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
+from jobs.streaming.driver.process.drain import Drained
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from jobs.tables.commit.stamp.stamps import Counts
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import STANDIN, World
+from tests.unit.streaming.supervision.worlds import STANDIN, World
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 

@@ -17,7 +17,7 @@ from assets.stream_checks import DESCRIPTIONS, CheckOutcome, evaluation, stream_
 from assets.streams import stream_assets
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
-from jobs.supervise.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource

@@ -16,8 +16,8 @@ from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.stream.drain import Drained
-from jobs.stream.results import BatchDone
+from jobs.streaming.driver.context.results import BatchDone
+from jobs.streaming.driver.process.drain import Drained
 from jobs.tables.commit.stamp.event_times import EventCounts
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts

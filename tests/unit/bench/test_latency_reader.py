@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.latency_reader import Reader
 from bench.payment_batches import Payments
 from bench.timed_target import TimedTarget, payments_spec
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -20,9 +20,9 @@ from jobs.certify.drivers import Drivers, DriverWatch, armed_command
 from jobs.certify.workspace import STREAM, prepare_workspace
 from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.settings.settings import Settings
-from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
-from jobs.supervise.launches import LaunchedProcess, write_launched_process
+from jobs.streaming.supervision.documents.driver_session import DRIVER_VARIABLE, driver_id
+from jobs.streaming.supervision.documents.launches import LaunchedProcess, write_launched_process
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from tests.helpers.waiting import wait_for
 
 

@@ -21,7 +21,7 @@ from jobs.config.services.kafka_options import (
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import KafkaSettings, load_settings, secret_references
 from jobs.config.stream.models import StreamSpec
-from jobs.stream.query import kafka_source_options
+from jobs.streaming.driver.process.query import kafka_source_options
 
 STREAM: dict[str, Any] = {
     "stream": "payments",

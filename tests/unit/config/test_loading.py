@@ -20,7 +20,7 @@ from jobs.config.stream.error_handling import DEFAULT_STOP
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source, StartOffsets, StartTimestamp
 from jobs.config.values.targets import MAIN_BRANCH
-from jobs.stream.query import kafka_source_options
+from jobs.streaming.driver.process.query import kafka_source_options
 from tests.helpers.tasks import stream_spec
 
 # ruff: noqa: E501 (a table reads best with one case a line)

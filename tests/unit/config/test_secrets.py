@@ -27,7 +27,7 @@ from jobs.config.redaction import redacted
 from jobs.config.services.trigger import Restart
 from jobs.config.settings.generation import group_generation
 from jobs.config.settings.settings import Settings, load_settings, secret_references
-from jobs.supervise.keeper_start import keeper_command, keeper_policy
+from jobs.streaming.supervision.keeper.keeper_start import keeper_command, keeper_policy
 from orchestration.cli.main import main
 
 

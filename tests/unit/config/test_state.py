@@ -12,7 +12,7 @@ from jobs.base.errors import FrazilError
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings, load_settings, secret_references
-from jobs.stream.watches import secret_files
+from jobs.streaming.driver.watch.watches import secret_files
 from tests.helpers.spec_files import settings_of
 from tests.unit.config.test_mirror import spec
 

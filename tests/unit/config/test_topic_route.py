@@ -15,8 +15,8 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.topic_route import TopicValue, topic_values
-from jobs.pipeline.route_naming import naming_state
-from jobs.pipeline.topic_tables import of_table, topic_tables
+from jobs.streaming.pipeline.route_naming import naming_state
+from jobs.streaming.pipeline.topic_tables import of_table, topic_tables
 from jobs.tables.write.partitioning import partition_spec
 from tests.helpers.lane_stream import DEAD, OWN, document
 

@@ -13,7 +13,7 @@ from jobs.config.documents.validation import SpecError
 from jobs.config.settings.correction import parse_correction
 from jobs.config.settings.loading import load_stream
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.row_steps import row_steps_of
+from jobs.streaming.pipeline.row_steps import row_steps_of
 
 BASE: dict[str, Any] = {
     "stream": "payments",

@@ -15,14 +15,14 @@ from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator
 from jobs.generate.stream_records import record_generator
 from jobs.generate.values import OneSchema
-from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import stream_pipeline
-from jobs.pipeline.record_stages import ReadHeaders
 from jobs.records.formats.interface.decoder_spec import rows_of
 from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import BYTES_TYPES, TEXT_TYPES
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.pipeline.pipeline import stream_pipeline
+from jobs.streaming.pipeline.record_stages import ReadHeaders
 
 _TEXT = {"decimal": "decimal(9,2)"}
 

@@ -23,7 +23,7 @@ from jobs.tables.commit.stamp.expired_changes import expired_changes
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.debezium.samples import samples
 from tests.helpers.lane_stream import LaneStream
-from tests.unit.stream.test_lane_changes import DECODE, ROUTE
+from tests.unit.streaming.driver.test_lane_changes import DECODE, ROUTE
 
 ORDERS, LARGE = "postgresql.public.orders", "postgresql.public.large"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.supervise.launchers import local_process
+from jobs.streaming.supervision.launchers import local_process
 from tests.helpers.waiting import wait_for
-from tests.unit.supervise.worlds import World
+from tests.unit.streaming.supervision.worlds import World
 
 
 def end_all(world: World) -> None:

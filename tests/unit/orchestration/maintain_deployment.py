@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
 from orchestration.jobs.maintain.jobs import maintain_job, maintain_run_config
 from orchestration.jobs.maintain.ops import HANDED_ON, MaintainConfig
 from resources.deployment import Deployment

@@ -18,9 +18,15 @@ from click.testing import CliRunner
 
 from assets.materialization import _running_metadata
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.stream.metrics import metrics_of_all
-from jobs.supervise.heartbeat import Heartbeat, LastError, Work, read_heartbeat, write_heartbeat
-from jobs.supervise.measures import OF_DRIVER, OF_WORK
+from jobs.streaming.driver.process.metrics import metrics_of_all
+from jobs.streaming.supervision.documents.heartbeat import (
+    Heartbeat,
+    LastError,
+    Work,
+    read_heartbeat,
+    write_heartbeat,
+)
+from jobs.streaming.supervision.documents.measures import OF_DRIVER, OF_WORK
 from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
@@ -28,7 +34,7 @@ from tests.unit.orchestration.drivers import end_all
 from tests.unit.orchestration.reconcile.sample_states import NOW as TICK
 from tests.unit.orchestration.reconcile.supervised_deployment import World as Supervised
 from tests.unit.orchestration.reconcile.supervised_deployment import told, values
-from tests.unit.supervise.worlds import WHY, World
+from tests.unit.streaming.supervision.worlds import WHY, World
 
 NOW = 1_700_000_000.0
 OFFSETS = {"payments.v1": {"0": 40, "1": 60}}

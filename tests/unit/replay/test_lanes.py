@@ -14,12 +14,12 @@ from pyiceberg.types import StringType
 from jobs.base.errors import FrazilError
 from jobs.config.settings.correction import parse_correction
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.pipeline import Pipeline
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import dead_letter_pipeline
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import dry_run, replay
+from jobs.streaming.pipeline.pipeline import Pipeline
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, LaneStream

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jobs.base.errors import FrazilError
-from jobs.operator.accept import Answer, record_answer
 from jobs.replay.connect.importer import import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.session import ReplaySession
+from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.errors import CommitDeniedError
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 from tests.unit.replay.test_routed_replay import DEAD, PLACED, SINK, Killed, Letters

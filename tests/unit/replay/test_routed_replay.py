@@ -14,12 +14,12 @@ from pyiceberg.types import LongType
 from jobs.base.errors import FrazilError
 from jobs.config.settings.correction import parse_correction
 from jobs.config.settings.loading import load_stream
-from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay import session as replay_sessions
 from jobs.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import dry_run, replay
 from jobs.replay.session import ReplaySession, replay_folder
+from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.dead_letter_table.tally import tally_dead_letters

@@ -11,10 +11,10 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.config.settings.loading import load_stream
-from jobs.operator import dead_letter_states
-from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay import opening
 from jobs.replay.session import ReplaySession, replay_folder
+from jobs.streaming.operator import dead_letter_states
+from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
 from jobs.tables.dead_letter_table.selection import Selection
 from tests.unit.replay.test_routed_replay import PLACED, SINK, Killed, Letters

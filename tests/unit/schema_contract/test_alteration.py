@@ -30,8 +30,8 @@ from jobs.records.schema.schema_change import SchemaChange
 from jobs.replay.pipeline import record_pipeline
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
-from jobs.stream.new_rows import NewColumns
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.driver.tables.new_rows import NewColumns
 from jobs.tables.commit.schema.schema_history import schema_history
 from jobs.tables.write.partitioning import partition_spec
 

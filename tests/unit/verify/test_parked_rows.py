@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.operator.reset import move_positions
+from jobs.streaming.operator.reset import move_positions
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger

@@ -17,7 +17,12 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.supervise.heartbeat import KEY, Heartbeat, LastError, write_heartbeat
+from jobs.streaming.supervision.documents.heartbeat import (
+    KEY,
+    Heartbeat,
+    LastError,
+    write_heartbeat,
+)
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import TopicPartition

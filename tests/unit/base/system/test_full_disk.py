@@ -13,7 +13,7 @@ from jobs.base.system.full_disk import (
     refuse_if_full,
 )
 from jobs.clients.state_store.lease import Lease
-from jobs.stream.retry import is_unavailable
+from jobs.streaming.driver.batch.retry import is_unavailable
 from jobs.tables.commit.stamp.errors import ToleranceError
 from tests.helpers.memory_store import InMemoryStore
 

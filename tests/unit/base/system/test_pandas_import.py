@@ -35,9 +35,9 @@ def test_pandas_can_be_asked_for_afterwards() -> None:
         ("orchestration.cli.status.command", ""),
         ("assets.contract_checks", OUT),
         ("orchestration.sensors.contracts", OUT),
-        ("jobs.supervise.keeper_process", ""),
-        ("jobs.stream.main", OUT),
-        ("jobs.task.run", OUT),
+        ("jobs.streaming.supervision.keeper.keeper_process", ""),
+        ("jobs.streaming.driver.main", OUT),
+        ("jobs.streaming.task.run", OUT),
     ],
 )
 def test_no_process_imports_what_only_checks_need(module: str, before: str) -> None:
@@ -74,7 +74,7 @@ assert tick.start, tick
 TASK = """
 import json
 from jobs.config.stream.models import StreamSpec
-from jobs.task.run import run_split
+from jobs.streaming.task.run import run_split
 from tests.helpers.tasks import TaskWorld, as_block, records
 spec = StreamSpec.model_validate({
     "stream": "payments", "source": {"topics": ["payments"]}, "table": {"name": "orders.payments"},

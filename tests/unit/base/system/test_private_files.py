@@ -21,13 +21,21 @@ from jobs.clients.state_store.lease import Lease
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
-from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
+from jobs.streaming.driver.process.logs import (
+    FILE_BYTES,
+    FILES,
+    cap_output,
+    driver_log,
+    driver_output,
+    spark_log,
+    start_logging,
+)
 from orchestration.cli.dagster_instance import make_instance
 from orchestration.cli.dev.child_process import Child, end_children
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.modes import open_to_others
-from tests.unit.supervise.worlds import WHY, World
+from tests.unit.streaming.supervision.worlds import WHY, World
 
 
 @pytest.fixture(autouse=True)

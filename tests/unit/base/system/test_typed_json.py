@@ -63,7 +63,7 @@ def test_what_is_decoded_is_of_the_type_or_an_error() -> None:
 # One thread keeps a driver; and classes of which each decoder has its own are nobody else's.
 ELSEWHERE = {
     "jobs/base/system/typed_json.py",
-    "jobs/supervise/keeper_restart.py",
+    "jobs/streaming/supervision/keeper/keeper_restart.py",
     "jobs/records/formats/json/reference.py",
 }
 # Resolved anew each time, so nothing is shared.

@@ -16,7 +16,7 @@ from jobs.clients.spark.executors import (
     application_ended,
     cluster_problem,
 )
-from jobs.stream.retry import is_transient, is_unavailable
+from jobs.streaming.driver.batch.retry import is_transient, is_unavailable
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 4 times, most "

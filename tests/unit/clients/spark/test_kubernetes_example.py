@@ -12,9 +12,9 @@ import yaml
 from jobs.clients.spark.master import driver_out_of_reach, master_of
 from jobs.clients.spark.session import spark_conf
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.supervise.launchers.kubernetes import KubernetesPods
+from jobs.streaming.supervision.launchers.kubernetes import KubernetesPods
 from orchestration.cli.validate.service_checks import check_cluster
-from tests.unit.supervise.launchers.orders import order
+from tests.unit.streaming.supervision.launchers.orders import order
 
 FOLDER = Path(__file__).resolve().parents[4] / "examples" / "kubernetes"
 

@@ -19,7 +19,7 @@ from jobs.base.system.processes import start_time
 from jobs.clients.state_store.lease import Lease, LeaseHeldError
 from jobs.clients.state_store.lease_record import LeaseRecord
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.group.main import SWITCH_SECONDS
+from jobs.streaming.groups.main import SWITCH_SECONDS
 from jobs.tables.commit.stamp.errors import FencedError, LeaseLostError
 from tests.helpers.waiting import wait_for
 

@@ -18,7 +18,7 @@ from jobs.clients.state_store.shared_store import BusyStoreError, Expected, Shar
 from jobs.clients.state_store.store import NotWrittenError, StateStore
 from jobs.clients.state_store.store_proof import UnsafeStoreError, prove_store
 from jobs.clients.state_store.stream_folder import StreamFolder
-from jobs.stream.retry import is_unavailable
+from jobs.streaming.driver.batch.retry import is_unavailable
 from tests.helpers.late_service import LateService
 from tests.helpers.store_contract import StoreContract
 

@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import session_members
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
-from jobs.supervise.launches import read_launched_process
-from jobs.supervise.lifecycle import ActionResult
+from jobs.streaming.supervision.control.lifecycle import ActionResult
+from jobs.streaming.supervision.documents.launches import read_launched_process
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from orchestration.cli import control
 from orchestration.cli.control import carry_out_control
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
@@ -34,7 +34,7 @@ from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import STANDIN, World
+from tests.unit.streaming.supervision.worlds import STANDIN, World
 
 
 @pytest.fixture

@@ -14,7 +14,12 @@ from click.testing import CliRunner, Result
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
 from jobs.base.errors import FrazilError
-from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
+from jobs.streaming.operator.dead_letter_states import (
+    StateChange,
+    change_dead_letters,
+    set_states_by_rows,
+    settle_lost_replay,
+)
 from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.tables.dead_letter_table.selection import Selection, SelectionError, parse_offsets
 from orchestration.cli.main import main

@@ -12,7 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.control_request import ControlRequest, DesiredMode, read_control, write_control
+from jobs.streaming.supervision.documents.control_request import (
+    ControlRequest,
+    DesiredMode,
+    read_control,
+    write_control,
+)
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Decision
 from orchestration.cli.accept import decision_lines

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from orchestration.cli.main import main
 from tests.unit.orchestration.deployments import STREAM
-from tests.unit.supervise.launchers.orders import STATE
+from tests.unit.streaming.supervision.launchers.orders import STATE
 
 # What a pod and its container may have, of what frazil writes: a key that is mistyped would be refused by Kubernetes.
 POD = {"restartPolicy", "terminationGracePeriodSeconds", "containers", "serviceAccountName"}
@@ -37,7 +37,8 @@ def printed(home: Path, drivers: dict[str, Any] | None, more: str = "") -> tuple
 
 
 @pytest.mark.parametrize(
-    ("more", "module", "label"), [("", "jobs.stream.main", "stream"), ("group: small\n", "jobs.group.main", "group")]
+    ("more", "module", "label"),
+    [("", "jobs.streaming.driver.main", "stream"), ("group: small\n", "jobs.streaming.groups.main", "group")],
 )
 def test_the_pod_of_a_driver_is_printed(tmp_path: Path, more: str, module: str, label: str) -> None:
     own = {"image": "frazil:1", "env_from": ["frazil"], "service_account": "frazil", "resources": {"limits": {}}}

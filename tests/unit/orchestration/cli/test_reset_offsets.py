@@ -22,13 +22,13 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
-from jobs.operator.reset import existing_targets, reset_refusal
-from jobs.operator.reset_plan import describe_reset
-from jobs.operator.reset_request import explicit_offsets, reset_request
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.stream.heartbeat_thread import HeartbeatThread
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import State
+from jobs.streaming.driver.process.heartbeat_thread import HeartbeatThread
+from jobs.streaming.operator.reset import existing_targets, reset_refusal
+from jobs.streaming.operator.reset_plan import describe_reset
+from jobs.streaming.operator.reset_request import explicit_offsets, reset_request
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import State
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.reset import ResetMove, ResetRefusedError
 from jobs.tables.commit.stamp.event_times import EventTimes

@@ -15,7 +15,11 @@ from jobs.clients.state_store.lease import Lease
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.store import NotWrittenError
 from jobs.config.settings.settings import load_settings
-from jobs.supervise.control_request import ControlRequest, read_control, write_control
+from jobs.streaming.supervision.documents.control_request import (
+    ControlRequest,
+    read_control,
+    write_control,
+)
 from orchestration.cli.main import main
 from orchestration.cli.state import _where
 from tests.unit.orchestration.deployments import deployment_in

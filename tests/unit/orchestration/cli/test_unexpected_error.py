@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.errors import PythonException
 
-from jobs.stream.retry import query_failure_text
+from jobs.streaming.driver.batch.retry import query_failure_text
 from orchestration.cli.interrupts import Terminated
 from orchestration.cli.main import Commands, main
 from orchestration.cli.unexpected_error import _KEPT

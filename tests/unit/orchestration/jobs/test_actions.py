@@ -13,8 +13,8 @@ import yaml
 
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.supervise.control_request import read_control
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from orchestration.jobs.actions import ACTIONS, action_job_name
 from orchestration.jobs.control import StreamAction
@@ -22,7 +22,7 @@ from orchestration.jobs.runs import ACTION_TAG, BY_TAG, STREAM_TAG
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import STANDIN, World
+from tests.unit.streaming.supervision.worlds import STANDIN, World
 
 # Dagster warns about itself when one resource holds another.
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
+from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from orchestration.cli.control import carry_out_control
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
@@ -16,7 +16,7 @@ from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import STANDIN, WHY, World
+from tests.unit.streaming.supervision.worlds import STANDIN, WHY, World
 
 
 @pytest.fixture

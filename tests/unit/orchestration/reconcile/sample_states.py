@@ -12,10 +12,16 @@ from jobs.base.system.boot import boot_clock, boot_id
 from jobs.base.system.processes import start_time
 from jobs.clients.state_store.lease_record import LeaseRecord
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
-from jobs.supervise.launches import Launch, LaunchedProcess, write_launch
+from jobs.streaming.supervision.documents.heartbeat import (
+    Heartbeat,
+    LastError,
+    State,
+    Work,
+    write_heartbeat,
+)
+from jobs.streaming.supervision.documents.launches import Launch, LaunchedProcess, write_launch
+from jobs.streaming.supervision.processes.actual import ActualState, LeaseHolder, LeaseState
+from jobs.streaming.supervision.state.desired import DesiredState
 
 NOW = 1_800_000_000.0
 GENERATION = "aaaaaaaaaaaa"

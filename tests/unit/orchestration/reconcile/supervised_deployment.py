@@ -23,7 +23,7 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.source import Source
-from jobs.supervise.heartbeat import Heartbeat, Work
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp, property_key

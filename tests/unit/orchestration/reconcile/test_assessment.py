@@ -13,8 +13,8 @@ from pyiceberg.types import StringType
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.stream.opening import ensure_tables
-from jobs.supervise.observation import observe
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.supervision.state.observation import observe
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess_file_change
 from orchestration.reconcile.decide import Action
@@ -22,7 +22,7 @@ from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.supervisor_heartbeat import read_supervisor_heartbeat
 from tests.unit.orchestration.reconcile.supervised_deployment import World, dead_process, events
-from tests.unit.supervise.test_held_back import ROW
+from tests.unit.streaming.supervision.test_held_back import ROW
 
 
 @pytest.fixture

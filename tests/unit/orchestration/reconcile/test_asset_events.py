@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.stream.event_time import Freshness
-from jobs.supervise.launches import KeptRestart, read_launch, write_launch
+from jobs.streaming.supervision.documents.launches import KeptRestart, read_launch, write_launch
 from orchestration.reconcile.asset_events import report_seconds
 from orchestration.reconcile.cursor import due
 from tests.unit.orchestration.reconcile.sample_states import NOW

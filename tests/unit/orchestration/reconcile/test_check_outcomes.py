@@ -12,9 +12,9 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import LastError, Recent
+from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFieldsRecord
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import LastError, Recent
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.sensors.reconcile import ReconcileTick

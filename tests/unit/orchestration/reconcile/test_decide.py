@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobs.config.services.trigger import Restart
-from jobs.supervise.actual import ActualState
-from jobs.supervise.control_request import ControlRequest
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.heartbeat import LastError, Work
+from jobs.streaming.supervision.documents.control_request import ControlRequest
+from jobs.streaming.supervision.documents.heartbeat import LastError, Work
+from jobs.streaming.supervision.processes.actual import ActualState
+from jobs.streaming.supervision.state.desired import DesiredState
 from orchestration.reconcile.decide import Action, backoff_seconds, decide
 from tests.unit.orchestration.reconcile.sample_states import (
     GENERATION,

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.config.services.trigger import Restart
-from jobs.supervise.actual import ActualState, LeaseHolder
-from jobs.supervise.control_request import ControlRequest
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.heartbeat import FINAL, LastError, Work
-from jobs.supervise.launches import failures_in_a_row
+from jobs.streaming.supervision.documents.control_request import ControlRequest
+from jobs.streaming.supervision.documents.heartbeat import FINAL, LastError, Work
+from jobs.streaming.supervision.documents.launches import failures_in_a_row
+from jobs.streaming.supervision.processes.actual import ActualState, LeaseHolder
+from jobs.streaming.supervision.state.desired import DesiredState
 from orchestration.reconcile.cursor import StreamCursor
 from orchestration.reconcile.decide import KEEPER_SECONDS, Action, backoff_seconds, decide, down_for
 from orchestration.sensors.reconcile import control_run

@@ -14,7 +14,7 @@ from assets import dagster_names
 from assets.stream_checks import DESCRIPTIONS
 from jobs.base.system.boot import boot_clock
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.heartbeat import Work
+from jobs.streaming.supervision.documents.heartbeat import Work
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from orchestration.reconcile.asset_events import CHECKS_SECONDS, SUPERVISOR_SECONDS
 from orchestration.reconcile.check_outcomes import DEFAULT_LAG_TIME, check_outcomes, lag_time

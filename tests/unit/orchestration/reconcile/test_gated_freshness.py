@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from assets.metadata import branch_metadata
 from jobs.publish.main_freshness import UNKNOWN
-from jobs.supervise.heartbeat import Work
+from jobs.streaming.supervision.documents.heartbeat import Work
 from orchestration.cli.main import main
 from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.lag import BranchLag, Lag

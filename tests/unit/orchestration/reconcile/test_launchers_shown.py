@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.supervise.launchers.launcher import Look
-from jobs.supervise.launches import LaunchedProcess
+from jobs.streaming.supervision.documents.launches import LaunchedProcess
+from jobs.streaming.supervision.launchers.launcher import Look
 from orchestration.reconcile.check_outcomes import _driver_alive
 from orchestration.reconcile.decide import Action, decide
 from orchestration.reconcile.state_metadata import state_metadata

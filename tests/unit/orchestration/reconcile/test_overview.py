@@ -11,9 +11,9 @@ import pytest
 
 from assets.stream_checks import CheckOutcome
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import LastError, Recent
+from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFieldsRecord
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import LastError, Recent
 from orchestration.reconcile.decide import Action, Decision
 from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.overview import Need, StreamRow, need_of, needs_markdown, overview_code, overview_metadata

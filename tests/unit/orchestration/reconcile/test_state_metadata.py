@@ -17,10 +17,15 @@ from jobs.base.system.boot import boot_id
 from jobs.base.system.processes import start_time
 from jobs.clients.catalog.catalog import quick_catalog
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import LastError, State
-from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
-from jobs.supervise.observation import Observation, observe
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import LastError, State
+from jobs.streaming.supervision.documents.launches import (
+    Launch,
+    LaunchedProcess,
+    write_launch,
+    write_launched_process,
+)
+from jobs.streaming.supervision.state.observation import Observation, observe
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.stamp_fields import Counts

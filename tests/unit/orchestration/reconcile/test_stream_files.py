@@ -11,13 +11,13 @@ import pytest
 
 from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.actual import read_actual
-from jobs.supervise.control_request import KEY as CONTROL_FILE
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.heartbeat import KEY as BEAT_FILE
-from jobs.supervise.launches import LAUNCH_KEY
-from jobs.supervise.observation import observe
+from jobs.streaming.supervision.documents.control_request import KEY as CONTROL_FILE
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import KEY as BEAT_FILE
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
+from jobs.streaming.supervision.processes.actual import read_actual
+from jobs.streaming.supervision.state.desired import DesiredState
+from jobs.streaming.supervision.state.observation import observe
 from orchestration.reconcile.cursor import StreamCursor
 from orchestration.reconcile.decide import Action
 from orchestration.reconcile.stream_files import read_files, stream_ids

@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from jobs.clients.state_store.stream_folder import StreamFolder
-from jobs.supervise.actual import ActualState, LeaseHolder
-from jobs.supervise.control_request import ControlRequest
-from jobs.supervise.desired import DesiredState
-from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work
-from jobs.supervise.launches import Launch, LaunchedProcess
-from jobs.supervise.observation import Observation
+from jobs.streaming.supervision.documents.control_request import ControlRequest
+from jobs.streaming.supervision.documents.heartbeat import (
+    Heartbeat,
+    LastError,
+    State,
+    Work,
+)
+from jobs.streaming.supervision.documents.launches import Launch, LaunchedProcess
+from jobs.streaming.supervision.processes.actual import ActualState, LeaseHolder
+from jobs.streaming.supervision.state.desired import DesiredState
+from jobs.streaming.supervision.state.observation import Observation
 from orchestration.reconcile.stream_state import state_word
 
 

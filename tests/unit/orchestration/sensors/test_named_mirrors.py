@@ -20,7 +20,7 @@ from orchestration.sensors.mirrors_tick import MirrorsCursor, MirrorsTick, run_m
 from resources.deployment import Deployment
 from tests.debezium.samples import samples
 from tests.helpers.lane_stream import LaneStream
-from tests.unit.stream.test_lane_changes import DECODE, ROUTE
+from tests.unit.streaming.driver.test_lane_changes import DECODE, ROUTE
 
 GROUP = dg.AssetKey(["frazil", "mirrors", "{table}"])
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jobs.config.settings.loading import load_stream
-from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
+from jobs.streaming.operator.accept import Answer, record_answer
 from orchestration.sensors.closed_partitions import look
 from orchestration.sensors.replay_proposal import find_proposal
 from tests.helpers.routed_stream import ROUTE, RoutedStream

@@ -11,8 +11,8 @@ from dagster._core.storage.tags import TagType, get_tag_type
 
 from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.supervise.heartbeat import LastError, Work
-from jobs.supervise.launches import SPEC_FILE
+from jobs.streaming.supervision.documents.heartbeat import LastError, Work
+from jobs.streaming.supervision.documents.launches import SPEC_FILE
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_tags
 from orchestration.jobs.runs import REQUEST_TAG, STREAM_TAG, WORKER_TAG, give_up_if_gone, this_worker

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType
 
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.supervise.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors.replays import ReplaysCursor, ReplaysTick, run_replays_tick
 from resources.deployment import Deployment

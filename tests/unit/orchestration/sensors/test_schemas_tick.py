@@ -21,7 +21,7 @@ from jobs.records.formats.interface.writer_schema import RegistrySchema, WriterS
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.stream.schema_proposals import keep_proposal
+from jobs.streaming.driver.tables.schema_proposals import keep_proposal
 from orchestration.definitions import build_definitions
 from orchestration.sensors.schemas import SchemasCursor, SchemasTick, run_schemas_tick
 from resources.deployment import Deployment

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from jobs.config.steps.steps import Step, hashed_steps
-from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import apply_stage
-from jobs.pipeline.row_steps import TakeStep
 from jobs.records.formats.interface.problems import ValueProblem, without_value
 from jobs.records.transforms.columns import TransformProblem
 from jobs.records.transforms.own_code import OwnCode, loaded, version_of
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.pipeline.pipeline import apply_stage
+from jobs.streaming.pipeline.row_steps import TakeStep
 from tests.unit.records.transforms.rows import applied, rows_of
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples/own_steps"

@@ -18,8 +18,8 @@ from jobs.config.stream.route import Route
 from jobs.replay.connect.importer import QueueRunner
 from jobs.replay.connect.opening import as_stream
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.stream import takeover
-from jobs.stream.open_stream import OpenStream
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.opening import takeover
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.starting_point import StartingPoint

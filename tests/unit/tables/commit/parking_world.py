@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any, cast
 
 from jobs.base.errors import StreamStopped
-from jobs.operator.unpark import unpark_table
-from jobs.stream.open_stream import known_targets
+from jobs.streaming.driver.context.open_stream import known_targets
+from jobs.streaming.operator.unpark import unpark_table
 from jobs.tables.commit.history.parked_places import lost_letters, parked_id, parked_places
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.session import CommitSession

@@ -18,20 +18,20 @@ from pyiceberg.typedef import Record
 from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.name_matching import aliases_of
-from jobs.stream import opening, takeover
-from jobs.stream.batch import BatchRunner
-from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
-from jobs.stream.open_stream import OpenStream, known_targets
-from jobs.stream.parked_tables import parked_where_refused, reopened_where_unable
-from jobs.stream.results import TaskResults
-from jobs.stream.second_run import failed_before, table_as_decided, unknown_as_decided
+from jobs.streaming.driver.batch.batch import BatchRunner
+from jobs.streaming.driver.context.open_stream import OpenStream, known_targets
+from jobs.streaming.driver.context.results import TaskResults
+from jobs.streaming.driver.context.second_run import failed_before, table_as_decided, unknown_as_decided
+from jobs.streaming.driver.opening import opening, takeover
+from jobs.streaming.driver.tables.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
+from jobs.streaming.driver.tables.parked_tables import parked_where_refused, reopened_where_unable
+from jobs.streaming.task.tally import Tally
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.parked_target import ParkedTarget
 from jobs.tables.commit.stamp.errors import CommitDeniedError
 from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.tables.commit.stamp.target_positions import TargetNeed
-from jobs.task.tally import Tally
 from tests.unit.tables.commit.protocol_pauses import Killed, pause
 from tests.unit.tables.commit.protocol_world import (
     DEAD,

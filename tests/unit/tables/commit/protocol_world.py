@@ -30,6 +30,7 @@ from jobs.config.stream.source import Source
 from jobs.config.values.targets import TargetSpec
 from jobs.records.formats.interface.writer_schema import SchemaId
 from jobs.records.schema.name_matching import NAME_MAPPING
+from jobs.streaming.task.needs import UnnamedTable
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.schema.operations import Append, Operation
 from jobs.tables.commit.stamp.errors import CommitDeniedError, HeadMovedError
@@ -39,7 +40,6 @@ from jobs.tables.commit.stamp.stamp_fields import LastReads
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.tables.ledger.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
-from jobs.task.needs import UnnamedTable
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.targets import pair, spec_with
 from tests.unit.tables.commit.protocol_pauses import pause, write_hangs

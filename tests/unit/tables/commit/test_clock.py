@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from jobs.clients.state_store.lease import Lease, LeaseHeldError
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.stream.completeness import ObservedEnds, valid_through
+from jobs.streaming.driver.context.completeness import ObservedEnds, valid_through
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp

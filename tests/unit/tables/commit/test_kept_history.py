@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from jobs.clients.catalog.rest_catalog import BoundedRestCatalog
-from jobs.stream.takeover import NoHistoryError, refuse_forgetful_catalog
+from jobs.streaming.driver.opening.takeover import NoHistoryError, refuse_forgetful_catalog
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp

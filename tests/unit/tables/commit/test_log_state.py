@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Uuid
 
 from jobs.base.errors import FrazilError
-from jobs.stream.continuity import log_departures
+from jobs.streaming.driver.context.continuity import log_departures
 from jobs.tables.commit.recovery.accept import recreated_topic
 from jobs.tables.commit.stamp.errors import NothingToAcceptError, TopicRecreatedError
 from jobs.tables.commit.stamp.log_state import (

@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from jobs.config.values.targets import TargetSpec
-from jobs.stream import batch as batch_module
-from jobs.stream import batch_commit as batch_commit_module
-from jobs.stream import gone_tables as gone_tables_module
-from jobs.stream import new_tables as new_tables_module
-from jobs.stream import open_stream as open_stream_module
-from jobs.stream import parked_tables as parked_tables_module
-from jobs.stream import takeover as takeover_module
-from jobs.stream import tasks as batch_tasks_module
-from jobs.stream.commit_pool import commit_each
+from jobs.streaming.driver.batch import batch as batch_module
+from jobs.streaming.driver.batch import batch_commit as batch_commit_module
+from jobs.streaming.driver.batch import tasks as batch_tasks_module
+from jobs.streaming.driver.context import open_stream as open_stream_module
+from jobs.streaming.driver.context.commit_pool import commit_each
+from jobs.streaming.driver.opening import takeover as takeover_module
+from jobs.streaming.driver.tables import gone_tables as gone_tables_module
+from jobs.streaming.driver.tables import new_tables as new_tables_module
+from jobs.streaming.driver.tables import parked_tables as parked_tables_module
 from jobs.tables.commit.protocol import parked_target as parked_target_module
 from jobs.tables.commit.protocol.parked_target import ParkedTarget
 from jobs.tables.commit.protocol.target import Target

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.values.targets import TargetSpec
-from jobs.operator import reset as reset_module
-from jobs.operator.accept import with_restored_known
-from jobs.operator.reset import move_positions
-from jobs.operator.take_over import take_over
-from jobs.stream.open_stream import OpenStream, known_targets
+from jobs.streaming.driver.context.open_stream import OpenStream, known_targets
+from jobs.streaming.operator import reset as reset_module
+from jobs.streaming.operator.accept import with_restored_known
+from jobs.streaming.operator.reset import move_positions
+from jobs.streaming.operator.take_over import take_over
 from jobs.tables.commit.history.lineage import LINE_PROPERTY, extended_line
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.protocol import target as target_module
@@ -180,7 +180,7 @@ class Operator(Driver):
 
 
 class RollbackAnswer(Operator):
-    """`frazil accept --rollback`, as `jobs.operator.accept` gives it.
+    """`frazil accept --rollback`, as `jobs.streaming.operator.accept` gives it.
 
     Attributes:
         removed: The records that it was about, by table.

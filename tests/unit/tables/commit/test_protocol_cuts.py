@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jobs.clients.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.config.values.targets import TargetSpec
-from jobs.stream.continuity import log_departures
+from jobs.streaming.driver.context.continuity import log_departures
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.accept import recreated_topic, signed_answer
 from jobs.tables.commit.stamp.errors import HalfCommittedError, TopicRecreatedError

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from jobs.records.schema.needs import Coordinates
+from jobs.streaming.task.needs import UnnamedTable
 from jobs.tables.commit.stamp.offsets import Ranges, TopicPartition
-from jobs.task.needs import UnnamedTable
 from tests.helpers.targets import spec_with
 from tests.unit.tables.commit.protocol_driver import Driver
 from tests.unit.tables.commit.protocol_pauses import pause

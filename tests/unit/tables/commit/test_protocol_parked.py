@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from jobs.base.errors import StreamStopped
-from jobs.operator.unpark import unpark_table
-from jobs.stream.open_stream import known_targets
+from jobs.streaming.driver.context.open_stream import known_targets
+from jobs.streaming.operator.unpark import unpark_table
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.session import CommitSession
 from jobs.tables.commit.stamp.errors import FencedError, NothingToAcceptError, TableUnableError

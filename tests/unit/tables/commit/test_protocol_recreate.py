@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from jobs.stream.gone_tables import NOTE
+from jobs.streaming.driver.tables.gone_tables import NOTE
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.stamp.errors import TargetRecreatedError
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition

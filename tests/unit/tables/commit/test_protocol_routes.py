@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from jobs.stream import takeover
+from jobs.streaming.driver.opening import takeover
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import FencedError, HalfCommittedError
 from jobs.tables.commit.stamp.target_directory import directory_key

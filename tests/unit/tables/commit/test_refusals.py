@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 
 from jobs.base.errors import StreamStopped
-from jobs.stream.retry import is_unavailable
+from jobs.streaming.driver.batch.retry import is_unavailable
 from jobs.tables.commit.protocol.compare_and_swap import (
     MAX_REFUSALS,
     Backoff,

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobs.clients.state_store.stream_folder import StreamFolder
-from jobs.operator import reset as operator_reset
-from jobs.stream.open_stream import OpenStream
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.operator import reset as operator_reset
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery import reset as reset_module

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.records.formats.interface.problems import shown, without_value
-from jobs.task.tally import MOST_CAUSES
+from jobs.streaming.task.tally import MOST_CAUSES
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 SECRET = "4711, found 'x': needs int, found null"

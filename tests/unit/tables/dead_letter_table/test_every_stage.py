@@ -15,15 +15,20 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import TimestampType
 
-from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.row_steps import RowSteps
-from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
 from jobs.records.formats.interface.decoder import Decoded
 from jobs.records.formats.interface.decoder_spec import DecoderSpec
 from jobs.records.formats.json.format import JSON
 from jobs.records.formats.record_columns import RecordColumns
+from jobs.streaming.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.streaming.pipeline.row_steps import RowSteps
+from jobs.streaming.pipeline.stages import (
+    DecodeValue,
+    Fit,
+    FitToTable,
+    Stage,
+)
+from jobs.streaming.task.ways import MakePipeline
 from jobs.tables.commit.stamp.stamp_fields import Counts
-from jobs.task.ways import MakePipeline
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 
 SCHEMA = "id string not null, amount decimal(6,2), at timestamptz as epoch_ms, n int"

@@ -17,7 +17,7 @@ from jobs.records.schema.declared import Field, Primitive
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.records.schema.parser import parse_schema
-from jobs.stream.tolerance import check_tolerance
+from jobs.streaming.driver.batch.tolerance import check_tolerance
 from jobs.tables.commit.stamp.errors import ToleranceError
 from jobs.tables.dead_letter_table.masking import MARK, can_return, masked
 from tests.helpers.tasks import TaskWorld, records, stream_spec

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from jobs.preview.difference import difference
-from jobs.preview.record import StreamPreview
+from jobs.streaming.preview.difference import difference
+from jobs.streaming.preview.record import StreamPreview
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from orchestration.cli.main import main
 from orchestration.cli.preview.output import (
@@ -23,7 +23,7 @@ from orchestration.cli.preview.output import (
     value_text,
 )
 from resources.deployment import Deployment
-from tests.unit.preview.previews import previewed, spec_of
+from tests.unit.streaming.preview.previews import previewed, spec_of
 
 RANGES = {TopicPartition("payments", 0): OffsetRange(0, 6)}
 STEPS: list[Any] = [{"cast": {"amount": "decimal(12,2)"}}, {"where": "kind is null or kind <> 'test'"}]

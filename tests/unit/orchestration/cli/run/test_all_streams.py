@@ -11,7 +11,7 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.stream.models import StreamSpec
-from jobs.supervise.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from orchestration.cli.run.command import NotLanded, land_all
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_main import frazil

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jobs.stream.drain import Drained, DrainProgress
-from jobs.stream.results import BatchDone
-from jobs.stream.unknown_fields import UnknownField
+from jobs.streaming.driver.context.results import BatchDone
+from jobs.streaming.driver.context.unknown_fields import UnknownField
+from jobs.streaming.driver.process.drain import Drained, DrainProgress
+from jobs.streaming.task.tally import Cause, Example
 from jobs.tables.commit.stamp.event_times import EventCounts
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
-from jobs.task.tally import Cause, Example
 from orchestration.cli.run.measurement import Meter, landed_nothing, print_summary, run_facts
 
 

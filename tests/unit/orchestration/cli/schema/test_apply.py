@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, StringType
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.stream.schema_proposals import keep_proposal, proposals
+from jobs.streaming.driver.tables.schema_proposals import keep_proposal, proposals
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import create_table, deployment_in

@@ -16,7 +16,7 @@ from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.stream.schema_proposals import keep_proposal
+from jobs.streaming.driver.tables.schema_proposals import keep_proposal
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving

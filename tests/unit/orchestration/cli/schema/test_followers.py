@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from pyiceberg.types import LongType, StringType
 
 from jobs.clients.catalog.catalog import connect_catalog
-from jobs.preview.tables import tables_as_written
-from jobs.stream.new_rows import NewColumns
-from jobs.supervise.spec_check import spec_refusal
+from jobs.streaming.driver.tables.new_rows import NewColumns
+from jobs.streaming.preview.tables import tables_as_written
+from jobs.streaming.supervision.state.spec_check import spec_refusal
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.main import main
 from orchestration.cli.validate.command import live_findings

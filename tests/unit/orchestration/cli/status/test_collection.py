@@ -17,9 +17,9 @@ from jobs.clients.kafka.metadata import LogEnds
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.supervise.desired import StreamFiles
-from jobs.supervise.heartbeat import LastError, Work
-from jobs.supervise.observation import observe
+from jobs.streaming.supervision.documents.heartbeat import LastError, Work
+from jobs.streaming.supervision.state.desired import StreamFiles
+from jobs.streaming.supervision.state.observation import observe
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.event_times import EventCounts, EventTimes
 from jobs.tables.commit.stamp.log_state import NO_ID

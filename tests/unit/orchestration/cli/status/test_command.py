@@ -18,16 +18,22 @@ from click.testing import CliRunner, Result
 from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.lease import Lease
 from jobs.clients.state_store.local_store import LocalStore
-from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
-from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work, write_heartbeat
+from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFieldsRecord
+from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from jobs.streaming.supervision.documents.heartbeat import (
+    Heartbeat,
+    LastError,
+    Recent,
+    Work,
+    write_heartbeat,
+)
 from orchestration.cli.main import main
 from orchestration.cli.status import command
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import WHY, World
+from tests.unit.streaming.supervision.worlds import WHY, World
 
 
 @pytest.fixture

@@ -11,10 +11,15 @@ import pytest
 
 from jobs.publish.gate import Held, answers_to_held
 from jobs.publish.main_freshness import BranchAhead
-from jobs.stream.metrics import metrics_of_all
-from jobs.stream.unknown_fields import UnknownField, UnknownFields
-from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work
-from jobs.supervise.measures import OF_WORK
+from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFields
+from jobs.streaming.driver.process.metrics import metrics_of_all
+from jobs.streaming.supervision.documents.heartbeat import (
+    Heartbeat,
+    LastError,
+    Recent,
+    Work,
+)
+from jobs.streaming.supervision.documents.measures import OF_WORK
 from orchestration.cli.status.collection import name_hanging
 from orchestration.cli.status.output import ago, passing_trouble, print_details, print_table, troubles
 from orchestration.cli.status.stream_status import StreamStatus, Undeclared, status_facts

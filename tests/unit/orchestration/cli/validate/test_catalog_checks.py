@@ -14,10 +14,10 @@ from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.partitioning import parse_sort_expr
-from jobs.operator.accept import Answer, record_answer
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table
-from jobs.stream.opening import ensure_tables
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import NothingToAcceptError
 from jobs.tables.commit.stamp.stamps import Stamp

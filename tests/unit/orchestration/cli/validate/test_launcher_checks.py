@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestration.cli.validate.service_checks import check_launcher
 from tests.helpers.fake_kubernetes import fake_kubernetes
-from tests.unit.supervise.launchers.orders import settings_with
+from tests.unit.streaming.supervision.launchers.orders import settings_with
 
 
 def test_a_launcher_is_asked_and_what_is_of_this_machine_alone_is_told(tmp_path: Path) -> None:

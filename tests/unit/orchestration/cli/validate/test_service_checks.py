@@ -24,7 +24,7 @@ from orchestration.cli.validate.service_checks import check_cluster, check_regis
 from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import deployment_in
-from tests.unit.stream.test_runner import spec
+from tests.unit.streaming.driver.test_runner import spec
 
 
 def stream(*topics: str) -> StreamSpec:

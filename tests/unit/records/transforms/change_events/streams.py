@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import stream_pipeline
-from jobs.pipeline.row_steps import row_steps_of
 from jobs.records.transforms.frame import HEADERS
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.pipeline.pipeline import stream_pipeline
+from jobs.streaming.pipeline.row_steps import row_steps_of
 
 DATA = Path(__file__).parent / "data"
 

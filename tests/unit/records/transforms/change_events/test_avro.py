@@ -10,10 +10,10 @@ from typing import Any
 
 import fastavro
 
-from jobs.pipeline.pipeline import stream_pipeline
-from jobs.pipeline.row_steps import row_steps_of
 from jobs.records.formats.interface.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.streaming.pipeline.pipeline import stream_pipeline
+from jobs.streaming.pipeline.row_steps import row_steps_of
 from tests.unit.records.transforms.change_events.streams import (
     fates,
     key_of,

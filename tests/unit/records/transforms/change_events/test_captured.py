@@ -11,15 +11,15 @@ from pyiceberg.schema import Schema
 
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import first_decoded
-from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import stream_pipeline
-from jobs.pipeline.row_steps import row_steps_of
 from jobs.records.formats.connect_json.inference import SeenEnvelopes
 from jobs.records.formats.json.inference import first_columns
 from jobs.records.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.records.schema.decoded_columns import decoded_properties
 from jobs.records.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.records.transforms.frame import HEADERS
+from jobs.streaming.pipeline.block import Block
+from jobs.streaming.pipeline.pipeline import stream_pipeline
+from jobs.streaming.pipeline.row_steps import row_steps_of
 from tests.debezium.samples import Name, Sample, samples
 from tests.unit.records.transforms.change_events.streams import fates, key_of
 

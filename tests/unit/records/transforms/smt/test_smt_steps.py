@@ -12,7 +12,6 @@ import yaml
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import load_stream
 from jobs.config.stream.models import StreamSpec
-from jobs.pipeline.row_steps import row_steps_of
 from jobs.records.transforms.columns import TransformProblem
 from jobs.records.transforms.smt.smt import (
     KNOWN,
@@ -20,6 +19,7 @@ from jobs.records.transforms.smt.smt import (
     Smt,
     known_smt,
 )
+from jobs.streaming.pipeline.row_steps import row_steps_of
 from tests.unit.records.transforms.rows import (
     applied,
     columns_of,

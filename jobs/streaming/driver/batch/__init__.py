@@ -1,0 +1,1 @@
+"""One batch: tasks, retries, commit."""

@@ -1,0 +1,1 @@
+"""The open stream, and what a batch gives."""

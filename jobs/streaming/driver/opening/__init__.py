@@ -1,0 +1,1 @@
+"""Lease, claims, recovery, first offsets."""

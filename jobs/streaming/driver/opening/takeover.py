@@ -1,0 +1,343 @@
+"""Takeover of a stream: claim its targets, and commit what the drivers before left half committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.failpoints import step
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.streaming.driver.context.commit_pool import commit_each
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.tables.gone_tables import begin_dropped_anew
+from jobs.streaming.driver.tables.parked_tables import parking_where_unable, take_places
+from jobs.streaming.driver.tables.routed_tables import ensure_late_lane
+from jobs.tables.commit.history.stamp_history import stamps_along_main, written_branch
+from jobs.tables.commit.protocol.named_tables import with_tables_of
+from jobs.tables.commit.protocol.parked_target import parked_target
+from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
+from jobs.tables.commit.protocol.proposals import ProposalOutcome
+from jobs.tables.commit.protocol.refusals import is_there
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.recovery import half_committed, lacking_targets
+from jobs.tables.commit.stamp.errors import table_gone
+from jobs.tables.commit.stamp.log_state import another_topic
+from jobs.tables.commit.stamp.offsets import Positions, Ranges
+from jobs.tables.commit.stamp.stamps import Stamp
+
+log = logging.getLogger(__name__)
+
+# Answers that leave the coordinator's position as it is.
+_MOVING_NOTHING = ("parked", "unparked", "recreated_table")
+_NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table %s"
+
+
+class MovedMeanwhileError(FrazilError):
+    """Another process committed to the coordinator after this one had read the stream's tables."""
+
+
+def claim(stream: OpenStream, kafka: KafkaLog) -> None:
+    """Commit an empty snapshot with this driver's epoch on the coordinator, and on whom an older driver may commit to.
+
+    Once the coordinator is claimed, an older driver can only commit to targets that the coordinator's newest batch has
+    rows of. Any other is claimed by this driver's first commit there, but for a branch of a table without snapshots.
+    The first claim of all stamps the start. If the coordinator's stamp is still the one that was read, all tables are.
+
+    Raises:
+        MovedMeanwhileError: The coordinator has another stamp; the tables have to be read again.
+        FencedError: A driver of the same or a later epoch was here.
+    """
+    spec = stream.spec
+    step("before_claim")
+    fresh_start: Positions = {}
+    if stream.anchor.newest is None:
+        fresh_start = kafka.first_start(spec.source, stream.log)
+
+    read = stream.anchor.newest
+
+    def claim_anchor(newest: Stamp | None) -> Stamp:
+        own = newest is not None and newest.epoch == stream.epoch
+        if not own and (newest.sequence if newest else None) != (read.sequence if read else None):
+            raise MovedMeanwhileError(
+                f"stream {stream.id}: another process committed to {stream.anchor.name} while the stream was opened.",
+                fix=f"frazil run {stream.id}",
+            )
+        claimed = stream.claim_of(newest, fresh_start)
+        if newest is not None:
+            return replace(claimed, ends={**claimed.ends, **_ends(stream, claimed.position, newest.topics)})
+        targets = {name: target.identity for name, target in stream.targets.items()}
+        return replace(claimed, ends=_ends(stream, fresh_start, {}), targets=targets, topics=stream.log.topics)
+
+    stream.anchor.claim(stream.epoch, claim_anchor)
+    step("after_anchor_claim")
+    refuse_forgetful_catalog(stream.anchor, lambda: stream.anchor.claim(stream.epoch, claim_anchor, again=True))
+    begin_dropped_anew(stream)
+    parked = take_places(stream)
+    add_named_tables(stream)
+    back = _back_again(stream)
+    with parking_where_unable(stream) as on:
+        for name in back:
+            with on(name):
+                stream.targets[name].claim(stream.epoch, stream.claim_anew)
+        begun = [*_under_way(stream), *(name for name, target in stream.targets.items() if target.has_to_begin)]
+        for name in dict.fromkeys(begun):
+            if name not in back and name not in parked:
+                with on(name):
+                    stream.targets[name].claim(stream.epoch, _claim_other(stream, stream.targets[name]))
+    step("after_claims")
+
+
+def _claim_other(stream: OpenStream, target: Target) -> Callable[[Stamp | None], Stamp]:
+    def make(newest: Stamp | None) -> Stamp:
+        claimed = stream.claim_of(newest, stream=target.stream)
+        return claimed.known_to(stream.anchor.newest) if newest is not None else claimed
+
+    return make
+
+
+def _under_way(stream: OpenStream) -> list[str]:
+    """The targets, but for the coordinator, that an older driver may be committing to; the dead letters in any case."""
+    newest = stream.anchor.newest
+    names = {name for name, rows in newest.rows.items() if rows} if newest else set[str]()
+    # A table that was renamed since has its name in the stamp no more.
+    uuids = {newest.targets[name] for name in names if name in newest.targets} if newest else set[str]()
+    letters = {each.name for each in stream.spec.targets if each.role == "dead_letters"}
+    return [
+        name
+        for name, target in stream.targets.items()
+        if target is not stream.anchor and (name in names | letters or target.identity in uuids)
+    ]
+
+
+def add_named_tables(stream: OpenStream) -> None:
+    """Take tables for targets that the coordinator names and this driver has not seen yet.
+
+    A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
+    That driver's file may have known no table for the late rows of such a one: it is made.
+    """
+    stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
+    for name in stream.spec.target_names:
+        if name not in stream.targets:
+            newest = stream.anchor.newest
+            if newest is not None and name in newest.parked:
+                uuid = newest.targets.get(name, "")
+                stream.targets[name] = parked_target(stream.spec, stream.anchor.catalog, name, uuid)
+                continue
+            timely = stream.spec.late_rows_of(name) if stream.spec.own_columns else None
+            if timely is not None and (newest is None or name not in newest.targets):
+                ensure_late_lane(stream.spec, stream.anchor.catalog, timely)
+            try:
+                stream.targets[name] = Target(
+                    stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name)
+                )
+            except NoSuchTableError:
+                raise table_gone(stream.id, name) from None
+            stream.targets[name].read()
+
+
+def _back_again(stream: OpenStream) -> list[str]:
+    """The targets that were none when the coordinator was stamped last, and had been before."""
+    newest = stream.anchor.newest
+    if newest is None or not newest.targets:
+        return []
+    uuids = set(newest.targets.values())
+    others = [(name, target) for name, target in stream.targets.items() if target is not stream.anchor]
+    return [
+        name
+        for name, target in others
+        # The stamp of a former coordinator, which names targets, speaks for itself.
+        if target.newest and not target.newest.targets
+        if name not in newest.targets and target.identity not in uuids
+    ]
+
+
+def forget_retired(stream: OpenStream) -> None:
+    """Claim the targets again whose stamps still speak of topics that the anchor has retired.
+
+    A target that no batch had rows for since says what it last knew of them. If such a topic comes back, or another one
+    of its name, that would be taken for what was landed of it.
+    """
+    anchored = stream.anchor.newest
+    with parking_where_unable(stream) as on:
+        for name, target in list(stream.targets.items()):
+            newest = target.newest
+            if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
+                with on(name):
+                    target.claim(stream.epoch, lambda before: stream.claim_of(before).known_to(anchored), again=True)
+
+
+def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
+    """The log's end where it is not reached: a topic that is gone before its first batch is then no topic read whole.
+
+    Args:
+        known: Kafka's ids of the topics that the positions are of; a topic that was created anew has another log.
+    """
+    topics = stream.log.topics
+    return {
+        partition: end
+        for partition, end in stream.log.latest.items()
+        if end > position.get(partition, end)
+        and not another_topic(known.get(partition.topic), topics.get(partition.topic))
+    }
+
+
+def recover(stream: OpenStream, catalog: Catalog) -> None:
+    """Commit what the pending records of earlier drivers say is missing.
+
+    Whatever cannot be committed from them is recognised by the stamps: the batch runs again, or the stream stops.
+    """
+    for record in stream.folder.pending_records():
+        step("before_recovery")
+        content = stream.folder.store.get(record)
+        if content is None:
+            # A driver that was taken over wakes up and clears away its own. It can commit nothing since the claims.
+            continue
+        stream.recovered += _recover_from(content, stream, catalog)
+        step("before_record_goes")
+        stream.folder.store.delete(record)
+    step("after_recovery")
+
+
+def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
+    """Commit what a record says is missing; returns whether anything was, and is there now.
+
+    What cannot be committed to one table, as it is gone or its files are, does not keep the others from theirs. Only
+    without the coordinator nothing is: no other table may be ahead of it.
+    """
+    stream_id = stream.spec.stream
+    targets = _targets_of(content, stream, catalog)
+    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
+    anchor = pending.anchor or stream.anchor.name
+    if anchor not in targets:
+        log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, anchor)
+        return False
+    there = {name: planned for name, planned in pending.targets.items() if name in targets}
+    stamps = {name: targets[name].newest for name in {anchor, *there}}
+    names = lacking_targets(pending.batch, there, stamps, anchor)
+    if names is None:
+        log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
+        return False
+    if anchor in names and _answered_since(targets[anchor], pending.targets[anchor].stamp.epoch):
+        # Nobody has the batch, and the answer was given without it. It runs again from where the answer leads.
+        log.warning("stream %s: an operator's answer is newer than the pending record; it is dropped", stream_id)
+        return False
+
+    def commit(name: str) -> bool:
+        if landed := _commit_lacking(stream, name, targets[name], there[name], pending.batch):
+            step("after_recovery_commit")
+        return landed
+
+    # A table that was made for this very batch, and that another one has taken the place of since.
+    replaced = [name for name, each in there.items() if name != anchor and each.seen.uuid != targets[name].uuid]
+    if anchor in names and (replaced or len(there) < len(pending.targets)):
+        # Landed without that part, its records would be passed by all tables. Nobody has the batch yet: it runs again.
+        log.warning("stream %s: nothing of the record has landed, and a table of it is gone; it is dropped", stream_id)
+        return False
+    half = half_committed({name: target.newest for name, target in stream.targets.items()}, anchor)
+    if anchor in names and half is not None and anchor not in half.lack:
+        # The record was written once all tables had the batch before: one has lost its part since, as a restore does.
+        log.warning("stream %s: %s lacks the batch before the pending record; both run again", stream_id, half.lack[0])
+        return False
+    if anchor in names and not commit(anchor):
+        return False
+    others = [name for name in names if name != anchor]
+    with parking_where_unable(stream) as on:
+
+        def commit_or_park(name: str) -> bool:
+            with on(name):
+                return commit(name)
+            return False
+
+        return any(commit_each(others, commit_or_park, stream.most_commits).values()) or anchor in names
+
+
+def _answered_since(anchor: Target, epoch: int) -> bool:
+    """Whether the coordinator's newest stamp that is no claim is an answer of a later epoch that moved positions."""
+    stamps = (stamp for _, stamp in stamps_along_main(anchor.table.metadata, anchor.stream))
+    newest = next((stamp for stamp in stamps if stamp.kind != "claim"), None)
+    if newest is None or newest.kind != "accept" or newest.epoch <= epoch:
+        return False
+    return newest.decision is None or newest.decision.answer not in _MOVING_NOTHING
+
+
+def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[str, Target]:
+    """The stream's targets, and those that only a record names: what was decided before goes where it was to go."""
+    stream_id, targets = stream.spec.stream, dict(stream.targets)
+    for name in Pending.names(content):
+        if name in targets:
+            continue
+        if not is_there(catalog, name):
+            log.warning("stream %s: table %s of the pending record is gone; its part is dropped", stream_id, name)
+            continue
+        targets[name] = Target(catalog, name, stream_id)
+        if branch := written_branch(targets[name].table.metadata, stream_id):
+            targets[name] = Target(catalog, name, stream_id, branch=branch)
+        targets[name].read()
+    return targets
+
+
+def _commit_lacking(stream: OpenStream, name: str, target: Target, planned: PendingTarget, batch: Ranges) -> bool:
+    """Commit a record's part for one table; False if that cannot be, so that the tasks have to run for it again."""
+    stream_id = stream.spec.stream
+    if planned.seen.uuid != target.uuid and target is not stream.anchor:
+        # Made for this batch, dropped, and made again by a driver that has landed the batch: its own record has that.
+        log.warning("stream %s: table %s of the pending record is another one; its part is dropped", stream_id, name)
+        return False
+    if planned.unreadable and planned.seen.uuid == target.uuid:
+        log.warning(_NO_LONGER_FIT, stream_id, name)
+        return False
+    io = target.table.io
+    lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
+    if lost:
+        log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
+        return False
+    stream.lease.verify()
+    if stream.commit(target, planned, batch) is ProposalOutcome.RUN_AGAIN:
+        log.warning(_NO_LONGER_FIT, stream_id, name)
+        return False
+    log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
+    return True
+
+
+_TRIES = 3
+
+
+class NoHistoryError(StreamStopped):
+    """The catalog forgets the snapshots of a table, and with them how far its streams have come."""
+
+
+def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) -> None:
+    """See that the snapshot before this driver's claim still exists, unless PyIceberg writes the metadata itself.
+
+    Args:
+        target: Claimed just now.
+        claim_again: Commits another empty snapshot: the first one of a table has none before it.
+    """
+    if isinstance(target.catalog, MetastoreCatalog):
+        return
+    for attempt in range(_TRIES):
+        if attempt:
+            claim_again()
+        if _former_head_is_there(target):
+            return
+    raise NoHistoryError(
+        f"stream {target.owner}: catalog {target.catalog.name} shows no snapshot of table {target.name} but the "
+        "newest. How far a stream has come stands in the snapshots, so nothing could be landed exactly once.",
+        fix="use a catalog that keeps the snapshots of a table: docs/catalogs.md names some",
+    )
+
+
+def _former_head_is_there(target: Target) -> bool:
+    claim = target.table.metadata.current_snapshot()
+    if claim is None or claim.parent_snapshot_id is None:
+        return False
+    shown = target.catalog.load_table(target.name).metadata
+    if shown.snapshot_by_id(claim.snapshot_id) is None:
+        # Another driver's claim is there by now: it is as good for this as ours.
+        return len(shown.snapshots) > 1
+    return shown.snapshot_by_id(claim.parent_snapshot_id) is not None

@@ -1,0 +1,1 @@
+"""Tables of a stream: found, created, suspended, evolved."""

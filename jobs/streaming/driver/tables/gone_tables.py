@@ -1,0 +1,95 @@
+"""Gone tables of a stream: those that it has written and that somebody has dropped, or renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+
+from jobs.base.failpoints import step
+from jobs.config.stream.models import StreamSpec
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.tables.commit.protocol.named_tables import with_tables_of
+from jobs.tables.commit.protocol.refusals import is_there
+from jobs.tables.commit.recovery.accept import recreated_table, signed_answer
+from jobs.tables.commit.stamp.errors import TableDroppedError, TableGoneError, table_gone
+from jobs.tables.commit.stamp.stamps import Stamp
+
+log = logging.getLogger(__name__)
+
+NOTE = "route.recreate: dropped, and begun anew by the driver"
+
+
+def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], newest: Stamp | None = None) -> None:
+    """Refuse a table that is gone, before one is made in its place. One that is parked, or is to be, is left as it is.
+
+    Args:
+        written: The tables that the stream knows as its targets, by its coordinator and its lease.
+        newest: The coordinator's newest stamp, where tables may be parked.
+
+    Raises:
+        TargetRecreatedError: One of them is gone; the message names it, and the answer.
+    """
+    for name in spec.target_names:
+        if newest is not None and (name in newest.parked or spec.parks(name)):
+            continue
+        if name in written and not is_there(catalog, name):
+            raise table_gone(spec.stream, name)
+
+
+def without_dropped(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
+    """The stream without the tables that values have named and that are to be begun anew, as they are gone."""
+    if spec.route is None or not spec.route.recreate:
+        return spec
+    return spec.without_named_tables([name for name in spec.named_tables if not is_there(catalog, name)])
+
+
+def begin_dropped_anew(stream: OpenStream) -> None:
+    """Say on the coordinator, which is claimed, that tables that are gone are no targets any more.
+
+    Each gets what comes from the coordinator's position on, once a record names it: what `frazil accept --recreated`
+    does, of a stream whose file says so beforehand.
+    """
+    newest, catalog, anchor = stream.anchor.newest, stream.anchor.catalog, stream.anchor
+    if newest is None or stream.spec.route is None or not stream.spec.route.recreate:
+        return
+    known = with_tables_of(stream.spec, newest, catalog).named_tables
+    dropped = [name for name in known if name in newest.targets and not is_there(catalog, name)]
+    if not dropped:
+        return
+
+    def anew(now: Stamp | None) -> Stamp:
+        stamp = now or newest
+        for name in dropped:
+            stamp = recreated_table({anchor.name: stamp}, anchor.name, name, stream.config)[anchor.name]
+        return replace(signed_answer(stamp, stream.epoch, NOTE), generation=stream.generation or stamp.generation)
+
+    step("before_dropped_tables")
+    anchor.claim(stream.epoch, anew, again=True)
+    step("after_dropped_tables")
+    stream.spec = stream.spec.without_named_tables(dropped)
+    for name in dropped:
+        stream.targets.pop(name, None)
+    log.warning("stream %s: %s was dropped, and is begun anew when a record names it", stream.id, ", ".join(dropped))
+
+
+@contextlib.contextmanager
+def reopened_where_dropped(stream: OpenStream) -> Iterator[None]:
+    """Tell the end of a driver under which a table was dropped that is to be begun anew.
+
+    Raises:
+        TableDroppedError: One was; the stream is to be opened again.
+    """
+    try:
+        yield
+    except TableGoneError as gone:
+        route = stream.spec.route
+        if route is None or not route.recreate or gone.table not in stream.spec.named_tables:
+            raise
+        raise TableDroppedError(
+            f"stream {stream.id}: table {gone.table} was dropped under the driver, and is begun anew.",
+            fix=f"frazil run {stream.id}",
+        ) from gone

@@ -1,0 +1,169 @@
+"""New tables of a stream: made within the batch that brings the first record of a value that names one.
+
+The tasks of such a batch say which tables they lack, and write nothing. A table is a target from the batch on whose
+stamp names it; one that was made for a batch that never landed is taken when a record needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.config.values.targets import named_table
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.context.results import TaskResults, drop_files
+from jobs.streaming.driver.context.second_run import table_as_decided
+from jobs.streaming.driver.tables.follower_tables import ensure_follower
+from jobs.streaming.driver.tables.routed_tables import ensure_routed_table
+from jobs.streaming.pipeline.route_naming import is_full
+from jobs.streaming.task.needs import UnnamedTable
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.protocol.named_tables import belongs_to
+from jobs.tables.commit.protocol.proposals import Seen
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.followers import following
+from jobs.tables.commit.stamp.offsets import Ranges
+from jobs.tables.commit.stamp.target_positions import TargetNeed, need
+from jobs.tables.write.table_remaking import is_as_made
+
+log = logging.getLogger(__name__)
+
+ROUNDS = 20
+FOREIGN = "names a table of this stream: {name} is there, and is not"
+_DROPPED = "names a table that is dropped again and again: {name}"
+_LOOKS = 3
+_UNFIT = "names a table that holds the rows: {name} is there, and does not"
+
+
+class NewTables:
+    """Lets the tasks of a batch run until there is a table for each value that is to have one.
+
+    Attributes:
+        seen: The tables that the batch at hand has made, as its tasks see them.
+    """
+
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream: OpenStream = stream
+        self.seen: dict[str, Seen] = {}
+        # Values that are refused for one batch only.
+        self._passing: set[str] = set()
+
+    def around(
+        self, tasks: Callable[[bool], TaskResults], ranges: Ranges, needs: dict[str, TargetNeed]
+    ) -> Callable[[bool], TaskResults]:
+        """What runs the tasks of a batch, again once tables are made that they lack.
+
+        Args:
+            tasks: Runs them once, by a plan of the tables that there are.
+            needs: What each target lacks of it; those that are made are added.
+        """
+        self.seen = {}
+        while self._passing:
+            self._stream.refused_values.pop(self._passing.pop(), None)
+
+        def run(survey: bool) -> TaskResults:
+            for _ in range(ROUNDS):
+                results = tasks(survey)
+                if not results.tables:
+                    return results
+                drop_files(results, self._stream.targets, keep=frozenset())
+                self._make(results.tables, ranges, needs, table_as_decided(self._stream, needs))
+            raise FrazilError(
+                f"stream {self._stream.spec.stream}: the tasks of a batch lack tables after {ROUNDS} rounds of making "
+                "them.",
+                fix="start the stream again, and report what its log says",
+            )
+
+        return run
+
+    def _make(
+        self, lacked: tuple[UnnamedTable, ...], ranges: Ranges, needs: dict[str, TargetNeed], own: TableMetadata
+    ) -> None:
+        stream = self._stream
+        route, catalog = stream.spec.route, stream.anchor.catalog
+        if route is None or route.to is None:
+            raise TypeError("no table of this stream is named by a value")
+        # A table that a later driver knew may have been dropped since: in its place none is made.
+        stream.refuse_taken_over()
+        step("before_new_tables")
+        for each in lacked:
+            name = named_table(route.to, each.value)
+            lower = {known.lower() for known in stream.targets}
+            if name.lower() in lower or is_full(stream.spec):
+                # The tasks see it by the tables that there are then.
+                continue
+            target = self._made(catalog, each, name, own)
+            if target is None:
+                continue
+            stream.spec = stream.spec.with_named_tables([name])
+            stream.targets[name] = target
+            stream.positions[name] = dict(stream.positions[stream.anchor.name])
+            needs[name] = need(ranges, stream.positions[name])
+            self.seen[name] = target.seen()
+        step("after_new_tables")
+
+    def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str, own: TableMetadata) -> Target | None:
+        """The table of a value as a target; None if one of that name is there that is not for its rows.
+
+        One that follows the own table is made as that is by which the tasks make rows, whatever it has become since.
+        """
+        stream = self._stream
+        found: Table | None = None
+        for _ in range(_LOOKS):
+            found = None
+            try:
+                found = existing_table(catalog, name)
+                if why := self._misfit(found, name, own):
+                    return self._refused(lacked, why)
+                if stream.spec.tables_follow:
+                    ensure_follower(stream.spec, catalog, own, name)
+                else:
+                    ensure_routed_table(stream.spec, catalog, name)
+                break
+            except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+                # It was dropped between the look and this, or is a view, or a table of another format.
+                continue
+        else:
+            if found is not None:
+                self._passing.add(lacked.value)
+            return self._refused(lacked, (FOREIGN if found is None else _DROPPED).format(name=name))
+        target = stream.new_target(name)
+        verb = "made" if found is None else "taken again"
+        log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
+        return target
+
+    def _misfit(self, found: Table | None, name: str, own: TableMetadata) -> str | None:
+        """Why a table that is there is none for the rows; None if it is, or if there is none."""
+        stream = self._stream
+        if found is None:
+            return None
+        if not belongs_to(found.metadata, stream.id):
+            return FOREIGN.format(name=name)
+        if is_as_made(found.metadata, stream.id):
+            return None
+        if stream.spec.tables_follow:
+            misfits = following(stream.spec, own, found.metadata, name).refused
+        else:
+            misfits = stream.spec.disagreements_with(found.schema(), name, properties=found.properties)
+        return _UNFIT.format(name=name) if misfits else None
+
+    def _refused(self, lacked: UnnamedTable, why: str) -> None:
+        """No record may stop the stream by what it says: those of the value follow `unmatched`."""
+        log.warning("stream %s: the record at %s %s", self._stream.id, lacked.at, why)
+        self._stream.refused_values[lacked.value] = why
+
+
+def is_foreign(stream: OpenStream, name: str) -> bool:
+    """Whether a table of the name is there that was not made for the stream, or that is none of Iceberg's."""
+    try:
+        found = existing_table(stream.anchor.catalog, name)
+    except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+        return True
+    return found is not None and not belongs_to(found.metadata, stream.id)

@@ -1,0 +1,1 @@
+"""What is watched beside the batches: JVM, secrets, registry, lag."""

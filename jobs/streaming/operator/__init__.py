@@ -1,0 +1,1 @@
+"""An operator's actions on a stream: accept, reset, suspended tables."""

@@ -1,0 +1,31 @@
+"""Takeover of a stream by an operator's command: claim its tables, then finish the batch of a pending record."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import Catalog
+
+from jobs.streaming.driver.context.open_stream import OpenStream
+from jobs.streaming.driver.opening.takeover import recover
+from jobs.tables.commit.stamp.stamps import Stamp
+
+
+def take_over(stream: OpenStream, catalog: Catalog) -> None:
+    """Claim every table of the stream, and commit what earlier drivers left half committed.
+
+    The claims keep the configuration that ran last, since the command lands nothing itself.
+
+    Args:
+        stream: Its lease is held, its coordinator has a stamp, and its tables were not rolled back.
+
+    Raises:
+        FencedError: A later driver has claimed a table.
+        RolledBackError: A table was rolled back.
+    """
+    for name, target in stream.targets.items():
+        target.claim(stream.epoch, lambda newest, name=name: _claimed(stream, newest, name))
+    recover(stream, catalog)
+
+
+def _claimed(stream: OpenStream, newest: Stamp | None, name: str) -> Stamp:
+    claimed = stream.claim_of(newest, stream=stream.targets[name].stream)
+    return claimed if newest is None or name == stream.anchor.name else claimed.known_to(stream.anchor.newest)

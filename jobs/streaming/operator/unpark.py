@@ -1,0 +1,164 @@
+"""Unparking of a table: an operator's word that it takes commits again, stamped on it and on the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+
+from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.failpoints import step
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.streaming.driver.tables.first_records import RecordsAwaitedError
+from jobs.streaming.driver.tables.new_rows import NewColumns, SchemaAwaitedError, lane_columns
+from jobs.streaming.driver.tables.previous_targets import previous_stamps
+from jobs.streaming.driver.tables.routed_tables import ensure_routed_table
+from jobs.streaming.driver.tables.row_table import ensure_row_table
+from jobs.tables.commit.protocol.refusals import permitted
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.accept import signed_answer
+from jobs.tables.commit.recovery.recovery import half_committed
+from jobs.tables.commit.stamp.errors import NothingToAcceptError, RolledBackError, SchemaChangeError
+from jobs.tables.commit.stamp.stamp_fields import Decision
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.target_positions import NewestStamps, of_known_topics, target_positions
+
+
+def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> None:
+    """See that a table is parked.
+
+    Args:
+        newest: The coordinator's newest stamp.
+
+    Raises:
+        NothingToAcceptError: It is not; the message names those that are.
+    """
+    parked = sorted(newest.parked) if newest else []
+    if table in parked:
+        return
+    told = f"parked are {', '.join(parked)}" if parked else "none is"
+    raise NothingToAcceptError(f"table {table} of stream {spec.stream} is not parked; {told}", fix="frazil status")
+
+
+def unpark_table(
+    session: CommitSession,
+    spec: StreamSpec,
+    catalog: Catalog,
+    table: str,
+    note: str,
+    *,
+    make_target: Callable[..., Target] = Target,
+    ensure: Callable[[StreamSpec, Catalog, str], object] = ensure_routed_table,
+) -> dict[str, Decision]:
+    """Take a parked table for a target again, from the coordinator's position on; what came before waits for a replay.
+
+    A table that is not there is made, as the file says. It is claimed first: whoever was about to commit to it before
+    it was parked commits nothing any more, so that a replay may look at its rows.
+
+    Args:
+        session: Of the stream, held.
+        note: Who says so, and why.
+
+    Raises:
+        NothingToAcceptError: It is not parked.
+        StreamStopped: Its letters of the newest batch are not all made yet, or another table lacks that batch; or one
+            was rolled back.
+        TableForbiddenError: It may still not be read.
+        FrazilError: It cannot hold the stream's rows, or somebody has committed meanwhile.
+    """
+    anchor = session.targets[spec.coordinator]
+    for each in session.targets.values():
+        each.read()
+    newest = anchor.newest
+    refuse_unless_parked(spec, table, newest)
+    assert newest is not None, "it is parked by a stamp"
+    stamps = of_known_topics({name: each.newest for name, each in session.targets.items()}, anchor.name)
+    letters = target_positions(stamps, anchor.name)[table]
+    if any(letters.get(partition, -1) < at for partition, at in newest.position.items()):
+        raise StreamStopped(
+            f"stream {spec.stream}: table {table} is parked, and its letters of the newest batch are not all made yet.",
+            fix=f"frazil run {spec.stream}, which makes them; then give the same answer again",
+        )
+    _refuse_half(spec, session.targets, stamps, catalog)
+    with permitted(spec.stream, table):
+        ensure(spec, catalog, table)
+    target = make_target(catalog, table, spec.stream, branch=spec.branch_of(table))
+    try:
+        target.claim(session.epoch, lambda known: _from(session, known, newest), again=True)
+    except RolledBackError as back:
+        # Landed again, its records would be those of a table that takes none.
+        raise RolledBackError(
+            back.message,
+            fix=f"bring its snapshots back, or `frazil accept {spec.stream} --rollback keep` to leave the records out; "
+            "then give the same answer again",
+        ) from back
+    step("after_unpark_claim")
+    left = {name: at for name, at in newest.parked.items() if name != table}
+    decision = Decision("unparked")
+    # What the newest batch had for it are letters.
+    rows, targets = {**newest.rows, table: 0}, {**newest.targets, table: target.uuid}
+    stamp = replace(newest.decided(decision), rows=rows, targets=targets).with_parked(left)
+    anchor.restamp(signed_answer(stamp, session.epoch, note))
+    return {anchor.name: decision, table: decision}
+
+
+def with_lost(note: str, lost: int | None) -> str:
+    """The note of an answer, with how many of the table's letters were gone."""
+    return f"{note} ({lost:,} of its letters were gone)" if lost else note
+
+
+def ensure_parked_table(
+    spec: StreamSpec, catalog: Catalog, name: str, settings: Settings, kafka: Callable[[], KafkaLog]
+) -> None:
+    """Create a table that was parked, if it is gone, and see that it holds the rows; one that follows catches up.
+
+    One that has columns of its own is made, as ever, of its topics' newest schemas or of their first records.
+
+    Args:
+        kafka: Connects to the brokers, where the table has to be made of records.
+
+    Raises:
+        FrazilError: It cannot be made, or cannot hold the rows; it stays parked.
+    """
+    again = "then give the same answer again"
+    if not spec.own_columns:
+        try:
+            ensure_routed_table(spec, catalog, name)
+        except SchemaChangeError as refused:
+            # The stream would go on, and the table would stay parked.
+            raise SchemaChangeError(refused.message, fix=f"alter table {name} so that it can; {again}") from refused
+        return
+
+    def columns() -> NewColumns:
+        log = kafka().state(spec.source)
+        return lane_columns(spec, name, settings, log, log.earliest)
+
+    try:
+        ensure_row_table(spec.for_table(name), catalog, columns)
+    except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
+        # It is no table that waits by itself.
+        raise FrazilError(awaited.message, fix=f"create table {name}; {again}") from awaited
+
+
+def _refuse_half(spec: StreamSpec, targets: Mapping[str, Target], stamps: NewestStamps, catalog: Catalog) -> None:
+    """See that all tables have the newest batch: the record that would give it to them is of no use after the answer.
+
+    Raises:
+        StreamStopped: One lacks it.
+    """
+    former = previous_stamps(spec, targets, catalog)
+    aside = {name: stamp for name, stamp in former.items() if name not in spec.target_names}
+    if half := half_committed({**aside, **stamps}, spec.coordinator):
+        raise StreamStopped(
+            f"stream {spec.stream}: the newest batch is not in {', '.join(half.lack)} yet.",
+            fix=f"frazil run {spec.stream}, which gives it to all; then give the same answer again",
+        )
+
+
+def _from(session: CommitSession, known: Stamp | None, anchored: Stamp) -> Stamp:
+    claimed = session.claim_of(known)
+    return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})

@@ -1,0 +1,1 @@
+"""Stages that a record passes, from bytes to a row."""

@@ -1,0 +1,1 @@
+"""Records through a stream's task into nothing."""

@@ -1,0 +1,1 @@
+"""Desired and actual state of streams; drivers are started, watched and ended."""

@@ -1,0 +1,1 @@
+"""Actions: start, stop, pause, resume, roll, flush."""

@@ -1,0 +1,1 @@
+"""Documents of drivers: heartbeat, launch, control request, keeper."""

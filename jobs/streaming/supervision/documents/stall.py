@@ -1,0 +1,80 @@
+"""Stall of a driver: whether it gets on with its work, by its own heartbeat: pure.
+
+Heartbeats come from a thread of their own, so also when the JVM hangs, or a batch, or whoever begins the batches.
+Only the driver's own clock is asked, so a supervisor on another host, or with another time, sees the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from jobs.config.services.trigger import longest_pause
+from jobs.config.stream.models import StreamSpec
+from jobs.streaming.supervision.documents.heartbeat import Heartbeat
+
+STALLED_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A driver that does not get on.
+
+    Attributes:
+        since: Seconds since 1970.
+        seconds: For how long by now.
+        sure: It cannot be long work: nothing of it was seen to get on, though it would have been.
+    """
+
+    what: str
+    since: float
+    seconds: float
+    sure: bool
+
+    @property
+    def sentence(self) -> str:
+        """For people; follows the driver's name."""
+        since = datetime.fromtimestamp(self.since, UTC)
+        return f"has stalled since {since:%Y-%m-%dT%H:%M:%SZ}: {self.what}"
+
+
+def stalled_after(spec: StreamSpec) -> float:
+    """Seconds without progress after which a driver with work counts as stalled: beyond what it waits on purpose."""
+    pause = longest_pause(spec.trigger)
+    waits = spec.source.max_delay or timedelta()
+    own = spec.restart.stalled_after
+    return (own.total_seconds() if own is not None else STALLED_SECONDS) + max(pause, waits).total_seconds()
+
+
+def find_stall(beat: Heartbeat, after_seconds: float) -> Stall | None:
+    """How a driver has stalled; None if it gets on, waits for what is away, is paused, or has nothing to do.
+
+    A JVM that does not answer is a stall at once. A batch is one if it has taken longer than `after_seconds`, and its
+    tasks were not seen to work for so long; where they cannot be seen, as on a cluster, it may be a long one.
+    """
+    work, now = beat.work, beat.beat_wall
+    if beat.state == "starting":
+        started = now - beat.state_since
+        what = f"it has been starting for {started:.0f} s"
+        return Stall(what, beat.state_since, started, True) if started > after_seconds else None
+    if beat.state not in ("running", "retrying"):
+        return None
+    if work.unanswered_since is not None:
+        silent = max(0.0, now - work.unanswered_since)
+        return Stall(f"its JVM has not answered for {silent:.0f} s", work.unanswered_since, silent, True)
+    if beat.state == "retrying":
+        return None
+    if work.busy_since is not None:
+        since = max(work.busy_since, work.got_on_at or 0.0)
+        if now - since <= after_seconds:
+            return None
+        what = f"it has been at one batch for {now - work.busy_since:.0f} s"
+        if work.got_on_at is not None:
+            what += f", and nothing of it has got on for {now - since:.0f} s"
+        return Stall(what, since, now - since, work.got_on_at is not None)
+    # A stream may have been quiet for days: what counts is since when there has been something to do.
+    since = max(work.last_commit_at or 0.0, beat.state_since, work.waiting_since or 0.0)
+    if work.last_lag and now - since > after_seconds:
+        what = f"it has begun no batch for {now - since:.0f} s though {work.last_lag} records wait"
+        return Stall(what, since, now - since, work.waiting_since is not None)
+    return None

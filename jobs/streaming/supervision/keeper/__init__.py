@@ -1,0 +1,1 @@
+"""The keeper: waits beside a driver and starts the next one."""

@@ -1,0 +1,195 @@
+"""Restart of a driver that has ended without a last heartbeat, as its keeper does it: observe, decide, launch.
+
+A keeper starts again what was launched, and nothing else. It acts as any control action does: under the stream's
+control lock, where it observes again, and it gives way to whoever was quicker. What somebody decided meanwhile, or has
+to decide, is left to the actions and to the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.base.system.locks import exclusive
+from jobs.clients.state_store.stream_folder import StreamFolder
+from jobs.streaming.supervision.documents.control_request import LOCK, ControlRequest, read_control
+from jobs.streaming.supervision.documents.driver_session import end_leftovers
+from jobs.streaming.supervision.documents.keeper_record import write_keeper
+from jobs.streaming.supervision.documents.launches import (
+    SPEC_FILE,
+    KeptRestart,
+    Launch,
+    failures_in_a_row,
+    pause_before,
+)
+from jobs.streaming.supervision.launchers.launcher import DriverOrder
+from jobs.streaming.supervision.launchers.local_process import LocalProcesses
+from jobs.streaming.supervision.processes.actual import ActualState, UnreadableStateError, read_certain
+from jobs.streaming.supervision.processes.launcher import driver_command, launched_driver
+
+_LOCK_SECONDS = 10.0
+_AGAIN_SECONDS = 5.0
+_KEPT_NEWEST = 5
+
+
+class RestartPolicy(msgspec.Struct, frozen=True):
+    """The restarts that a keeper may decide on: `restart` of the stream's file, as it was launched; seconds."""
+
+    max_restarts: int
+    first_delay: float
+    longest_delay: float
+    stable_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperDecision:
+    """Whether a keeper starts the next driver.
+
+    Attributes:
+        refusal: Why it does not, as a part of a sentence; empty if it does.
+        failures: How many launches have failed in a row, the newest included.
+        pause: Seconds to wait before the start, from the driver's end.
+    """
+
+    refusal: str = ""
+    failures: int = 0
+    pause: float = 0.0
+
+
+def decide_restart(
+    attempt: int, control: ControlRequest, actual: ActualState, policy: RestartPolicy, *, file_exists: bool = True
+) -> KeeperDecision:
+    """Whether a driver that is gone is started again by its keeper.
+
+    Args:
+        attempt: Its launch.
+        control: What was asked of the stream last.
+        actual: What there is of the stream.
+        policy: How often, and with which pauses.
+        file_exists: Whether the stream's file still exists.
+    """
+    launch, beat = actual.launch, actual.heartbeat
+    newest = max([attempt, *(each.attempt for each in (launch, actual.launched_process, beat) if each is not None)])
+    if launch is None or newest > attempt or launch.attempt != attempt:
+        return KeeperDecision(f"attempt {newest} was launched since")
+    if control.mode != "running":
+        return KeeperDecision(f"the stream is {control.mode}")
+    if control.end_attempt >= attempt:
+        return KeeperDecision(f"it was asked to end ({control.action})")
+    if beat is not None and beat.attempt == attempt and beat.final:
+        return KeeperDecision(f"it has said its last word ({beat.state})")
+    if actual.driver is not None:
+        return KeeperDecision("a driver runs")
+    if actual.other_holder is not None:
+        return KeeperDecision("something else lands the stream's records")
+    if not file_exists:
+        return KeeperDecision("the stream's file is gone")
+    failures = failures_in_a_row(launch, beat, policy.stable_after)
+    if failures > policy.max_restarts:
+        return KeeperDecision(f"it failed {failures} times in a row")
+    return KeeperDecision("", failures, pause_before(failures, policy.first_delay, policy.longest_delay))
+
+
+def restart_driver(order: dict[str, Any]) -> None:
+    """Start the next driver as soon as it may be started; raises nothing.
+
+    Who gives up leaves the stream to the supervisor.
+
+    Args:
+        order: What the driver that has ended gave its keeper; see `keeper_command`.
+    """
+    step("keeper_saw_death")
+    folder, attempt, died, said = _folder(order), int(order["attempt"]), time.monotonic(), ""
+    while True:
+        try:
+            decision = _decide(folder, order)[0]
+            left = decision.pause - (time.monotonic() - died)
+            if not decision.refusal and left <= 0:
+                decision = _launch(folder, order)
+                if not decision.refusal:
+                    return
+            if decision.refusal:
+                _report(attempt, f"ends: {decision.refusal}")
+                return
+            sentence = f"starts the driver again in {decision.pause:.0f} s"
+            if said != sentence:
+                said = sentence
+                _report(attempt, said)
+                # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
+                with contextlib.suppress(OSError):
+                    write_keeper(folder.store.local, attempt, decision.pause)
+        except (OSError, FrazilError) as problem:
+            unread = isinstance(problem, UnreadableStateError) and folder.store.shared
+            sentence = problem.message if isinstance(problem, FrazilError) else str(problem)
+            # A disk or a service comes back, and then it is known again what was asked of the stream.
+            if not (isinstance(problem, OSError) or unread) or not folder.root.is_dir():
+                _report(attempt, f"ends: {sentence}")
+                return
+            if said != sentence:
+                said = sentence
+                _report(attempt, f"waits: {said}")
+            left = _AGAIN_SECONDS
+        time.sleep(min(left, _AGAIN_SECONDS))
+
+
+def _launch(folder: StreamFolder, order: dict[str, Any]) -> KeeperDecision:
+    stream, attempt = order["stream"], int(order["attempt"])
+    why = f"attempt {attempt} (process {order['pid']}) ended without a last word"
+    with exclusive(folder.root / LOCK, deadline_seconds=_LOCK_SECONDS):
+        decision, actual = _decide(folder, order)
+        former = actual.launch
+        if decision.refusal or former is None:
+            return decision
+        step("keeper_before_launch")
+        end_leftovers(actual.launched_process, stream)
+        now = time.time()
+        launch = Launch(
+            attempt=attempt + 1,
+            generation=former.generation,
+            file=former.file,
+            failures=decision.failures,
+            at=now,
+            reason=f"its keeper: {why}",
+            kept=former.kept + 1,
+            kept_newest=(*former.kept_newest, KeptRestart(attempt + 1, now, why))[-_KEPT_NEWEST:],
+        )
+        text = (folder.root / SPEC_FILE).read_text(encoding="utf-8")
+        driver = DriverOrder(stream, launch, folder.root, driver_command(), tuple(order["arguments"]))
+        with launched_driver(folder, driver, text, LocalProcesses()):
+            _report(attempt, f"{why}; it is started again")
+    step("keeper_after_launch")
+    return decision
+
+
+def _decide(folder: StreamFolder, order: dict[str, Any]) -> tuple[KeeperDecision, ActualState]:
+    actual = read_certain(folder.store, order["stream"])
+    policy = msgspec.convert(order["policy"], RestartPolicy)
+    exists = actual.launch is None or Path(actual.launch.file).exists()
+    control = read_control(folder.store)
+    return decide_restart(int(order["attempt"]), control, actual, policy, file_exists=exists), actual
+
+
+def _report(attempt: int, sentence: str) -> None:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    print(f"{at} keeper of attempt {attempt}: {sentence}", file=sys.stderr, flush=True)
+
+
+def _folder(order: dict[str, Any]) -> StreamFolder:
+    root = Path(order["folder"])
+    if "store" not in order:
+        return StreamFolder.at(root)
+    # Imported here: only who shares its state needs a client.
+    from jobs.clients.state_store.chosen_store import shared_store
+    from jobs.config.services.services import StateSettings
+
+    state = Path(order["state"])
+    store = shared_store(StateSettings.model_validate(order["store"]), state)
+    return StreamFolder(root, store.below(root.relative_to(state).as_posix()))

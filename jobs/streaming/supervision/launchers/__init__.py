@@ -1,0 +1,1 @@
+"""What starts a driver: a local process, Spark, Kubernetes."""

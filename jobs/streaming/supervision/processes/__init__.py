@@ -1,0 +1,1 @@
+"""Drivers as processes: actual state, start, end, groups."""

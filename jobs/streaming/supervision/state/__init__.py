@@ -1,0 +1,1 @@
+"""Desired and actual state of a stream, read once."""
