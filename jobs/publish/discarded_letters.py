@@ -28,13 +28,13 @@ from jobs.clients.kafka.records import HEADERS, WHOLE
 from jobs.config.steps.shaping import added_by
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK, Mask
+from jobs.dead_letters.replay.landed import LETTER_COLUMNS, record_keys
 from jobs.records.formats.interface.decoder import Failure
 from jobs.records.formats.interface.problems import DISCARDED
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.declared import quoted
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
-from jobs.replay.landed import LETTER_COLUMNS, record_keys
 from jobs.tables.commit.history.discards import Discard
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.dead_letter_table.row_json import (

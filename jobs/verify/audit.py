@@ -18,7 +18,7 @@ from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.replay.connect.opening import queue_id
+from jobs.dead_letters.connect_queue.opening import queue_id
 from jobs.streaming.driver.context.source_topics import coordinator_stamp, readable_table
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.history.stamp_history import history

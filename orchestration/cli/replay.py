@@ -14,12 +14,17 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.correction import Correction, load_correction
-from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
-from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_out_sentences
-from jobs.replay.return_to_topic import return_letters_to_topic
-from jobs.replay.run import dry_run as run_dry
-from jobs.replay.run import replay as run
+from jobs.dead_letters.connect_queue.importer import QueueResult, dry_run_queue, import_queue
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.result import (
+    ReplayProgress,
+    ReplayResult,
+    ReturnResult,
+    left_out_sentences,
+)
+from jobs.dead_letters.replay.return_to_topic import return_letters_to_topic
+from jobs.dead_letters.replay.run import dry_run as run_dry
+from jobs.dead_letters.replay.run import replay as run
 from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.dead_letter_table.selection import parse_selection
 from orchestration.cli.selection_options import selecting

@@ -9,7 +9,7 @@ from pydantic import Field
 from assets.failures import failure
 from assets.metadata import counts_table
 from jobs.base.errors import FrazilError
-from jobs.replay.result import ReplayProgress, ReplayResult
+from jobs.dead_letters.replay.result import ReplayProgress, ReplayResult
 from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jobs.config.settings.settings import Settings
     from jobs.config.stream.models import StreamSpec
-    from jobs.replay.request import ReplayRequest
+    from jobs.dead_letters.replay.request import ReplayRequest
     from jobs.tables.dead_letter_table.selection import Selection
 
 
@@ -105,8 +105,8 @@ def _replayed(
     # Imported here: a code location that only loads should not wait for what a replay needs.
     from jobs.clients.catalog.translate import translate_errors
     from jobs.config.settings.correction import parse_correction
-    from jobs.replay.request import ReplayRequest
-    from jobs.replay.run import dry_run, replay
+    from jobs.dead_letters.replay.request import ReplayRequest
+    from jobs.dead_letters.replay.run import dry_run, replay
     from jobs.streaming.driver.context.writer_schemas import schema_lookup
 
     correction = None

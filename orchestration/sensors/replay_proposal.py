@@ -16,9 +16,9 @@ from jobs.clients.catalog.catalog import NoCatalogYet, find_table
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import dry_run
 from jobs.records.formats.interface.writer_schema import SchemaLookup
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import dry_run
 from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.commit.protocol.named_tables import with_named_tables

@@ -18,10 +18,10 @@ from jobs.clients.catalog.catalog import connect_catalog, quick_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
+from jobs.dead_letters.replay.request import MAX_LETTERS, ReplayRequest
+from jobs.dead_letters.replay.result import ReplayResult
+from jobs.dead_letters.replay.run import dry_run, replay
 from jobs.records.formats.interface.decoder import Failure
-from jobs.replay.request import MAX_LETTERS, ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import dry_run, replay
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append

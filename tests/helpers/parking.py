@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.result import ReplayResult
+from jobs.dead_letters.replay.run import replay
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.stamp_fields import Decision

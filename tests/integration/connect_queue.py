@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from jobs.replay.connect.importer import QueueResult, import_queue
-from jobs.replay.request import ReplayRequest
+from jobs.dead_letters.connect_queue.importer import QueueResult, import_queue
+from jobs.dead_letters.replay.request import ReplayRequest
 from tests.helpers.forked import Forked, frazil
 from tests.helpers.topics import create_topic
 from tests.integration.pipeline import Pipeline, payment

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.verify.audit import audit

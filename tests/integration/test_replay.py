@@ -14,9 +14,9 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_reader import TopicReader
-from jobs.replay.connect.importer import dry_run_queue, import_queue
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.connect_queue.importer import dry_run_queue, import_queue
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.history.branch import stream_table

@@ -13,10 +13,10 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import STEPS
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.return_to_topic import ReturnResult, return_letters_to_topic
+from jobs.dead_letters.replay.run import replay
 from jobs.records.formats.interface.decoder import Failure
-from jobs.replay.request import ReplayRequest
-from jobs.replay.return_to_topic import ReturnResult, return_letters_to_topic
-from jobs.replay.run import replay
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once

@@ -20,8 +20,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from jobs.clients.state_store.lease_record import LeaseRecord
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
+from jobs.dead_letters.replay.pending_return import PendingReturn
 from jobs.maintain import maintenance_history
-from jobs.replay.pending_return import PendingReturn
 from jobs.streaming.dead_letter_publisher.position import KEY, PositionDocument
 from jobs.streaming.driver.context import unknown_fields
 from jobs.streaming.supervision.documents import (

@@ -14,13 +14,13 @@ from jobs.base.errors import FrazilError
 from jobs.clients.state_store.lease import stream_lease
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.replay.connect.opening import reland_queue
-from jobs.replay.landed import already_landed
-from jobs.replay.opening import replay_session
-from jobs.replay.pending_return import is_returned
-from jobs.replay.replay_state import replay_state_changes, update_replay_state
-from jobs.replay.request import MAX_BYTES, MAX_LETTERS
-from jobs.replay.session import BATCHES, replay_id
+from jobs.dead_letters.connect_queue.opening import reland_queue
+from jobs.dead_letters.replay.landed import already_landed
+from jobs.dead_letters.replay.opening import replay_session
+from jobs.dead_letters.replay.pending_return import is_returned
+from jobs.dead_letters.replay.replay_state import replay_state_changes, update_replay_state
+from jobs.dead_letters.replay.request import MAX_BYTES, MAX_LETTERS
+from jobs.dead_letters.replay.session import BATCHES, replay_id
 from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.session import CommitSession

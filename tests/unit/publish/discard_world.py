@@ -17,14 +17,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.clients.kafka.records import whole_batch
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.result import ReplayResult
+from jobs.dead_letters.replay.run import replay
 from jobs.publish.discard_decision import DiscardResult
 from jobs.publish.discarding import discard
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import GateResult, publish_if_fit, release
 from jobs.publish.interval import Interval
-from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
 from jobs.tables.commit.history.discards import Discards
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.dead_letter_table.selection import Selection

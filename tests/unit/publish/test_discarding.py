@@ -12,14 +12,14 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.clients.state_store.lease import LeaseHeldError, stream_lease
+from jobs.dead_letters.replay.landed import stand_in_table
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.increment.increment import increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.publish.discard_decision import plan_discard
 from jobs.publish.publishing import answer_rollback
 from jobs.publish.remake import remake
-from jobs.replay.landed import stand_in_table
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.discards import DISCARDED_KEY
 from jobs.tables.commit.history.publications import published_through

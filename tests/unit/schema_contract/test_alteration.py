@@ -20,6 +20,7 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
+from jobs.dead_letters.replay.pipeline import record_pipeline
 from jobs.records.schema.difference import RenamedColumn, parse_rename, renamed_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.records.schema.identifier_fields import identifier_names
@@ -27,7 +28,6 @@ from jobs.records.schema.name_matching import NAME_MAPPING, aliases_of
 from jobs.records.schema.needs import Coordinates
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.replay.pipeline import record_pipeline
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.streaming.driver.opening.opening import ensure_tables

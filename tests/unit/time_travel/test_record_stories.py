@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.types import LongType, StringType
 
-from jobs.replay.session import BATCHES, replay_id
+from jobs.dead_letters.replay.session import BATCHES, replay_id
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.expired_changes import EXPIRED_CHANGES, ExpiredChanges

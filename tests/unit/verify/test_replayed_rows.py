@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
-from jobs.replay.session import BATCHES, replay_id
+from jobs.dead_letters.replay.session import BATCHES, replay_id
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.replay.opening import replay_session
+from jobs.dead_letters.replay.opening import replay_session
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors.reconcile import acting_runs
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.config.settings.loading import load_stream
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.streaming.operator.accept import Answer, record_answer
 from orchestration.sensors.closed_partitions import look
 from orchestration.sensors.replay_proposal import find_proposal

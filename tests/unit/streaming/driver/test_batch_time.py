@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.streaming.driver.batch import batch, batch_commit
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.stamps import Stamp, property_key

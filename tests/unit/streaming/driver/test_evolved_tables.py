@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
-from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.result import ReplayResult
+from jobs.dead_letters.replay.run import replay
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.rollback import rollback

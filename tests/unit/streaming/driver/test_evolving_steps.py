@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted
 
 STEPS: dict[str, Any] = {

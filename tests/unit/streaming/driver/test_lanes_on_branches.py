@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.target import Target

@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.base.errors import FrazilError
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import dry_run, replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import dry_run, replay
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.event_times import EventTimes

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import dry_run
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import dry_run
 from jobs.tables.commit.stamp.errors import SchemaChangeError, TableUnableError
 from orchestration.cli.schema.tables import followers_of
 from orchestration.cli.validate.table_checks import check_followers

@@ -13,8 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
 from jobs.base.errors import FrazilError, StreamStopped
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import dry_run
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import dry_run
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.streaming.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.tables.commit.stamp.errors import SchemaChangeError, TableUnableError

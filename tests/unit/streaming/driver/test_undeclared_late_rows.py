@@ -15,8 +15,8 @@ from pyiceberg.types import LongType, NestedField
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.streaming.driver.opening import opening, takeover
 from jobs.streaming.driver.tables import lane_tables
 from jobs.streaming.driver.tables.new_rows import NewColumns

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from tests.helpers.evolving_stream import EvolvingStream
 
 SOURCE = "source struct<connector: string, name: string, db: string, ts_ms: long, sequence: string>"

@@ -11,9 +11,9 @@ from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.records import HEADERS
+from jobs.dead_letters.replay.request import ReplayRequest
+from jobs.dead_letters.replay.run import replay
 from jobs.records.schema.name_matching import NAME_MAPPING
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
 from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.evolving_stream import EvolvingStream

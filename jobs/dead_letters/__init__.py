@@ -1,0 +1,1 @@
+"""Dead letters come back: replays, queues of Kafka Connect, expiry."""

@@ -1,0 +1,1 @@
+"""Import of a Kafka Connect sink's dead-letter topic."""

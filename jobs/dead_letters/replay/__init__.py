@@ -1,0 +1,1 @@
+"""Dead letters through the stream's pipeline, each record once."""

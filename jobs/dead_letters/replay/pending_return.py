@@ -1,0 +1,99 @@
+"""Pending return: the durable record of a batch of dead letters that is about to go to a topic, and of its number."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+import pyarrow as pa
+
+from jobs.base.errors import FrazilError
+from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.clients.state_store.store import StateStore
+from jobs.dead_letters.replay.replay_state import changes_as_parquet, changes_from_parquet
+
+RETURNED_TO = "returned to topic "
+_BATCHES = 2**32
+
+
+class PendingReturn(msgspec.Struct, frozen=True):
+    """The record of one batch. Each replay has a file of its own, so that none overwrites its successor's.
+
+    Attributes:
+        number: The position of the group once the batch is in the topic: `epoch · 2³² + batch`.
+    """
+
+    topic: str
+    number: int
+    letters: int
+
+    @staticmethod
+    def numbered(topic: str, epoch: int, batch: int, letters: int) -> PendingReturn:
+        """The record of a replay's batch."""
+        return PendingReturn(topic, epoch * _BATCHES + batch, letters)
+
+    @classmethod
+    def read(cls, store: StateStore, key: str) -> Self:
+        """The record under a key.
+
+        Raises:
+            FrazilError: It is damaged, or gone.
+        """
+        try:
+            return decode_json(store.get(key) or b"", cls)
+        except (*DAMAGED, OSError) as problem:
+            place = store.place(key)
+            raise FrazilError(
+                f"{place}, which says which letters went to a topic, cannot be read: {problem}.",
+                fix=f"restore it; or see in the topic whether its newest letters are there, and remove {place}",
+            ) from None
+
+    @property
+    def key(self) -> str:
+        """The key of the record."""
+        return f"returning-{self.number // _BATCHES:08d}.json"
+
+    def write(self, store: StateStore, changes: pa.Table) -> None:
+        """Make the record durable, with the replay state that its letters have once they are in the topic.
+
+        Args:
+            store: The part of the stream's replays.
+            changes: See `jobs.dead_letters.replay.replay_state.update_replay_state`.
+        """
+        store.put(_beside(self.key), changes_as_parquet(changes))
+        store.put(self.key, msgspec.json.encode(self))
+
+    def changes(self, store: StateStore) -> pa.Table:
+        """The replay state that its letters have once they are in the topic.
+
+        Raises:
+            FrazilError: It is gone.
+        """
+        beside, place = _beside(self.key), store.place(self.key)
+        content = store.get(beside)
+        if content is None:
+            raise FrazilError(
+                f"{store.place(beside)}, which says which letters went to a topic, is gone.",
+                fix=f"restore it; or see in the topic whether its newest letters are there, and remove {place}",
+            )
+        return changes_from_parquet(content)
+
+    def remove(self, store: StateStore) -> None:
+        """Remove the record: the batch is done, or never was."""
+        store.delete(self.key)
+        store.delete(_beside(self.key))
+
+
+def is_returned(note: str | None) -> bool:
+    """Whether the note of a letter says that it went back to a topic."""
+    return note is not None and note.startswith(RETURNED_TO)
+
+
+def pending_returns(store: StateStore) -> list[str]:
+    """The keys of the records that earlier returns left, oldest first."""
+    return store.keys("returning-*.json")
+
+
+def _beside(key: str) -> str:
+    return f"{key.removesuffix('.json')}.parquet"
