@@ -27,8 +27,8 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
-    from jobs.contract.check_result import TableCheck
-    from jobs.contract.outcome import ExpectationOutcome
+    from jobs.quality.contracts.check_result import TableCheck
+    from jobs.quality.contracts.outcome import ExpectationOutcome
 
 
 _SHOWN_RANGES = 100
@@ -165,8 +165,8 @@ def _target_checks(
             return
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
         from jobs.clients.catalog.translate import translate_errors
-        from jobs.contract.check import Check
-        from jobs.contract.check_result import CheckedRows
+        from jobs.quality.contracts.check import Check
+        from jobs.quality.contracts.check_result import CheckedRows
 
         settings, now = deployment.settings(), deployment.current(spec)
         there = _still_expected(now, target, selected)

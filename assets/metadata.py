@@ -17,7 +17,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.publish.main_freshness import MainFreshness, main_freshness
+from jobs.quality.publishing.main_freshness import MainFreshness, main_freshness
 from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
 from jobs.streaming.supervision.documents.measures import EVENT_TIMES, LATENESS, Measure

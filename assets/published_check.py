@@ -16,7 +16,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
-    from jobs.publish.gated import GateResult
+    from jobs.quality.publishing.gated import GateResult
 
 PUBLISHED = "published"
 
@@ -53,8 +53,8 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
             return
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
         from jobs.clients.catalog.translate import translate_errors
-        from jobs.contract.gate_judge import ContractJudge
-        from jobs.publish.gated import publish_if_fit
+        from jobs.quality.contracts.gate_judge import ContractJudge
+        from jobs.quality.publishing.gated import publish_if_fit
 
         settings = deployment.settings()
         try:
@@ -72,7 +72,7 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
 
 def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) -> dg.AssetCheckResult:
     """What came of an interval at the gate, as the result of the check."""
-    from jobs.publish.gate import answers_to_held
+    from jobs.quality.publishing.gate import answers_to_held
     from jobs.tables.commit.stamp.offsets import describe_ranges
 
     held, interval = found.gate.held, found.interval

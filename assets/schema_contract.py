@@ -15,11 +15,17 @@ from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
+from jobs.quality.schema_checks.declared import declared_contract, identifier_sentence
+from jobs.quality.schema_checks.finding import ContractFinding, Level, worst
+from jobs.quality.schema_checks.subjects import (
+    key_subjects_of,
+    listed,
+    renames_sentence,
+    subject_sentences,
+    subjects_of,
+)
 from jobs.records.schema.difference import RenameSuggestion
 from jobs.records.schema.iceberg_schema import with_null
-from jobs.schema_contract.declared import declared_contract, identifier_sentence
-from jobs.schema_contract.finding import ContractFinding, Level, worst
-from jobs.schema_contract.subjects import key_subjects_of, listed, renames_sentence, subject_sentences, subjects_of
 from jobs.tables.commit.protocol.named_tables import with_told_tables
 from jobs.tables.write.table_remaking import is_as_made
 from resources.deployment_resource import DeploymentResource
@@ -27,7 +33,7 @@ from resources.services import CatalogResource, RegistryResource
 
 if TYPE_CHECKING:
     from jobs.clients.registry.client import RegistryClient
-    from jobs.schema_contract.subjects import SubjectContract
+    from jobs.quality.schema_checks.subjects import SubjectContract
     from jobs.streaming.driver.tables.schema_proposals import SchemaProposal
 
 
@@ -203,7 +209,7 @@ def asked_subjects(
     spec: StreamSpec, table: Table | None, registry: "Callable[[], RegistryClient]"
 ) -> "tuple[list[SubjectContract], str | None]":
     """The newest versions of a stream's subjects held against it; and why the registry could not be asked."""
-    from jobs.schema_contract.subjects import asked_contracts
+    from jobs.quality.schema_checks.subjects import asked_contracts
 
     if table is None or spec.own_columns:
         # Of tables that have columns of their own each is compared by `frazil schema diff STREAM --table NAME`.

@@ -9,7 +9,7 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from assets.metadata import cell
-from jobs.schema_contract.history import SchemaVersion, schema_versions
+from jobs.quality.schema_checks.history import SchemaVersion, schema_versions
 from jobs.tables.commit.schema.schema_history import ChangeRecord
 from jobs.tables.commit.stamp.offsets import Positions
 

@@ -31,8 +31,8 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.increment import increment_since
-from jobs.increment.validated_position import CheckSummary, record_validated
+from jobs.quality.incremental_scan.increment import increment_since
+from jobs.quality.incremental_scan.validated_position import CheckSummary, record_validated
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.offsets import TopicPartition

@@ -19,9 +19,9 @@ from jobs.clients.catalog.catalog import connect_catalog, find_table, quick_cata
 from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.contract.gate_judge import ContractJudge
-from jobs.publish.gated import publish_if_fit
-from jobs.publish.main_freshness import main_freshness
+from jobs.quality.contracts.gate_judge import ContractJudge
+from jobs.quality.publishing.gated import publish_if_fit
+from jobs.quality.publishing.main_freshness import main_freshness
 from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.stamp_history import history

@@ -70,8 +70,8 @@ def publish(folder: Path, *, fit: bool) -> str:
     Raises:
         FrazilError: It cannot be done.
     """
-    from jobs.publish.gate import Verdict
-    from jobs.publish.gated import publish_if_fit
+    from jobs.quality.publishing.gate import Verdict
+    from jobs.quality.publishing.gated import publish_if_fit
 
     verdict = Verdict(fit, () if fit else (REASON,), f"fit: {fit}")
     spec, settings = _stream(folder)
@@ -85,7 +85,7 @@ def release(folder: Path) -> None:
     Raises:
         FrazilError: Nothing is.
     """
-    from jobs.publish.gated import release as release_held
+    from jobs.quality.publishing.gated import release as release_held
 
     spec, settings = _stream(folder)
     with connect_catalog(settings) as catalog:

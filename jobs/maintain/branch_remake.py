@@ -16,7 +16,7 @@ from jobs.maintain.plan_metadata import RemakeForecast, remake_pays
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, streams_writing_to
 from jobs.maintain.table_context import TableContext
-from jobs.publish.remake import StillNeeded, remake, remaking
+from jobs.quality.publishing.remake import StillNeeded, remake, remaking
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.ledger.ledger_checkpoints import valid_fill_checkpoints
 from jobs.tables.ledger.ledger_table import find_ledger

@@ -26,7 +26,7 @@ from jobs.base.errors import FrazilError
 from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFacts, TableFacts
 from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.maintain.partition_measurement import measure_partitions
-from jobs.publish.interval import PART_MARK, UnpublishableError, branch_begin
+from jobs.quality.publishing.interval import PART_MARK, UnpublishableError, branch_begin
 from jobs.records.schema.column_names import partition_names, unreadable_names
 from jobs.records.schema.iceberg_schema import unread_by_spark
 from jobs.records.schema.needs import column_name

@@ -14,12 +14,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.config.settings.settings import Settings
-from jobs.increment.offset_ranges import quoted_name
-from jobs.increment.row_selection import RowSelection
-from jobs.increment.spark_rows import rows_to_read_again
 from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN, sorted_rows
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import MergePlan
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
+from jobs.quality.incremental_scan.row_selection import RowSelection
+from jobs.quality.incremental_scan.spark_rows import rows_to_read_again
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 if TYPE_CHECKING:

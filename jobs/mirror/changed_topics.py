@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.errors import (
     AddedPartitionsError,
     AnotherLogError,
@@ -23,6 +22,7 @@ from jobs.mirror.errors import (
     StaleExpiryError,
 )
 from jobs.mirror.mirror_stamp import MirrorStamp
+from jobs.quality.incremental_scan.arrow_rows import table_batches
 from jobs.tables.commit.history.other_logs import other_logs
 from jobs.tables.commit.stamp.expired_changes import REPLACED, expired_changes, stream_topics
 from jobs.tables.commit.stamp.offsets import Positions

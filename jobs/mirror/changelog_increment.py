@@ -22,9 +22,9 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.base.errors import FrazilError
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.increment import increment_since
-from jobs.increment.validated_position import ValidatedPosition
 from jobs.mirror.mirror_stamp import MirrorStamp
+from jobs.quality.incremental_scan.increment import increment_since
+from jobs.quality.incremental_scan.validated_position import ValidatedPosition
 from jobs.records.schema.decoded_columns import whole_property
 from jobs.tables.commit.history.lineage import ancestors, line_of, stands_on
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head

@@ -13,8 +13,8 @@ import numpy as np
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.consistency import BUCKETS
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 LEAVES = BUCKETS * 1024
 

@@ -12,10 +12,10 @@ from jobs.config.documents.units import format_duration
 from jobs.config.documents.validation import suggestion
 from jobs.config.services.services import SourceSettings
 from jobs.config.settings.settings import SETTINGS_FILE, Settings
-from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.compared_columns import RowDigests, SourceColumn, source_name
 from jobs.mirror.consistency import BUCKETS
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
     import psycopg

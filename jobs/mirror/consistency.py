@@ -23,7 +23,6 @@ from jobs.clients.catalog.catalog import find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.changed_topics import expired_offsets, refuse_recreated_topics
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
@@ -37,6 +36,7 @@ from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.row_types import has_map, in_types_of
 from jobs.mirror.session import mirror_rolled_back
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
 from jobs.tables.commit.history.stamp_history import history_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
-from jobs.increment.offset_ranges import quoted_text
 from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
@@ -41,6 +40,7 @@ from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.order import increment_order
 from jobs.mirror.refold import History, memory_begins
 from jobs.mirror.row_filter import RowFilter
+from jobs.quality.incremental_scan.offset_ranges import quoted_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

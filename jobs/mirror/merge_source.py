@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.errors import MovedValuesError
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
@@ -24,6 +23,7 @@ from jobs.mirror.merging_session import kept_frame
 from jobs.mirror.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, moved_from, moved_rows
 from jobs.mirror.refold import History, may_be_behind, removed_later, without_keys
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

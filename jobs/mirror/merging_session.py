@@ -13,10 +13,10 @@ from jobs.base.system.signals import deferred_signals
 from jobs.clients.spark.catalog_conf import use_catalog
 from jobs.clients.spark.jvm_calls import interruptible
 from jobs.config.settings.settings import Settings
-from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,6 @@ from jobs.clients.catalog.catalog import find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.increment import snapshots_since
 from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import refuse_moved
 from jobs.mirror.mirror_problem import noted_problem
@@ -29,6 +28,7 @@ from jobs.mirror.mirror_stamp import (
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirror.session import mirror_rolled_back
+from jobs.quality.incremental_scan.increment import snapshots_since
 from jobs.tables.commit.history.stamp_history import history_of
 from jobs.tables.commit.stamp.offsets import Positions
 from jobs.tables.dead_letter_table.tally import tally_dead_letters

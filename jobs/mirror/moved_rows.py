@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyiceberg.expressions import NotNull, Reference
 from pyiceberg.types import StructType as IcebergStruct
 
-from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.change_frame import OLD_KEY, session_cores
 from jobs.mirror.fold import (
     DELETE,
@@ -32,6 +31,7 @@ from jobs.mirror.merging_session import folded_kinds, kept_frame
 from jobs.mirror.order_token import token_place
 from jobs.mirror.refold import CarriedPositions, History
 from jobs.mirror.row_filter import RowFilter
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

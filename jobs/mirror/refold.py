@@ -38,9 +38,6 @@ from pyiceberg.types import IntegerType, LongType, StringType
 
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.changes import DELETION_MEMORY
-from jobs.increment.offset_ranges import quoted_name, quoted_text
-from jobs.increment.row_selection import EVERY_ROW, RowSelection
-from jobs.increment.spark_rows import rows_to_read_again
 from jobs.mirror.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, session_cores
 from jobs.mirror.fold import FOLD_COLUMN, OP_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
@@ -50,6 +47,9 @@ from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_k
 from jobs.mirror.order import Order, refuse_older
 from jobs.mirror.order_token import NO_POSITION, least_position, order_positions
 from jobs.mirror.row_filter import RowFilter
+from jobs.quality.incremental_scan.offset_ranges import quoted_name, quoted_text
+from jobs.quality.incremental_scan.row_selection import EVERY_ROW, RowSelection
+from jobs.quality.incremental_scan.spark_rows import rows_to_read_again
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
+from jobs.quality.schema_checks.alteration import Alteration
 from jobs.records.schema.column_names import partition_names
 from jobs.records.schema.declared import (
     DeclaredType,
@@ -33,7 +34,6 @@ from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.schema.schema_change import columns_of
 from jobs.records.schema.tokens import SchemaTextError, default_encoding
-from jobs.schema_contract.alteration import Alteration
 
 _NOBODYS = Coordinates("", -1, -1)
 _SHAPES = "write it as '$.field' or '$.payer.field', names with other signs in backticks: '$.`order-id`'"

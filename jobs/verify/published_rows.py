@@ -20,9 +20,9 @@ from pyiceberg.table import FileScanTask, Table
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.gate import Gate
-from jobs.publish.interval import PART_MARK, Interval, left_out_property
-from jobs.publish.publishing import unpublished
+from jobs.quality.publishing.gate import Gate
+from jobs.quality.publishing.interval import PART_MARK, Interval, left_out_property
+from jobs.quality.publishing.publishing import unpublished
 from jobs.tables.commit.history.branch import TableOnBranch, whole_table
 from jobs.tables.commit.history.discards import Discards, is_discarded
 from jobs.tables.commit.history.lineage import ancestors

@@ -20,8 +20,8 @@ from pyiceberg.table import Table
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
 from jobs.dead_letters.replay.session import landed_batches
-from jobs.publish.discarded_letters import letters_of
-from jobs.publish.interval import UnpublishableError, branch_begin
+from jobs.quality.publishing.discarded_letters import letters_of
+from jobs.quality.publishing.interval import UnpublishableError, branch_begin
 from jobs.records.formats.interface.problems import DISCARDED
 from jobs.tables.commit.history.discards import Discard, Discards
 from jobs.tables.commit.stamp.offsets import (

@@ -11,10 +11,10 @@ from rich.console import Console
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.clients.catalog.translate import translate_errors
-from jobs.contract.check import Check
-from jobs.contract.check_result import CheckedRows, TableCheck
-from jobs.contract.check_rows import EngineName
-from jobs.contract.outcome import ExpectationOutcome, Sample
+from jobs.quality.contracts.check import Check
+from jobs.quality.contracts.check_result import CheckedRows, TableCheck
+from jobs.quality.contracts.check_rows import EngineName
+from jobs.quality.contracts.outcome import ExpectationOutcome, Sample
 from orchestration.cli.check_history import LAST, in_order, show_history
 from orchestration.cli.snapshot_selection import named_table
 from orchestration.cli.sql_session import sql_session

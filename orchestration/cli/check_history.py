@@ -13,8 +13,8 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.validation import suggestion
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import TargetSpec
-from jobs.contract.check import contract_of
-from jobs.contract.check_history import (
+from jobs.quality.contracts.check import contract_of
+from jobs.quality.contracts.check_history import (
     CheckHistory,
     ExpectationHistory,
     KeptCheck,

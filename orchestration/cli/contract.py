@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.contract.suite_import import import_suite
+from jobs.quality.contracts.suite_import import import_suite
 from orchestration.cli.terminal import stderr_console
 
 

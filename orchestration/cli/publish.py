@@ -14,10 +14,15 @@ from jobs.clients.catalog.catalog import connect_catalog, find_table
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.gate import Gate
-from jobs.publish.gated import GateResult, plan_release, publish_if_fit, refuse_without_gate
-from jobs.publish.gated import release as release_held
-from jobs.publish.publishing import (
+from jobs.quality.publishing.gate import Gate
+from jobs.quality.publishing.gated import (
+    GateResult,
+    plan_release,
+    publish_if_fit,
+    refuse_without_gate,
+)
+from jobs.quality.publishing.gated import release as release_held
+from jobs.quality.publishing.publishing import (
     Published,
     RollbackAnswer,
     answer_rollback,
@@ -25,14 +30,14 @@ from jobs.publish.publishing import (
     refuse_without_branch,
     unpublished,
 )
-from jobs.publish.publishing import publish as publish_stream
+from jobs.quality.publishing.publishing import publish as publish_stream
 from jobs.tables.commit.stamp.offsets import by_topic, describe_ranges
 from orchestration.cli.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
-    from jobs.publish.discard_decision import DiscardResult
+    from jobs.quality.publishing.discard_decision import DiscardResult
 
 
 def published_facts(spec: StreamSpec, done: Published, gate: Gate | None = None, became: str = "") -> dict[str, Any]:
@@ -125,7 +130,7 @@ def publish_by_contract(
         on_progress: Told what is done.
     """
     # Imported here: a stream without a gate has no use for it.
-    from jobs.contract.gate_judge import ContractJudge
+    from jobs.quality.contracts.gate_judge import ContractJudge
     from orchestration.cli.sql_session import sql_session
 
     by = current_user()
@@ -254,9 +259,9 @@ def discard(
     for the next judgement (frazil publish). If it is interrupted, it is run again, and finishes what was decided.
     """
     # Imported here: what it needs would make every other command wait.
-    from jobs.publish.discard_decision import plan_discard
-    from jobs.publish.discarding import discard as discard_held
-    from jobs.publish.discarding import without_records
+    from jobs.quality.publishing.discard_decision import plan_discard
+    from jobs.quality.publishing.discarding import discard as discard_held
+    from jobs.quality.publishing.discarding import without_records
 
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     with translate_errors(settings, stream), connect_catalog(settings) as catalog:

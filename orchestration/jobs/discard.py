@@ -38,8 +38,8 @@ def discard_op(
     """
     # Imported here: a code location that only loads should not wait for what a discard needs.
     from jobs.clients.catalog.translate import translate_errors
-    from jobs.publish.discard_decision import plan_discard
-    from jobs.publish.discarding import discard, without_records
+    from jobs.quality.publishing.discard_decision import plan_discard
+    from jobs.quality.publishing.discarding import discard, without_records
 
     tag_run(context, action_tags(ACTION, config.reason, config.by, stream=config.stream))
     try:

@@ -8,7 +8,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.stamp.offsets import by_topic
 
 if TYPE_CHECKING:
-    from jobs.publish.discard_decision import DiscardResult
+    from jobs.quality.publishing.discard_decision import DiscardResult
 
 
 def discard_document(spec: StreamSpec, done: DiscardResult) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
 
 if TYPE_CHECKING:
-    from jobs.publish.gated import GateResult
+    from jobs.quality.publishing.gated import GateResult
 
 JOB = "frazil_release"
 OP = "release"
@@ -39,7 +39,7 @@ def release_op(
     """
     # Imported here: a code location that only loads should not wait for what a release needs.
     from jobs.clients.catalog.translate import translate_errors
-    from jobs.publish.gated import plan_release, refuse_without_gate, release
+    from jobs.quality.publishing.gated import plan_release, refuse_without_gate, release
 
     tag_run(context, action_tags(ACTION, config.reason, config.by, stream=config.stream))
     try:

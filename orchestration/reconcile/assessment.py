@@ -14,7 +14,7 @@ from assets.stream_checks import CheckOutcome
 from jobs.base.errors import FrazilError
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import find_stream_file
-from jobs.publish.main_freshness import UNKNOWN, MainFreshness
+from jobs.quality.publishing.main_freshness import UNKNOWN, MainFreshness
 from jobs.streaming.driver.context.unknown_fields import UnknownFields, read_unknown_fields
 from jobs.streaming.supervision.documents.launches import launched_file
 from jobs.streaming.supervision.state.desired import StreamFiles, desired_state

@@ -12,7 +12,7 @@ from jobs.base.errors import FrazilError
 from jobs.config.services.trigger import longest_pause
 from jobs.config.stream.error_handling import exceeds_ratio
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.main_freshness import MainFreshness
+from jobs.quality.publishing.main_freshness import MainFreshness
 from jobs.streaming.driver.context.unknown_fields import UnknownFields
 from jobs.streaming.supervision.documents.stall import find_stall
 from jobs.streaming.supervision.processes.actual import SILENT_SECONDS, ActualState

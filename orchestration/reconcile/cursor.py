@@ -18,7 +18,7 @@ import msgspec
 from jobs.base.system.boot import boot_id
 from jobs.base.system.typed_json import decode_json
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.main_freshness import MainFreshness
+from jobs.quality.publishing.main_freshness import MainFreshness
 from jobs.streaming.supervision.processes.actual import ActualState
 
 M = TypeVar("M")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
-from jobs.publish.main_freshness import MainFreshness
+from jobs.quality.publishing.main_freshness import MainFreshness
 from jobs.streaming.driver.context.completeness import settled_through
 from jobs.streaming.supervision.documents.heartbeat import Offsets
 from jobs.streaming.supervision.processes.actual import ActualState

@@ -15,7 +15,7 @@ from assets.stream_checks import totals_of
 from jobs.base.errors import FrazilError
 from jobs.config.documents.validation import SpecError
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
+from jobs.quality.publishing.main_freshness import UNKNOWN, MainFreshness, main_freshness
 from jobs.tables.commit.history.stamp_history import as_written
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from orchestration.reconcile.lag import Lag, lag_by_stamps

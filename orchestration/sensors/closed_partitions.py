@@ -30,7 +30,7 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.main_freshness import main_freshness, published_times
+from jobs.quality.publishing.main_freshness import main_freshness, published_times
 from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.history.branch import TableOnBranch, stream_table, whole_table
 from jobs.tables.commit.history.parked_places import parked_places

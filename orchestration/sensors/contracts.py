@@ -63,8 +63,8 @@ class ContractsCursor(StreamsCursor[CheckedStream]):
 
 def _look(tick: DueRuns, spec: StreamSpec, catalog: "Catalog", known: CheckedStream, now: float) -> None:
     # Imported here: a code server that only loads has no use for it.
-    from jobs.contract.check import contract_of
-    from jobs.contract.check_due import due_check
+    from jobs.quality.contracts.check import contract_of
+    from jobs.quality.contracts.check_due import due_check
 
     asked = [each.name for each in spec.targets if contract_of(spec, each)]
     tables = {name: table.metadata for name in asked if (table := find_table(catalog, name)) is not None}

@@ -45,9 +45,9 @@ class PublicationsCursor(StreamsCursor[PublishedStream]):
 
 def _look(tick: DueRuns, spec: StreamSpec, catalog: "Catalog", known: PublishedStream, now: float) -> None:
     # Imported here: a code server that only loads has no use for it.
-    from jobs.contract.check import contract_of
-    from jobs.contract.check_result import contract_digest
-    from jobs.publish.main_freshness import branch_ahead
+    from jobs.quality.contracts.check import contract_of
+    from jobs.quality.contracts.check_result import contract_digest
+    from jobs.quality.publishing.main_freshness import branch_ahead
 
     table = find_table(catalog, spec.table.name)
     ahead = branch_ahead(table.metadata, spec.stream, table=spec.table.name) if table is not None else None

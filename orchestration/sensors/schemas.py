@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from jobs.clients.registry.client import RegistryClient
-    from jobs.schema_contract.subjects import SubjectContract
+    from jobs.quality.schema_checks.subjects import SubjectContract
 
 
 # A tick looks at as many tables as it can in so long, those that it looked at longest ago first.

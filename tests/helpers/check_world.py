@@ -9,9 +9,9 @@ import yaml
 from pyiceberg.table import Table
 
 from jobs.config.stream.models import StreamSpec
-from jobs.contract.check import Check
-from jobs.contract.check_result import TableCheck
-from jobs.increment.validated_position import ValidatedPosition, validated_position
+from jobs.quality.contracts.check import Check
+from jobs.quality.contracts.check_result import TableCheck
+from jobs.quality.incremental_scan.validated_position import ValidatedPosition, validated_position
 from tests.helpers.landed_table import NAME, SCHEMA, LandedTable
 
 CONTRACT: dict[str, Any] = {

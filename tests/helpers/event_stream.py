@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.gate import Verdict
-from jobs.publish.gated import publish_if_fit
+from jobs.quality.publishing.gate import Verdict
+from jobs.quality.publishing.gated import publish_if_fit
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.target import Target

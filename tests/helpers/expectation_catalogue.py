@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.config.contract.expectation_catalogue import FILE
-from jobs.contract.gx import import_gx
+from jobs.quality.contracts.gx import import_gx
 
 _SQL_LIKE = "only SQL databases evaluate it; use expect_column_values_to_"
 _TYPES = "it names types of pandas or of Spark, which differ; the table's schema holds the column's type already"

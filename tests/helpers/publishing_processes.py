@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
-from jobs.publish.gate import Verdict
-from jobs.publish.gated import publish_if_fit
-from jobs.publish.interval import Interval
-from jobs.publish.remake import remake
+from jobs.quality.publishing.gate import Verdict
+from jobs.quality.publishing.gated import publish_if_fit
+from jobs.quality.publishing.interval import Interval
+from jobs.quality.publishing.remake import remake
 
 
 def judge_and_publish(home: str, bad: Sequence[int]) -> None:

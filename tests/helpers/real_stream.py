@@ -20,8 +20,8 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.publish.gate import Verdict
-from jobs.publish.gated import publish_if_fit
+from jobs.quality.publishing.gate import Verdict
+from jobs.quality.publishing.gated import publish_if_fit
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery import accept
 from jobs.tables.commit.recovery.rollback import rollback

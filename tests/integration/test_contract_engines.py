@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from jobs.config.contract.contract import Expectation
 from jobs.config.contract.contract_plan import SCHEMA
-from jobs.contract.evaluation import EvaluationContext, evaluate
-from jobs.contract.outcome import ExpectationOutcome
-from jobs.contract.unique_keys import EarlierKeys
+from jobs.quality.contracts.evaluation import EvaluationContext, evaluate
+from jobs.quality.contracts.outcome import ExpectationOutcome
+from jobs.quality.contracts.unique_keys import EarlierKeys
 from tests.helpers.contract_cases.case import COORDINATES, Case, at, rows, side_by_side
 from tests.helpers.contract_cases.every import CASES
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.types import StringType
 
-from jobs.contract.earlier_rows import EarlierRows
-from jobs.increment.arrow_rows import small_table
-from jobs.increment.increment import increment_since
-from jobs.increment.row_selection import RowSelection, increment_rows, whole_table
-from jobs.increment.spark_rows import rows_to_read_again, spark_frame
-from jobs.increment.validated_position import CheckSummary
+from jobs.quality.contracts.earlier_rows import EarlierRows
+from jobs.quality.incremental_scan.arrow_rows import small_table
+from jobs.quality.incremental_scan.increment import increment_since
+from jobs.quality.incremental_scan.row_selection import RowSelection, increment_rows, whole_table
+from jobs.quality.incremental_scan.spark_rows import rows_to_read_again, spark_frame
+from jobs.quality.incremental_scan.validated_position import CheckSummary
 from tests.helpers.check_world import no_spark
 from tests.helpers.landed_table import BEGIN, COORDINATES, NAME, LandedTable
-from tests.unit.increment.test_increment import NOW, here
+from tests.unit.quality.incremental_scan.test_increment import NOW, here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,10 +25,10 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import parse_type, promotion
+from jobs.quality.schema_checks.alteration import alter_table
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.records.schema.parser import parse_schema
-from jobs.schema_contract.alteration import alter_table
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.contract.gate_judge import ContractJudge
-from jobs.publish.gate import Verdict
-from jobs.publish.gated import publish_if_fit
+from jobs.quality.contracts.gate_judge import ContractJudge
+from jobs.quality.publishing.gate import Verdict
+from jobs.quality.publishing.gated import publish_if_fit
 from orchestration.cli.main import main
 from tests.helpers.topics import read_topic
 from tests.integration.branch_rows import on, rows, told

@@ -15,15 +15,15 @@ from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
 
-from jobs.contract.unavailable import SparkFailedError
-from jobs.increment import spark_rows
-from jobs.increment.arrow_rows import small_table
-from jobs.increment.increment import increment_since
-from jobs.increment.row_selection import RowSelection, increment_rows
-from jobs.increment.spark_rows import rows_to_read_again, spark_frame
+from jobs.quality.contracts.unavailable import SparkFailedError
+from jobs.quality.incremental_scan import spark_rows
+from jobs.quality.incremental_scan.arrow_rows import small_table
+from jobs.quality.incremental_scan.increment import increment_since
+from jobs.quality.incremental_scan.row_selection import RowSelection, increment_rows
+from jobs.quality.incremental_scan.spark_rows import rows_to_read_again, spark_frame
 from tests.helpers.check_world import CheckWorld
 from tests.helpers.landed_table import COORDINATES, LandedTable
-from tests.unit.increment.test_increment import here
+from tests.unit.quality.incremental_scan.test_increment import here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -196,12 +196,12 @@ def test_what_is_not_read_alike_comes_through_python(
             update.add_column("new", StringType())
     if case == "gone":
         Path(selection.files[0].file_path.removeprefix("file://")).unlink()
-    with caplog.at_level(logging.INFO, "jobs.increment.spark_rows"), contextlib.ExitStack() as until:
+    with caplog.at_level(logging.INFO, "jobs.quality.incremental_scan.spark_rows"), contextlib.ExitStack() as until:
         frame = rows_to_read_again(selection, ["id"], session, landed.settings, until)
         assert kept(session) == (0, 0) and through_python(frame)
         if case != "gone":
             assert frame.count() == 4
-    (said,) = [each for each in caplog.records if each.name == "jobs.increment.spark_rows"]
+    (said,) = [each for each in caplog.records if each.name == "jobs.quality.incremental_scan.spark_rows"]
     expected = {
         "time": (logging.INFO, "a column of the type time (t)"),
         "gone": (logging.INFO, "a file is not there, as the JVM sees it"),

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from jobs.config.contract.contract import Expectation
-from jobs.contract import unique_keys as module
-from jobs.contract.earlier_rows import EarlierRows
-from jobs.contract.evaluation import EvaluationContext, evaluate
-from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome
-from jobs.increment.arrow_rows import small_table
-from jobs.increment.increment import added_files
-from jobs.increment.row_selection import RowSelection, whole_table
-from jobs.increment.spark_rows import spark_frame
+from jobs.quality.contracts import unique_keys as module
+from jobs.quality.contracts.earlier_rows import EarlierRows
+from jobs.quality.contracts.evaluation import EvaluationContext, evaluate
+from jobs.quality.contracts.outcome import MOST_SAMPLES, ExpectationOutcome
+from jobs.quality.incremental_scan.arrow_rows import small_table
+from jobs.quality.incremental_scan.increment import added_files
+from jobs.quality.incremental_scan.row_selection import RowSelection, whole_table
+from jobs.quality.incremental_scan.spark_rows import spark_frame
 from jobs.tables.dead_letter_table.masking import MARK
 from tests.helpers.check_world import no_spark
 from tests.helpers.landed_table import BEGIN, COORDINATES, LandedTable

@@ -32,9 +32,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
+from jobs.quality.incremental_scan.arrow_rows import table_batches
 from jobs.tables.write.partitioning import partition_values
 from jobs.tables.write.position_deletes import read_position_deletes
 

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.change_frame import AT, LINEAGE, OFFSET, PARTITION, POSITION, TOPIC, log_scans_here
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
@@ -41,6 +40,7 @@ from jobs.mirror.small_merge.new_rows import (
     with_former_deletes,
 )
 from jobs.mirror.small_merge.rows_there import KEY_TYPES, ChangedKeys, RowsThere, may_have_rows, rows_there
+from jobs.quality.incremental_scan.arrow_rows import table_batches
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import RowDelta

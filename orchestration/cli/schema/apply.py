@@ -17,9 +17,7 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import evolving_schema
-from jobs.records.schema.difference import RenamedColumn
-from jobs.records.schema.evolution import Fitting
-from jobs.schema_contract.alteration import (
+from jobs.quality.schema_checks.alteration import (
     Alteration,
     alter_table,
     altered_metadata,
@@ -28,7 +26,9 @@ from jobs.schema_contract.alteration import (
     proposed_alteration,
     renaming_alteration,
 )
-from jobs.schema_contract.declared import schema_name
+from jobs.quality.schema_checks.declared import schema_name
+from jobs.records.schema.difference import RenamedColumn
+from jobs.records.schema.evolution import Fitting
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, forget_proposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.promote import promote_field

@@ -16,10 +16,8 @@ from jobs.clients.registry.client import RegistryClient, SubjectVersion, registr
 from jobs.clients.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
-from jobs.records.formats.known_formats import FORMATS
-from jobs.schema_contract.forecast import NO_TABLES, ExamplesContract, examples_contract
-from jobs.schema_contract.subjects import (
+from jobs.quality.schema_checks.forecast import NO_TABLES, ExamplesContract, examples_contract
+from jobs.quality.schema_checks.subjects import (
     SubjectContract,
     key_as_value,
     metadata_of,
@@ -32,6 +30,8 @@ from jobs.schema_contract.subjects import (
     without_renames,
     writer_rows,
 )
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
+from jobs.records.formats.known_formats import FORMATS
 from orchestration.cli.schema.diff import print_subject
 from orchestration.cli.schema.tables import followers_of, of_asked_table, stream_table
 from orchestration.cli.terminal import print_error, print_json

@@ -13,11 +13,21 @@ from jobs.config.documents.validation import shown_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import evolving_schema
+from jobs.quality.schema_checks.declared import (
+    DeclaredContract,
+    declared_contract,
+    identifier_sentence,
+    schema_name,
+)
+from jobs.quality.schema_checks.finding import ContractFinding
+from jobs.quality.schema_checks.subjects import (
+    SubjectContract,
+    advice,
+    asked_contracts,
+    renames_sentence,
+)
 from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.iceberg_schema import with_null
-from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
-from jobs.schema_contract.finding import ContractFinding
-from jobs.schema_contract.subjects import SubjectContract, advice, asked_contracts, renames_sentence
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (

@@ -21,10 +21,10 @@ from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.promote.backfill import Backfilled, TableChangedError, backfill, refuse_backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
 from jobs.promote.rescued_values import ProposedType, RescuedValues, proposed_type, rescued_values
+from jobs.quality.schema_checks.alteration import alter_table, altered_metadata
+from jobs.quality.schema_checks.declared import schema_name
 from jobs.records.schema.needs import Path, column_name
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema_contract.alteration import alter_table, altered_metadata
-from jobs.schema_contract.declared import schema_name
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.schema.tables import (

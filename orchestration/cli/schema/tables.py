@@ -23,11 +23,11 @@ from jobs.clients.catalog.catalog import (
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
+from jobs.quality.schema_checks.alteration import Alteration, alter_table, declared_alteration
+from jobs.quality.schema_checks.declared import declared_columns, schema_name
 from jobs.records.schema.difference import RenamedColumn, parse_rename
 from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.schema_change import columns_of
-from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
-from jobs.schema_contract.declared import declared_columns, schema_name
 from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.streaming.driver.tables.follower_tables import ensure_follower
 from jobs.streaming.pipeline.route_naming import naming_state

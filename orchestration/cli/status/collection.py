@@ -20,9 +20,14 @@ from jobs.clients.kafka.open_transactions import find_hanging
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.validated_position import validated_position
-from jobs.publish.gate import answers_to_held
-from jobs.publish.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
+from jobs.quality.incremental_scan.validated_position import validated_position
+from jobs.quality.publishing.gate import answers_to_held
+from jobs.quality.publishing.main_freshness import (
+    UNKNOWN,
+    MainFreshness,
+    branch_ahead,
+    main_freshness,
+)
 from jobs.streaming.driver.context.completeness import settled_through
 from jobs.streaming.driver.context.unknown_fields import read_unknown_fields
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jobs.increment.validated_position import ValidatedPosition
-from jobs.publish.gate import answers_to_held
+from jobs.quality.incremental_scan.validated_position import ValidatedPosition
+from jobs.quality.publishing.gate import answers_to_held
 from jobs.streaming.supervision.documents.heartbeat import Work
 from jobs.streaming.supervision.documents.measures import OF_WORK, Measure
 from jobs.tables.commit.stamp.offsets import describe_ranges, from_topics

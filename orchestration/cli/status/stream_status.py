@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from jobs.clients.kafka.open_transactions import HANGING_SECONDS
-from jobs.increment.validated_position import ValidatedPosition
-from jobs.publish.main_freshness import BranchAhead, MainFreshness
+from jobs.quality.incremental_scan.validated_position import ValidatedPosition
+from jobs.quality.publishing.main_freshness import BranchAhead, MainFreshness
 from jobs.streaming.driver.context.unknown_fields import UnknownFields
 from jobs.streaming.supervision.documents.control_request import ControlRequest
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, LastError, Work

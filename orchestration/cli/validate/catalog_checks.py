@@ -26,9 +26,9 @@ from jobs.config.stream.column_problems import contract_problems_of, letter_cont
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
+from jobs.quality.schema_checks.declared import identifier_sentence
 from jobs.records.schema.column_names import unreadable_names
 from jobs.records.schema.needs import column_name
-from jobs.schema_contract.declared import identifier_sentence
 from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX
 from jobs.tables.dead_letter_table.table import (
     ARROW_SCHEMA,

@@ -181,7 +181,7 @@ def test_reading_a_contract_imports_neither_great_expectations_nor_pandas(tmp_pa
         "import sys; from pathlib import Path;"
         "from jobs.base.system.pandas_import import keep_pandas_out; keep_pandas_out();"
         f"from jobs.config.settings.loading import load_stream; assert load_stream(Path({str(path)!r})).contract;"
-        "import jobs.contract.evaluation, jobs.contract.suite_import;"
+        "import jobs.quality.contracts.evaluation, jobs.quality.contracts.suite_import;"
         "assert not {'great_expectations', 'pandas'} & set(sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)

@@ -21,8 +21,8 @@ from jobs.maintain.table_context import utc_now
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.tables.commit.history.reissue import last_remade, reissued
 from tests.unit.maintain.plan_fixtures import MB, NOW, partition, policy, table
-from tests.unit.publish.branch_world import NAME, BranchWorld
-from tests.unit.publish.test_remake import along, gated_world, paths
+from tests.unit.quality.publishing.branch_world import NAME, BranchWorld
+from tests.unit.quality.publishing.test_remake import along, gated_world, paths
 
 
 def planned(facts: BranchFacts, gated: dict[str, RemakeForecast | None], **keys: Any) -> Step | Skip:

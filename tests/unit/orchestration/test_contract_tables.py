@@ -13,7 +13,7 @@ import pytest
 from assets.contract_checks import contract_checks
 from assets.dagster_names import target_keys
 from jobs.config.stream.models import StreamSpec
-from jobs.increment.validated_position import ValidatedPosition, validated_position
+from jobs.quality.incremental_scan.validated_position import ValidatedPosition, validated_position
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import JOB
 from orchestration.sensors.contracts import ContractsCursor, run_contracts_tick

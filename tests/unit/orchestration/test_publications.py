@@ -10,14 +10,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.publish.gated import release
+from jobs.quality.publishing.gated import release
 from orchestration.definitions import build_definitions
 from orchestration.jobs.publish import JOB, PUBLISHED_TAG
 from orchestration.sensors.publications import SENSOR, PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_gated_publish import contract
 from tests.unit.orchestration.deployments import connections
-from tests.unit.publish.branch_world import BranchWorld
+from tests.unit.quality.publishing.branch_world import BranchWorld
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 
@@ -127,7 +127,7 @@ class TestWhen:
             raise ValueError("nobody knows why")
 
         with monkeypatch.context() as patched:
-            patched.setattr("jobs.contract.evaluation._Evaluation._batch", broken)
+            patched.setattr("jobs.quality.contracts.evaluation._Evaluation._batch", broken)
             assert not published(world, instance).passed
         assert tick(now + 30) == ["payments"], "it is held since"
         assert tick(now + 60) == []

@@ -22,10 +22,10 @@ from jobs.promote import backfill as module
 from jobs.promote.backfill import Backfilled, backfill
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.promote.rescued_values import proposed_type, rescued_values
+from jobs.quality.schema_checks.alteration import alter_table
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.records.schema.parser import parse_schema
-from jobs.schema_contract.alteration import alter_table
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.stamps import BACKFILL_KEY

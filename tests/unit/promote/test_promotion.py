@@ -12,11 +12,11 @@ from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
+from jobs.quality.schema_checks.alteration import alter_table
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.name_matching import NAME_MAPPING
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.rescued_data import with_extra_column
-from jobs.schema_contract.alteration import alter_table
 from jobs.tables.commit.schema.schema_history import schema_history
 from tests.helpers.evolving_stream import EvolvingStream
 

@@ -10,8 +10,8 @@ from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
-from tests.unit.publish.branch_world import NAME, AtStep, Killed
-from tests.unit.publish.discard_world import DiscardWorld
+from tests.unit.quality.publishing.branch_world import NAME, AtStep, Killed
+from tests.unit.quality.publishing.discard_world import DiscardWorld
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.expressions import EqualTo
 
-from jobs.publish.publishing import answer_rollback
+from jobs.quality.publishing.publishing import answer_rollback
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit, problem_sentence

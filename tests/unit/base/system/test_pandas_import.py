@@ -64,7 +64,7 @@ assert tick.start, tick
 PUBLICATIONS = """
 from orchestration.sensors.publications import PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment
-from tests.unit.publish.branch_world import BranchWorld
+from tests.unit.quality.publishing.branch_world import BranchWorld
 contract = {"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]}
 world = BranchWorld(home, contract=contract, publish={"gate": "contract", "every": "5m"})
 world.land(3)

@@ -31,7 +31,7 @@ from orchestration.cli.main import main
 from tests.helpers.event_stream import EventStream, write_file
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
 from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE
-from tests.unit.publish.branch_world import BranchWorld
+from tests.unit.quality.publishing.branch_world import BranchWorld
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestration.cli.main import main
-from tests.unit.publish.discard_world import DiscardWorld
+from tests.unit.quality.publishing.discard_world import DiscardWorld
 
 
 @pytest.fixture

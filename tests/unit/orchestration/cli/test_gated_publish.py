@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from jobs.clients.state_store.lease import stream_lease
-from jobs.publish.gate import Gate
+from jobs.quality.publishing.gate import Gate
 from tests.helpers.command import frazil
-from tests.unit.publish.branch_world import BranchWorld
+from tests.unit.quality.publishing.branch_world import BranchWorld
 
 
 def contract(most: int, severity: str = "critical") -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from tests.helpers.command import frazil
-from tests.unit.publish.branch_world import BranchWorld
+from tests.unit.quality.publishing.branch_world import BranchWorld
 
 
 @pytest.fixture

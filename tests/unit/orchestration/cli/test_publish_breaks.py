@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from jobs.publish.publishing import publish
+from jobs.quality.publishing.publishing import publish
 from tests.helpers.command import frazil
-from tests.unit.publish.branch_world import BranchWorld
-from tests.unit.publish.test_continuity import accept, expire, head, land_on, point, writing
+from tests.unit.quality.publishing.branch_world import BranchWorld
+from tests.unit.quality.publishing.test_continuity import (
+    accept,
+    expire,
+    head,
+    land_on,
+    point,
+    writing,
+)
 
 
 @pytest.fixture

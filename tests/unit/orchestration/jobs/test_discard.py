@@ -13,7 +13,7 @@ from orchestration.definitions import build_definitions
 from orchestration.jobs.discard import JOB, OP, DiscardConfig
 from orchestration.jobs.runs import run_config
 from resources.deployment import Deployment
-from tests.unit.publish.discard_world import DiscardWorld
+from tests.unit.quality.publishing.discard_world import DiscardWorld
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 

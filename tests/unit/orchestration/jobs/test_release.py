@@ -13,8 +13,8 @@ from orchestration.definitions import build_definitions
 from orchestration.jobs.release import JOB, OP, ReleaseConfig
 from orchestration.jobs.runs import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG, run_config
 from resources.deployment import Deployment
-from tests.unit.publish.branch_world import BranchWorld
-from tests.unit.publish.discard_world import DiscardWorld
+from tests.unit.quality.publishing.branch_world import BranchWorld
+from tests.unit.quality.publishing.discard_world import DiscardWorld
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 

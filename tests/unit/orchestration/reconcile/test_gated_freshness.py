@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from assets.metadata import branch_metadata
-from jobs.publish.main_freshness import UNKNOWN
+from jobs.quality.publishing.main_freshness import UNKNOWN
 from jobs.streaming.supervision.documents.heartbeat import Work
 from orchestration.cli.main import main
 from orchestration.reconcile.assessment import evaluate_checks

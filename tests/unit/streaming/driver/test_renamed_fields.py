@@ -12,10 +12,10 @@ from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
+from jobs.quality.schema_checks.alteration import Alteration, alter_table, renaming_alteration
 from jobs.records.schema.column_names import unreadable_names
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.schema_contract.alteration import Alteration, alter_table, renaming_alteration
 from jobs.streaming.driver.tables.schema_proposals import proposals
 from tests.helpers.evolving_stream import EvolvingStream
 

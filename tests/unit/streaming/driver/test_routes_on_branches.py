@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
-from jobs.publish.publishing import publish
+from jobs.quality.publishing.publishing import publish
 from jobs.streaming.driver.batch import batch_commit
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.branch import on_branch

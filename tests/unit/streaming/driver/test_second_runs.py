@@ -18,10 +18,10 @@ from jobs.clients.registry.connection import registry_connection
 from jobs.clients.registry.known_schemas import KnownSchemas
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.stream.event_time import EventTime
+from jobs.quality.schema_checks.alteration import alter_table, renaming_alteration
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.name_matching import NAME_MAPPING
-from jobs.schema_contract.alteration import alter_table, renaming_alteration
 from jobs.streaming.driver.context.open_stream import OpenStream
 from jobs.streaming.driver.context.second_run import stamped_ids
 from jobs.streaming.driver.context.writer_schemas import WriterSchemas

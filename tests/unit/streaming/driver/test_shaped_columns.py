@@ -14,10 +14,15 @@ from jobs.config.settings.settings import load_settings
 from jobs.config.stream.shaped_table import evolving_schema
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
+from jobs.quality.schema_checks.alteration import (
+    alter_table,
+    file_alteration,
+    proposed_alteration,
+    renaming_alteration,
+)
 from jobs.records.schema.decoded_columns import decoded_columns
 from jobs.records.schema.difference import parse_rename
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
 from jobs.streaming.driver.tables import row_table
 from jobs.streaming.driver.tables.schema_proposals import proposals
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once

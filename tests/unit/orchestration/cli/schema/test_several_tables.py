@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
-from jobs.schema_contract.alteration import alter_table
+from jobs.quality.schema_checks.alteration import alter_table
 from orchestration.cli.main import main
 from orchestration.cli.schema import tables
 from tests.helpers.evolving_stream import SINK

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from jobs.publish.gate import Held, answers_to_held
-from jobs.publish.main_freshness import BranchAhead
+from jobs.quality.publishing.gate import Held, answers_to_held
+from jobs.quality.publishing.main_freshness import BranchAhead
 from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFields
 from jobs.streaming.driver.process.metrics import metrics_of_all
 from jobs.streaming.supervision.documents.heartbeat import (

@@ -14,8 +14,8 @@ from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.partitioning import parse_sort_expr
+from jobs.quality.schema_checks.alteration import Alteration, alter_table
 from jobs.records.schema.schema_change import SchemaChange
-from jobs.schema_contract.alteration import Alteration, alter_table
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.protocol.target import Target

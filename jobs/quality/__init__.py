@@ -1,0 +1,1 @@
+"""Contracts, write-audit-publish, incremental scans, schema checks."""

@@ -1,0 +1,1 @@
+"""Contracts of Great Expectations on new rows."""

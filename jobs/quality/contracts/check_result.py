@@ -1,0 +1,124 @@
+"""Result of a check: which rows of a table were held against its contract, and what came of each expectation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from jobs.config.contract.contract import Expectation
+from jobs.config.values.targets import Role
+from jobs.quality.contracts.check_rows import EngineName
+from jobs.quality.contracts.outcome import ExpectationOutcome
+from jobs.quality.incremental_scan.increment import Increment
+
+Scope = Literal["increment", "table", "condition"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """Which rows of a table a check is about.
+
+    Attributes:
+        scope: What is new since the last check, the whole table, or rows of which a condition holds.
+        where: The condition.
+    """
+
+    scope: Scope = "increment"
+    where: str | None = None
+
+    @classmethod
+    def of(cls, whole: bool, where: str | None) -> CheckedRows:
+        """As somebody asks for it."""
+        return cls("condition", where) if where is not None else cls("table" if whole else "increment")
+
+
+@dataclass(slots=True)
+class TableCheck:
+    """What came of a check of one table.
+
+    Attributes:
+        role: Whether the table has the stream's rows, or its dead letters.
+        part: Which of the stream's tables it is, as the history of checks tells them apart.
+        asked: Which rows were asked for.
+        found: What is new, or up to where the whole table reaches; None where there is no table.
+        engine: None where there was nothing to evaluate.
+        rows: How many were looked at.
+        outcomes: One for each expectation that was asked for; where nothing is new, for each that is about how much
+            comes.
+        nothing_new: The names of the others then, which stand as they were.
+        sql: By the name of an expectation, what shows the rows that it does not accept.
+        recorded: Whether the rows count as checked from now on.
+        not_recorded: Why they do not.
+        not_kept: Why the results are not in the stream's history of checks; empty if they are.
+        at: When the check began.
+    """
+
+    stream: str
+    table: str
+    role: Role
+    asked: CheckedRows
+    at: datetime
+    found: Increment | None = None
+    engine: EngineName | None = None
+    rows: int = 0
+    outcomes: list[ExpectationOutcome] = field(default_factory=list)
+    nothing_new: tuple[str, ...] = ()
+    sql: Mapping[str, str] = field(default_factory=dict)
+    recorded: bool = False
+    not_recorded: str = ""
+    not_kept: str = ""
+    seconds: float = 0.0
+    part: str = "rows"
+
+    @property
+    def failed(self) -> list[ExpectationOutcome]:
+        """Those that did not pass, critical ones first."""
+        order = ("critical", "warning", "info")
+        return sorted((each for each in self.outcomes if not each.passed), key=lambda each: order.index(each.severity))
+
+    @property
+    def critical(self) -> bool:
+        """Whether an expectation failed that is critical."""
+        return any(each.severity == "critical" for each in self.failed)
+
+    @property
+    def unevaluated(self) -> bool:
+        """Whether an expectation could not be evaluated."""
+        return any(each.problem is not None for each in self.outcomes)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How many failed, by severity."""
+        return dict(Counter(each.severity for each in self.failed))
+
+    @property
+    def extent(self) -> str:
+        """Which rows were looked at, in a sentence."""
+        if self.found is None:
+            return f"Table {self.table} is not there yet."
+        if self.found.head is None:
+            return f"Table {self.table} has no rows yet."
+        if self.asked.scope == "condition":
+            return f"Rows of {self.table} where {self.asked.where}."
+        if self.asked.scope == "table":
+            return f"All rows of {self.table}."
+        if self.found.found == "table":
+            return f"All rows of {self.table}: {self.found.why}."
+        if self.found.empty:
+            return f"Nothing is new in {self.table} since snapshot {self.found.begin}."
+        count = len(self.found.snapshots)
+        new = f"{count:,} new {'snapshot' if count == 1 else 'snapshots'}"
+        said = f"{new} of {self.table} since snapshot {self.found.begin}"
+        return f"{said}; {self.found.why}." if self.found.why else f"{said}."
+
+
+def contract_digest(expectations: Sequence[Expectation]) -> str:
+    """Twelve hexadecimal digits that change with the expectations."""
+    text = msgspec.json.encode([each.model_dump(mode="json") for each in expectations], order="deterministic")
+    return hashlib.sha256(text).hexdigest()[:12]

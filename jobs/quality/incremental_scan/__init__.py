@@ -1,0 +1,1 @@
+"""Rows that a stream has landed since a position."""

@@ -1,0 +1,1 @@
+"""Write-audit-publish: a branch's snapshots to main, once."""

@@ -1,0 +1,272 @@
+"""Gated publishing: an interval is judged before it is published; one that is not fit is held, until that is decided.
+
+What was judged is what is published: the same files, while nobody has decided anything, on main's head and the
+branch's as they are then. An interval that is held, and all that lands behind it, waits: for an operator who releases
+it, or for another contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.quality.publishing.gate import (
+    Gate,
+    Held,
+    Verdict,
+    gate_property,
+)
+from jobs.quality.publishing.interval import PUBLISHED_KEY, Interval, publication_text
+from jobs.quality.publishing.publishing import (
+    appended,
+    given_up,
+    interval_of,
+    past_others,
+    publication_stamp,
+    published_table,
+    publishing_session,
+    refuse_other_spec,
+)
+from jobs.tables.commit.history.publications import THROUGH
+from jobs.tables.commit.protocol.compare_and_swap import Backoff
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.protocol.session import CommitSession
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.commit.stamp.stamps import Stamp
+
+HELD_KEY = "frazil.held"
+# Somebody else decides, or the branch is altered, each time while it is judged.
+_ATTEMPTS = 5
+
+Judge = Callable[[Interval], Verdict]
+Became = Literal["nothing new", "published", "held", "still held"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What came of an interval at the gate.
+
+    Attributes:
+        became: What; `still held` if it was not judged again, since nothing has come up by which it might pass, or if
+            that said nothing new.
+        interval: None if the branch is not there yet.
+        gate: As it is now.
+        verdict: What was judged of it, now or when it was held; None if it was not looked at.
+        snapshot_id: Main's new head, if it was published.
+    """
+
+    became: Became
+    interval: Interval | None
+    gate: Gate
+    verdict: Verdict | None = None
+    snapshot_id: int | None = None
+
+
+def publish_if_fit(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    by: str,
+    judge: Judge,
+    judged_by: str,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    backoff: Callable[[], Backoff] = Backoff,
+) -> GateResult:
+    """Judge what the stream has landed on its branch, and append it to main, or hold it.
+
+    Args:
+        by: Who publishes.
+        judge: Judges exactly an interval's files.
+        judged_by: Changes with what it judges by; what was held by the same is not judged again.
+        backoff: Between the attempts at a commit.
+
+    Raises:
+        LeaseHeldError: Somebody else publishes the stream.
+        RolledBackError: Main was rolled back to before a publication.
+        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+        FrazilError: It could not be judged.
+    """
+    with publishing_session(spec, settings, catalog, backoff) as session:
+        target = session.targets[spec.table.name]
+        for _ in range(_ATTEMPTS):
+            newest = target.read()
+            gate = Gate.standing(target.table.metadata, spec.stream, spec.branch_of(spec.table.name), spec.table.name)
+            found = interval_of(spec, target.table, newest)
+            if found is None or not found.files:
+                _pass_others(session, target, spec)
+                return GateResult("nothing new", found, gate)
+            if gate.still_holds(found.after, judged_by):
+                return GateResult("still held", found, gate)
+            refuse_other_spec(spec, found, target.table.metadata)
+            step("publish_before_verdict")
+            verdict = judge(found)
+            step("publish_after_verdict")
+            if gate.holds_as(found, verdict):
+                return GateResult("still held", found, gate, verdict)
+            propose = partial(_judged, session, target, spec, by, found, gate, verdict, now())
+            became = target.swap(
+                propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec)
+            )
+            if became is None:
+                continue
+            step("publish_after_hold" if became == "held" else "publish_after_commit")
+            gate = Gate.of(target.table.metadata.properties, spec.stream, spec.table.name)
+            return GateResult(became, found, gate, verdict, target.snapshot_id if became == "published" else None)
+    raise FrazilError(
+        f"stream {spec.stream}: what branch {spec.branch_of(spec.table.name)} has was altered, or decided about, each "
+        "time while it was judged. Nothing was published.",
+        fix=f"frazil publish {spec.stream}",
+    )
+
+
+def _pass_others(session: CommitSession, target: Target, spec: StreamSpec) -> None:
+    """Note on main that what stands on the branch is others', unless the stream lands something meanwhile."""
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[None]:
+        found = interval_of(spec, target.table, newest)
+        return Proposal(None) if found is None or found.files else past_others(session, spec, newest, found, None)
+
+    target.swap(propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec))
+
+
+def _judged(
+    session: CommitSession,
+    target: Target,
+    spec: StreamSpec,
+    by: str,
+    found: Interval,
+    gate: Gate,
+    verdict: Verdict,
+    now: datetime,
+    newest: Stamp | None,
+    metadata: TableMetadata,
+) -> Proposal[Became | None]:
+    """The commit by which a judged interval is published or held; None if it is not what it was, and nothing to commit.
+
+    Args:
+        found: As it was judged. The stream may have landed more since, which waits for the next time.
+        gate: As it was then.
+        newest: The newest publication now.
+        metadata: Of the table now.
+    """
+    again = interval_of(spec, target.table, newest, found.until)
+    if again is None or (again.after, again.paths) != (found.after, found.paths):
+        return Proposal(None)
+    if Gate.of(metadata.properties, spec.stream, spec.table.name).generation != gate.generation:
+        return Proposal(None)
+    told = {"gate": gate.generation, "judged_by": verdict.judged_by, "checked_rows": verdict.rows}
+    if verdict.passed:
+        refuse_other_spec(spec, again, metadata)
+        step("publish_before_commit")
+        said = {PUBLISHED_KEY: publication_text(again, by, verdict="passed", **told)}
+        stamp = publication_stamp(session, spec, newest, again)
+        return Proposal("published", appended(again), stamp, said, gate_state(spec, gate.open()))
+    holding = gate.holding(again, verdict, now)
+    said = {HELD_KEY: publication_text(again, by, verdict="held", reasons=list(verdict.reasons), **told)}
+    beside = Append(beside={again.branch: again.head})
+    return Proposal("held", beside, holding_stamp(session, spec, newest, again), said, gate_state(spec, holding))
+
+
+def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why: str) -> GateResult:
+    """Publish what is held, in spite of what was judged of it; what has landed behind it is left to the next judgement.
+
+    Args:
+        by: Who releases it.
+        why: The reason, which is kept.
+
+    Raises:
+        FrazilError: Nothing is held.
+    """
+    with publishing_session(spec, settings, catalog, Backoff) as session:
+        target = session.targets[spec.table.name]
+
+        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[Interval, Held]]:
+            gate, held, found = held_interval(spec, target.table, newest)
+            refuse_other_spec(spec, found, metadata)
+            step("publish_before_commit")
+            told = {"gate": gate.generation + 1, "why": why, "reasons": list(held.reasons)}
+            said = {PUBLISHED_KEY: publication_text(found, by, verdict="released", **told)}
+            stamp = replace(publication_stamp(session, spec, newest, found), note=f"{by}: {why}")
+            return Proposal((found, held), appended(found), stamp, said, gate_state(spec, gate.decided()))
+
+        found, held = target.swap(
+            propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec)
+        )
+        step("publish_after_commit")
+        gate = Gate.of(target.table.metadata.properties, spec.stream, spec.table.name)
+        return GateResult("published", found, gate, held.verdict, target.snapshot_id)
+
+
+def plan_release(spec: StreamSpec, settings: Settings, catalog: Catalog) -> GateResult:
+    """What `release` would publish now; nothing is changed.
+
+    Raises:
+        RolledBackError: Main was rolled back to before a publication.
+        FrazilError: The stream has no gate, or nothing is held there.
+    """
+    refuse_without_gate(spec)
+    table, newest = published_table(spec, settings, catalog)
+    gate, held, found = held_interval(spec, table, newest)
+    refuse_other_spec(spec, found, table.metadata)
+    return GateResult("still held", found, gate, held.verdict)
+
+
+def refuse_without_gate(spec: StreamSpec) -> None:
+    """See that the stream has a gate.
+
+    Raises:
+        FrazilError: It has none.
+    """
+    if spec.publish is None:
+        raise FrazilError(
+            f"stream {spec.stream} has no gate: its file has no `publish`.",
+            fix=f"put `publish` back into streams/{spec.stream}.yaml, if `frazil status {spec.stream}` shows that "
+            "something is held",
+        )
+
+
+def held_interval(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, Held, Interval]:
+    """The gate, and what is held there.
+
+    Args:
+        table: Its own, not as a branch has it.
+        newest: The stamp of the last publication.
+
+    Raises:
+        FrazilError: Nothing is held.
+    """
+    gate = Gate.standing(table.metadata, spec.stream, spec.branch_of(spec.table.name), spec.table.name)
+    held = gate.held
+    found = interval_of(spec, table, newest, held.until) if held else None
+    if held is None or found is None or found.after != held.after or not found.files:
+        raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
+    return gate, held, found
+
+
+def gate_state(spec: StreamSpec, gate: Gate) -> dict[str, str]:
+    """The table property with the state of the gate."""
+    return {gate_property(spec.stream): gate.to_json()}
+
+
+def holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
+    """Says that main has the branch as far as before."""
+    stamp = publication_stamp(session, spec, newest, found)
+    totals = newest.totals if newest else Counts()
+    published = {**stamp.published, found.branch: found.after}
+    through_ms = newest.valid_through_ms if newest else None
+    stamp = replace(stamp, valid_through_ms=through_ms, event_time=None, landed=newest.landed if newest else {})
+    return replace(stamp, position={THROUGH: found.after}, rows={}, counts=Counts(), totals=totals, published=published)

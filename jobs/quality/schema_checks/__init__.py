@@ -1,0 +1,1 @@
+"""What a stream's file, records and table agree on."""

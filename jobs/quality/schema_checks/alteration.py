@@ -1,0 +1,288 @@
+"""Alteration of a table's schema, as somebody asks for it: what changes, what stands in its way, and its one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.base.errors import FrazilError
+from jobs.config.stream.column_problems import contract_problems_of
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import changed_columns
+from jobs.quality.schema_checks.declared import declared_columns, own_columns
+from jobs.records.schema.column_names import name_problems, partition_names
+from jobs.records.schema.difference import RenamedColumn, renamed_schema
+from jobs.records.schema.evolution import fitting
+from jobs.records.schema.identifier_fields import (
+    identifier_names,
+    identifier_problem,
+    with_identifier_fields,
+)
+from jobs.records.schema.needs import (
+    NO_EVOLUTION,
+    Coordinates,
+    EvolutionPolicy,
+    Path,
+    RecordNeed,
+    column_name,
+)
+from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.records.schema.schema_change import SchemaChange, changed_schema, columns_of
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
+from jobs.tables.commit.schema.followers import needed_changes
+from jobs.tables.commit.schema.opening_columns import (
+    OpeningColumns,
+    columns_operation,
+    has_landed,
+    keeps_decoded,
+    opening_columns,
+    opening_operation,
+)
+from jobs.tables.commit.schema.operations import ChangeSchema
+from jobs.tables.commit.schema.schema_operation import schema_operation, with_operation
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+
+_ANY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What becomes of a table's schema.
+
+    Attributes:
+        changes: Additions, promotions and relaxed columns.
+        renames: Made before them.
+        refused: Why the table would still not be as the file declares, as sentences.
+        identifiers: The table's identifier fields from now on, by their full names; None: as they are.
+        told: The changes as sentences, where they are of the columns before a stream's steps.
+        opening: What the next start would make of the table, where that is what is changed.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    renames: tuple[RenamedColumn, ...] = ()
+    refused: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] | None = None
+    told: tuple[str, ...] = ()
+    opening: OpeningColumns | None = None
+
+    @property
+    def sentences(self) -> list[str]:
+        """Each change, in the order in which they are made."""
+        if self.told:
+            return list(self.told)
+        named = [] if self.identifiers is None else [f"set identifier fields {', '.join(self.identifiers)}"]
+        return [*map(str, self.renames), *map(str, self.changes), *named]
+
+
+def declared_alteration(
+    spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = (), name: str | None = None
+) -> Alteration:
+    """What lets a table take the columns that a stream's file declares; nothing is ever dropped.
+
+    Args:
+        spec: One whose file declares its columns.
+        renames: Columns that are called otherwise from now on.
+        name: Of the table; without it the stream's own.
+
+    Raises:
+        FrazilError: A column cannot be renamed so.
+    """
+    own = own_columns(spec)
+    for rename in renames:
+        if rename.old[0] in own:
+            raise FrazilError(f"column {rename.old[0]} is frazil's own, and is not renamed.")
+    schema = renamed_schema(metadata.schema(), renames)
+    rows = declared_columns(spec, name, metadata.schema(), metadata.properties)
+    fit = fitting(rows, metadata, schema, own=own, relax_missing=True)
+    refused = (*fit.refused, *_misnamed(metadata, schema))
+    return with_identifiers(spec, metadata, Alteration(fit.changes, tuple(renames), refused))
+
+
+def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
+    """What lets a table take what the steps of a stream make, whose file does not declare its columns.
+
+    Raises:
+        FrazilError: Which columns are decoded is not known before the stream has been started.
+    """
+    if spec.shapes and not keeps_decoded(spec, metadata) and not has_landed(spec, metadata):
+        raise FrazilError(
+            f"stream {spec.stream}: which columns are decoded, before its steps, is known with its first start.",
+            fix=f"frazil run {spec.stream}",
+        )
+    found = opening_columns(spec, metadata, None, relax_missing=True)
+    problems = tuple(f"{'.'.join(map(str, at))} in the stream's file: {said}" for at, said in found.problems)
+    made = Alteration(
+        found.changes, (), (*found.refused, *problems), told=tuple(map(str, found.changes)), opening=found
+    )
+    return made if found.changes or made.refused else with_identifiers(spec, metadata, Alteration())
+
+
+def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn]) -> Alteration:
+    """Other names for columns of a stream whose file declares none of them: they are from its table by the next batch.
+
+    Records under the former name land in the column as before, by the table's name mapping.
+
+    Args:
+        renames: Columns that are called otherwise from now on.
+
+    Raises:
+        FrazilError: A column cannot be renamed so.
+    """
+    if spec.shapes and _made_by_steps(spec, metadata) & {rename.old for rename in renames}:
+        raise FrazilError(
+            f"stream {spec.stream}: the columns of table {spec.table.name} are those that its steps make, and so are "
+            "their names.",
+            fix=f"name the column with rename in the transform of streams/{spec.stream}.yaml first",
+        )
+    own = {*spec.columns_from_elsewhere, EXTRA_COLUMN}
+    for rename in renames:
+        if taken := own & {rename.old[0], rename.new[0]}:
+            raise FrazilError(f"column {', '.join(taken)} is not from records' values, and is not renamed.")
+        if rename.new[0].lower().startswith(KAFKA_COLUMN_PREFIX):
+            raise FrazilError(f"names that start with {KAFKA_COLUMN_PREFIX} are kept for frazil's own columns.")
+    renamed = renamed_schema(metadata.schema(), renames)
+    before = _named_problems(spec, metadata.schema())
+    wrong = [each for each in _named_problems(spec, renamed) if each not in before]
+    wrong += _misnamed(metadata, renamed)
+    wrong += [each for rename in renames for each in _unmasked(spec, rename)]
+    return with_identifiers(spec, metadata, Alteration((), tuple(renames), tuple(wrong)))
+
+
+def _made_by_steps(spec: StreamSpec, metadata: TableMetadata) -> set[Path]:
+    decoded = spec.decoded_for(metadata.schema(), metadata.properties)
+    columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
+    return {path for path, _ in columns_of(spec.transformed(columns))}
+
+
+def _misnamed(metadata: TableMetadata, renamed: Schema) -> list[str]:
+    """Why engines could not read a table with columns renamed, as ends of sentences."""
+    before, after = (
+        [why for _, why in name_problems(schema, partition_names(schema, metadata.partition_specs))]
+        for schema in (metadata.schema(), renamed)
+    )
+    return [each for each in after if each not in before]
+
+
+def _unmasked(spec: StreamSpec, rename: RenamedColumn) -> Iterator[str]:
+    """Masked columns that another name would uncover, wherever values are shown by the names of columns."""
+    masked, size = set(spec.errors.mask.paths), len(rename.old)
+    for path in sorted(masked):
+        new = (*rename.new, *path[size:])
+        if path[:size] == rename.old and new not in masked:
+            place = "errors.dead_letters.mask.columns in the stream's file"
+            yield f"{place} names {column_name(path)}: name {column_name(new)} beside it"
+
+
+def _named_problems(spec: StreamSpec, table: Schema) -> list[str]:
+    """Where a stream's file names columns that its table does not have so."""
+    found = [*spec.problems_with(table), *contract_problems_of(spec.contract, table, NO_EVOLUTION)]
+    return [f"{'.'.join(map(str, place))} in the stream's file: {said}" for place, said in found]
+
+
+def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange]) -> Alteration:
+    """What proposals make of a table as it is: they were made one by one, for the table as it was then.
+
+    Args:
+        spec: The stream that they are of.
+        proposed: Those that somebody has decided to make, limits or not.
+    """
+    nowhere = Coordinates("", 0, 0)
+    found = needed_changes(
+        spec,
+        [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
+        metadata,
+        policy=EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
+    )
+    if spec.shapes:
+        told = changed_columns(spec, metadata, found.changes).told if found.changes else ()
+        return Alteration(found.changes, (), tuple(map(str, found.refused)), told=told)
+    return with_identifiers(spec, metadata, Alteration(found.changes, (), tuple(map(str, found.refused))))
+
+
+def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> Alteration:
+    """The alteration with the identifier fields that a stream's file names, where the table has others.
+
+    Args:
+        decided: What else is altered.
+    """
+    names = spec.table.identifier_names
+    renamed = renamed_schema(metadata.schema(), decided.renames)
+    if not names or names == identifier_names(renamed):
+        return decided
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+    problems = [identifier_problem(path, after) for path in spec.table.identifiers]
+    if refused := tuple(f"table.identifier_fields: {problem} in the table" for problem in problems if problem):
+        return replace(decided, refused=(*decided.refused, *refused))
+    return replace(decided, identifiers=tuple(names))
+
+
+def alter_table(
+    catalog: Catalog,
+    spec: StreamSpec,
+    alteration: Callable[[TableMetadata], Alteration],
+    seen_schema_id: int,
+    by: str,
+    *,
+    table: str | None = None,
+) -> tuple[int, Alteration]:
+    """Change the schema of a stream's table in one commit, on exactly the head and the schema that it is decided on.
+
+    Whoever writes to the table goes on: files that were written for the schema before are taken as they are.
+
+    Args:
+        alteration: What to change, of the table as it is.
+        seen_schema_id: The schema that the change was shown for.
+        by: Who asks for it; kept in the table.
+        table: Which of the stream's tables of rows; without it its own.
+
+    Returns:
+        The id of the new schema, and what was changed.
+
+    Raises:
+        FrazilError: Somebody has changed the schema meanwhile, or the catalog refuses.
+    """
+    name = table or spec.table.name
+
+    def attempt() -> tuple[int, Alteration]:
+        found = stream_table(catalog, spec, name)
+        metadata = found.metadata
+        if metadata.current_schema_id != seen_schema_id:
+            raise FrazilError(
+                f"the schema of table {name} has been changed meanwhile: it was schema {seen_schema_id}, and is "
+                f"schema {metadata.current_schema_id}. Nothing was changed here.",
+                fix=f"frazil schema diff {spec.stream}",
+            )
+        decided = alteration(metadata)
+        return commit_once(found, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
+
+    return compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))
+
+
+def altered_metadata(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> TableMetadata:
+    """Metadata of a stream's own table with an alteration made; nothing is committed."""
+    if not decided.sentences:
+        return metadata
+    return with_operation(metadata, _operation(spec, metadata, decided, "nobody"))
+
+
+def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, by: str) -> ChangeSchema:
+    if decided.opening is not None:
+        operation = opening_operation(spec, metadata, decided.opening, by)
+        assert operation is not None
+        return operation
+    if decided.told:
+        return columns_operation(spec, metadata, decided.changes, by=by)
+    renamed = renamed_schema(metadata.schema(), decided.renames)
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+    if decided.identifiers is not None:
+        after = with_identifier_fields(after, decided.identifiers)
+    return schema_operation(
+        spec.stream, metadata, after, decided.changes, decided.sentences, renames=decided.renames, by=by
+    )
