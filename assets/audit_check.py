@@ -17,7 +17,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource
 
 if TYPE_CHECKING:
-    from jobs.verify.audit_result import StreamAudit
+    from jobs.proof.audit.audit_result import StreamAudit
 
 
 EXACTLY_ONCE = "exactly_once"
@@ -51,7 +51,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
                 yield kept
             return
         # Imported here: a code location that only loads should not wait for what the catalog needs.
-        from jobs.verify.audit import audit
+        from jobs.proof.audit.audit import audit
 
         progress, settings = _Progress(context), deployment.settings()
         try:
@@ -66,7 +66,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
 
 def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
     """An audit as the result of its Dagster check: what others changed after it had landed is a warning."""
-    from jobs.verify.audit_result import verdict_sentence
+    from jobs.proof.audit.audit_result import verdict_sentence
 
     fix = "" if found.verdict == "complete" else f" Next: frazil audit {found.stream}"
     return dg.AssetCheckResult(
@@ -80,7 +80,7 @@ def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckR
 
 
 def _metadata(found: "StreamAudit") -> dict[str, Any]:
-    from jobs.verify.audit_result import decision_sentence, problem_sentence, queue_sentence
+    from jobs.proof.audit.audit_result import decision_sentence, problem_sentence, queue_sentence
 
     metadata: dict[str, Any] = {
         "audited_records": found.read,

@@ -21,7 +21,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
 
 if TYPE_CHECKING:
-    from jobs.verify.closed_periods import LateRows
+    from jobs.proof.audit.closed_periods import LateRows
 
 CLOSED_PARTITIONS = "closed_partitions"
 REMEMBERED_SECONDS = 24 * 3600
@@ -90,8 +90,8 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
         from jobs.clients.catalog.catalog import NoCatalogYet, find_table
+        from jobs.proof.audit.closed_periods import LateRowsOfTables
         from jobs.tables.commit.history.publications import publication_id
-        from jobs.verify.closed_periods import LateRowsOfTables
 
         current = deployment.current(spec)
         event_time = current.event_time or spec.event_time

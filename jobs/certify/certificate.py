@@ -34,7 +34,7 @@ from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
-from jobs.verify.audit_result import problem_sentence, verdict_sentence
+from jobs.proof.audit.audit_result import problem_sentence, verdict_sentence
 
 log = logging.getLogger(__name__)
 

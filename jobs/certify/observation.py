@@ -21,14 +21,14 @@ from jobs.certify.workspace import STREAM, Workspace
 from jobs.clients.state_store.lease_record import read_lease
 from jobs.clients.state_store.stream_folder import StreamFolder, stream_folder
 from jobs.config.values.targets import DEAD_LETTER_COORDINATES
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import StreamAudit
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.commit.stamp.target_positions import target_positions
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
 
 _SETTLED = 10
 

@@ -19,13 +19,13 @@ from jobs.config.stream.models import StreamSpec
 from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
+from jobs.proof.audit import ledger_fill
 from jobs.quality.publishing.main_freshness import branches_ahead
 from jobs.tables.commit.history.stamp_history import as_written, stamps_along_main, written_branch
 from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.tables.commit.stamp.table_properties import READER_PREFIX
 from jobs.tables.ledger.ledger_checkpoints import valid_fill_checkpoints
 from jobs.tables.ledger.ledger_table import find_ledger
-from jobs.verify import ledger_fill
 
 CEILING = timedelta(days=7)
 """What says no more than that it is there holds nothing that is older."""

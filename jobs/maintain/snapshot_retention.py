@@ -12,9 +12,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
 from jobs.config.services.maintenance_policy import Expire
+from jobs.proof.lookup.tags import ends_at, tags_of
 from jobs.tables.commit.history.branch import branches
 from jobs.tables.commit.history.lineage import ancestors
-from jobs.time_travel.tags import ends_at, tags_of
 
 # Of a write that is audited before it is published (Iceberg's write-audit-publish), and of its publication.
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"

@@ -15,11 +15,8 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.clients.kafka.metadata import quick_kafka
 from jobs.config.documents.units import parse_duration
-from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
-from jobs.tables.commit.stamp.stamp_fields import Counts
-from jobs.tables.ledger.ledger_row import WHOLE_TABLE
-from jobs.verify.audit import audit as audit_stream
-from jobs.verify.audit_result import (
+from jobs.proof.audit.audit import audit as audit_stream
+from jobs.proof.audit.audit_result import (
     SHOWN,
     AuditProblem,
     OperatorDecision,
@@ -33,6 +30,9 @@ from jobs.verify.audit_result import (
     queue_sentence,
     verdict_sentence,
 )
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import WHOLE_TABLE
 from orchestration.cli.terminal import print_columns, print_json, progress_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment
@@ -318,7 +318,7 @@ def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> No
     from confluent_kafka import KafkaException
 
     from jobs.config.redaction import redacted
-    from jobs.verify.source_lookup import name_missing_offsets
+    from jobs.proof.audit.source_lookup import name_missing_offsets
 
     settings = deployment.settings()
     try:

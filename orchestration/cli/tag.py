@@ -10,12 +10,18 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.documents.units import parse_duration
+from jobs.proof.lookup.reading import reading, spark_sql
+from jobs.proof.lookup.record_lookup import look_up_record
+from jobs.proof.lookup.snapshot_lookup import look_up_instant
+from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
+from jobs.proof.lookup.tags import (
+    Tag,
+    check_tag_name,
+    delete_tag,
+    tag_snapshot,
+    tags_of,
+)
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.time_travel.reading import reading, spark_sql
-from jobs.time_travel.record_lookup import look_up_record
-from jobs.time_travel.snapshot_lookup import look_up_instant
-from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
-from jobs.time_travel.tags import Tag, check_tag_name, delete_tag, tag_snapshot, tags_of
 from orchestration.cli.at.command import opened_catalog
 from orchestration.cli.snapshot_selection import SnapshotSelection, parse_snapshot_selection, selecting_snapshot
 from orchestration.cli.terminal import current_user, print_columns, print_json

@@ -35,7 +35,7 @@ def audit_job(tables: Sequence[dg.AssetKey]) -> Any:
 def fill_ledger_op(context: dg.OpExecutionContext, deployment: DeploymentResource, catalog: CatalogResource) -> None:
     """Note what is new in the stamps of every stream in the ledger."""
     # Imported here: a code location that only loads should not wait for what the catalog needs.
-    from jobs.verify.ledger_fill import fill_ledger
+    from jobs.proof.audit.ledger_fill import fill_ledger
 
     specs, errors = deployment.deployment().streams()
     settings = deployment.settings()

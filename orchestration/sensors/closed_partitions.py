@@ -30,6 +30,15 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
+from jobs.proof.audit.closed_periods import (
+    LateRows,
+    LateRowsOfTables,
+    Period,
+    first_period,
+    late_rows,
+    proven_times,
+    rows_by_period,
+)
 from jobs.quality.publishing.main_freshness import main_freshness, published_times
 from jobs.streaming.driver.context.source_topics import parked_tables
 from jobs.tables.commit.history.branch import TableOnBranch, stream_table, whole_table
@@ -41,15 +50,6 @@ from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.dead_letter_table.tally import tally_dead_letters
 from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.tables.ledger.ledger_table import read_late_rows
-from jobs.verify.closed_periods import (
-    LateRows,
-    LateRowsOfTables,
-    Period,
-    first_period,
-    late_rows,
-    proven_times,
-    rows_by_period,
-)
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files

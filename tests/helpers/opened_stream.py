@@ -12,13 +12,13 @@ import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from jobs.clients.kafka.metadata import LogEnds
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import StreamAudit
 from jobs.streaming.driver.context.open_stream import OpenStream
 from jobs.streaming.driver.opening import opening
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
 from tests.helpers.evolving_stream import MemoryRunner
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
-from jobs.verify.ledger_fill import fill_ledger
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import StreamAudit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import LaneStream
 from tests.helpers.routed_stream import RoutedStream
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from jobs.config.values.targets import TargetSpec
+from jobs.proof.audit.audit_ranges import compared_ranges, range_windows
+from jobs.proof.audit.audit_result import StreamAudit, TableAudit
+from jobs.proof.audit.audit_totals import AuditTotals
+from jobs.proof.audit.expected_rows import DeadLetterAgreement, expected_rows
+from jobs.proof.audit.found_rows import compare_rows
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import NO_RANGE, WHOLE_TABLE, LedgerRow
 from jobs.tables.ledger.row_counter import MANY
-from jobs.verify.audit_ranges import compared_ranges, range_windows
-from jobs.verify.audit_result import StreamAudit, TableAudit
-from jobs.verify.audit_totals import AuditTotals
-from jobs.verify.expected_rows import DeadLetterAgreement, expected_rows
-from jobs.verify.found_rows import compare_rows
 from tests.helpers.targets import pair
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"

@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from jobs.base.system.processes import session_members
 from jobs.clients.state_store.epochs import read_file
+from jobs.proof.lookup.tags import tag_snapshot
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from jobs.streaming.supervision.processes.actual import SILENT_SECONDS
 from jobs.streaming.supervision.state.observation import observe
 from jobs.tables.commit.history.stamp_history import history
-from jobs.time_travel.tags import tag_snapshot
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import Assessment, assess
 from orchestration.reconcile.decide import Action

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.stamp.event_times import EventTimes
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import idempotent_producer
 from tests.integration.faults import die
 from tests.integration.pipeline import Coordinates, Pipeline

@@ -16,11 +16,11 @@ import yaml
 
 from jobs.clients.registry.client import RegistryClient, registry_client
 from jobs.config.services.registry import RegistrySettings
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.records.schema.iceberg_schema import schema_text
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.named_tables import with_named_tables
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import create_topic, idempotent_producer, read_topic
 from tests.integration.faults import die
 from tests.integration.pipeline import Coordinates, Pipeline

@@ -25,6 +25,9 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import parse_type, promotion
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
+from jobs.proof.lookup.tags import delete_tag, tag_snapshot
 from jobs.quality.schema_checks.alteration import alter_table
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
@@ -34,9 +37,6 @@ from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.tables.write.target_writer import TargetWriter
-from jobs.time_travel.tags import delete_tag, tag_snapshot
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
 from tests.helpers.waiting import wait_for

@@ -11,10 +11,10 @@ import pytest
 
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.stamps import Stamp
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere

@@ -23,10 +23,10 @@ from jobs.clients.kafka.metadata import KafkaUnavailableError
 from jobs.clients.kafka.range_reader import read_split
 from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.config.settings.settings import KafkaSettings
+from jobs.proof.lookup.source_record import source_logs
 from jobs.streaming.driver.batch.retry import is_transient
 from jobs.streaming.driver.batch.tasks import python_traceback
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.time_travel.source_record import source_logs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

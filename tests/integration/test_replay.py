@@ -17,6 +17,8 @@ from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.dead_letters.connect_queue.importer import dry_run_queue, import_queue
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.history.branch import stream_table
@@ -25,8 +27,6 @@ from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.errors import HalfCommittedError, RolledBackError
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.write.target_writer import TargetWriter
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.topics import create_topic
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline, payment

@@ -12,13 +12,13 @@ from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.state_store.epochs import has_exact_file, read_file
 from jobs.config.settings.settings import Settings
+from jobs.proof.lookup.reading import spark_sql
+from jobs.proof.lookup.record_lookup import look_up_record
+from jobs.proof.lookup.snapshot_lookup import look_up_instant, look_up_snapshot
+from jobs.proof.lookup.source_record import source_logs
+from jobs.proof.lookup.stored_rows import rows_at
+from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.time_travel.reading import spark_sql
-from jobs.time_travel.record_lookup import look_up_record
-from jobs.time_travel.snapshot_lookup import look_up_instant, look_up_snapshot
-from jobs.time_travel.source_record import source_logs
-from jobs.time_travel.stored_rows import rows_at
-from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
 from orchestration.cli.at.output import (
     instant_facts,
     print_instant,

@@ -9,16 +9,22 @@ import click
 import msgspec
 
 from jobs.clients.state_store.epochs import EpochRecord
+from jobs.proof.lookup.reading import (
+    Condition,
+    Reading,
+    pyiceberg_filter,
+    pyiceberg_line,
+    spark_sql,
+)
+from jobs.proof.lookup.record_fate import sentence
+from jobs.proof.lookup.record_lookup import Commit, Place, RecordAnswer
+from jobs.proof.lookup.snapshot_lookup import InstantAnswer, SnapshotAnswer
+from jobs.proof.lookup.source_record import SourceLogs
+from jobs.proof.lookup.stream_tables import StreamTables
 from jobs.tables.commit.stamp.event_times import EventTimes, as_datetime
 from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 from jobs.tables.commit.stamp.offsets import by_topic
 from jobs.tables.ledger.ledger_row import LedgerRow
-from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql
-from jobs.time_travel.record_fate import sentence
-from jobs.time_travel.record_lookup import Commit, Place, RecordAnswer
-from jobs.time_travel.snapshot_lookup import InstantAnswer, SnapshotAnswer
-from jobs.time_travel.source_record import SourceLogs
-from jobs.time_travel.stream_tables import StreamTables
 from orchestration.formatting import lateness
 
 _SHOWN = 8

@@ -75,7 +75,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
     home = Deployment.at(running.home)
     counted: list[str] = []
     for place in (
-        "jobs.verify.audit.audit",
+        "jobs.proof.audit.audit.audit",
         "jobs.maintain.health_measurement.measure_health",
         "assets.dead_letters.tally_dead_letters",
     ):
@@ -116,7 +116,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
         assert report.metadata["epoch"].value != 3
         alone = job.get_subset(asset_selection=set(), asset_check_selection={dg.AssetCheckKey(TABLE, "exactly_once")})
         alone.execute_in_process(instance=instance, raise_on_error=False)
-    assert counted == ["jobs.verify.audit.audit"]
+    assert counted == ["jobs.proof.audit.audit.audit"]
 
 
 def test_a_stopped_stream_is_not_started_by_materializing_it(running: World) -> None:

@@ -10,11 +10,11 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.snapshot_expiry import StampsNotKeptError, expire, refuse_unless_stamps_are_kept
+from jobs.proof.audit import ledger_fill
 from jobs.tables.commit.history.lineage import line_of
 from jobs.tables.commit.history.stamp_history import history, history_of
 from jobs.tables.commit.stamp.offsets import OffsetRange
 from jobs.tables.commit.stamp.stamps import property_key
-from jobs.verify import ledger_fill
 from tests.helpers.lake import NAME, P0, STREAM, Lake, later
 from tests.unit.maintain.contexts import EXPIRE, STEP, Started, held, set_properties, spark, table_context
 from tests.unit.maintain.snapshot_metadata import hourly, stamp, table

@@ -103,7 +103,7 @@ def test_each_table_has_a_position_of_its_own(stream: RoutedStream) -> None:
 
 
 def test_what_has_expired_is_sought_by_the_ledger_of_the_table(stream: RoutedStream) -> None:
-    from jobs.verify.ledger_fill import fill_ledger
+    from jobs.proof.audit.ledger_fill import fill_ledger
 
     stream.land(row("INS", 1), row("DEL", 1))
     checked(stream)

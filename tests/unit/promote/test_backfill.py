@@ -22,6 +22,7 @@ from jobs.promote import backfill as module
 from jobs.promote.backfill import Backfilled, backfill
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.promote.rescued_values import proposed_type, rescued_values
+from jobs.proof.audit.other_writers import foreign_snapshots
 from jobs.quality.schema_checks.alteration import alter_table
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.json.rescued_json import RescuingJsonDecoder
@@ -31,7 +32,6 @@ from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.stamps import BACKFILL_KEY
 from jobs.tables.write.partitioning import partition_spec
 from jobs.tables.write.target_writer import TargetWriter
-from jobs.verify.other_writers import foreign_snapshots
 
 COLUMNS = "id string not null, day date, items list<struct<sku string>>, payer struct<name string>, u uuid"
 COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")

@@ -19,9 +19,9 @@ from jobs.dead_letters.replay.pipeline import dead_letter_pipeline
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.result import ReplayResult
 from jobs.dead_letters.replay.run import dry_run, replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.pipeline.pipeline import Pipeline
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, LaneStream
 
 FAIL: dict[str, Any] = {"decode": {"value": "json", "schema": "infer", "unknown_fields": "fail"}}

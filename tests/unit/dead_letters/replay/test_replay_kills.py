@@ -11,8 +11,8 @@ import pytest
 from jobs.base.failpoints import STEPS
 from jobs.clients.state_store.lease import LeaseHeldError
 from jobs.dead_letters.replay.opening import is_at_rest
+from jobs.proof.audit.replayed_rows import ReplayedRows
 from jobs.tables.dead_letter_table.selection import Selection
-from jobs.verify.replayed_rows import ReplayedRows
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.helpers.waiting import wait_for
 

@@ -19,12 +19,12 @@ from jobs.dead_letters.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.dead_letters.replay.result import ReplayResult
 from jobs.dead_letters.replay.run import dry_run, replay
 from jobs.dead_letters.replay.session import ReplaySession, replay_folder
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.dead_letter_table.tally import tally_dead_letters
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from orchestration.sensors.replay_proposal import propose_replay
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.forked import Forked, frazil

@@ -22,11 +22,11 @@ from jobs.clients.state_store.epochs import (
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
+from jobs.proof.audit.ledger_fill import fill_ledger
+from jobs.proof.lookup.source_record import SourceLogs
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp
-from jobs.time_travel.source_record import SourceLogs
-from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.event_stream import EventStream, write_file
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import load_catalog
 
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.stamps import Stamp
-from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream

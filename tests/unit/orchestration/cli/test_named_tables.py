@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.maintain.table_selection import chosen_tables
-from jobs.verify.ledger_fill import fill_ledger
+from jobs.proof.audit.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream

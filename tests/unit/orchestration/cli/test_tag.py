@@ -16,8 +16,14 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.refs import SnapshotRefType
 
 from jobs.base.errors import FrazilError
+from jobs.proof.lookup.tags import (
+    TAG_PREFIX,
+    check_tag_name,
+    delete_tag,
+    tag_snapshot,
+    tags_of,
+)
 from jobs.tables.commit.protocol import compare_and_swap as compare_and_swap_module
-from jobs.time_travel.tags import TAG_PREFIX, check_tag_name, delete_tag, tag_snapshot, tags_of
 from orchestration.cli.main import main
 from tests.helpers.forked import Forked, frazil
 from tests.helpers.real_stream import DEAD, SINK, RealStream

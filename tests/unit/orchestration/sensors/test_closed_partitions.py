@@ -16,10 +16,10 @@ import pytest
 from assets.closed_partitions import CLOSED_PARTITIONS, closed_asset, closed_key, closed_partitions_of, partition_key
 from jobs.config.stream.event_time import EventTime
 from jobs.config.stream.models import StreamSpec
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.ledger.ledger_table import read_ledger
-from jobs.verify.ledger_fill import fill_ledger
 from orchestration.definitions import build_definitions
 from orchestration.sensors import closed_partitions
 from orchestration.sensors.closed_partitions import ClosedCursor, closed_partitions_sensor, unreported

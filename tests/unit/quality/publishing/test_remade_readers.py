@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from jobs.proof.audit.audit_totals import _left_out
+from jobs.proof.audit.ledger_fill import fill_ledger
+from jobs.proof.lookup.reading import published, reading
 from jobs.quality.incremental_scan.increment import Increment, increment_since, snapshots_since
 from jobs.quality.incremental_scan.validated_position import CheckSummary, ValidatedPosition
 from jobs.tables.commit.history.branch import on_branch, seen_on
@@ -15,9 +18,6 @@ from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.stamp.offsets import OffsetRange
 from jobs.tables.ledger.ledger_row import LedgerRow
 from jobs.tables.ledger.ledger_table import read_ledger
-from jobs.time_travel.reading import published, reading
-from jobs.verify.audit_totals import _left_out
-from jobs.verify.ledger_fill import fill_ledger
 from tests.unit.quality.publishing.branch_world import NAME, P0, BranchWorld
 from tests.unit.quality.publishing.test_remake import gated_world, made_again
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.quality.publishing.main_freshness import branch_ahead
 from jobs.quality.publishing.remake import NotRemadeError
 from jobs.tables.commit.history.branch import (
@@ -21,7 +22,6 @@ from jobs.tables.commit.history.branch import (
 from jobs.tables.commit.history.lineage import ancestors, line_at_head
 from jobs.tables.commit.history.stamp_history import history_of
 from jobs.tables.ledger.ledger_table import read_ledger
-from jobs.verify.ledger_fill import fill_ledger
 from tests.unit.quality.publishing.branch_world import (
     NAME,
     P0,

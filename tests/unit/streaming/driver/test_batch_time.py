@@ -12,11 +12,11 @@ import pytest
 
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.batch import batch, batch_commit
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.stamps import Stamp, property_key
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 from tests.helpers.stories import Killed, forget_records, killed_at

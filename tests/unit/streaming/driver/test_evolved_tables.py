@@ -11,12 +11,12 @@ import pytest
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.result import ReplayResult
 from jobs.dead_letters.replay.run import replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.rollback import rollback
 from jobs.tables.commit.stamp.errors import RolledBackError
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 
 COLUMNS = "id string not null, n int, s struct<m int not null>"

@@ -10,13 +10,13 @@ import pytest
 from pyiceberg.types import DateType, IntegerType, LongType
 
 from jobs.base.errors import FrazilError
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import RouteAudit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.tables import follower_tables, schema_evolution
 from jobs.tables.commit.schema.schema_history import schema_history
 from jobs.tables.commit.stamp.errors import SchemaChangeError
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import RouteAudit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 from tests.helpers.stories import Killed, killed_at
 

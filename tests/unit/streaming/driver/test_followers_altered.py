@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import RouteAudit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.batch import batch_commit
 from jobs.tables.commit.stamp.errors import SchemaChangeError
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import RouteAudit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 from tests.helpers.stories import Killed, forget_records, killed_at
 

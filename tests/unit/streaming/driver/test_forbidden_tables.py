@@ -10,12 +10,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.tables.parked_tables import reopened_where_unable
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.errors import TableForbiddenError, TableUnableError
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import (
     CHANGES,

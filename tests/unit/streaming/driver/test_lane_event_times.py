@@ -11,9 +11,9 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.event_time import EventTime
-from jobs.verify.audit import audit
-from jobs.verify.closed_periods import rows_by_period
-from jobs.verify.ledger_fill import fill_ledger
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.closed_periods import rows_by_period
+from jobs.proof.audit.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 
 ROUTE: dict[str, Any] = {

@@ -10,11 +10,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.target import Target
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import OWN, LaneStream, Log
 
 TABLE = {"name": OWN, "branch": "ingest"}

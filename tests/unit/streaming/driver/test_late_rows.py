@@ -14,13 +14,13 @@ from pyiceberg.types import StringType
 from jobs.base.errors import FrazilError
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import dry_run, replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.ledger.ledger_table import read_ledger
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
 from tests.helpers.stories import Killed, audited, forget_records, killed

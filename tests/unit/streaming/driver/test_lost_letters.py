@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import StreamAudit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import DEAD, DELETES, again, audited, dropped, head, records, replayed, roll_back
 from tests.helpers.routed_stream import RoutedStream

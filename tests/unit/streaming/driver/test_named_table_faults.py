@@ -11,13 +11,13 @@ from pyiceberg.types import IntegerType
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.opening import opening
 from jobs.streaming.driver.tables import new_tables
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.stamp.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import COLUMNS, RoutedStream
 from tests.helpers.stories import Killed, forget_records, killed, killed_at

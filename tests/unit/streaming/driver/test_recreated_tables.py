@@ -10,13 +10,13 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.config.stream.models import StreamSpec
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.batch.retry import is_unavailable
 from jobs.streaming.driver.opening import opening
 from jobs.streaming.driver.tables import gone_tables
 from jobs.streaming.driver.tables.gone_tables import NOTE, reopened_where_dropped, without_dropped
 from jobs.tables.commit.history.stamp_history import history, stamps_along_main
 from jobs.tables.commit.stamp.errors import TableDroppedError, TableGoneError, TargetRecreatedError
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
 from tests.helpers.stories import Killed, audited, killed_at

@@ -11,13 +11,13 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.base.errors import FrazilError
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.context import open_stream
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.errors import CommitUnknownError, ToleranceError
 from jobs.tables.ledger.ledger_table import find_ledger, read_ledger
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 from tests.helpers.stories import Killed, audited, forget_records, killed

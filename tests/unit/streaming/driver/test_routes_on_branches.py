@@ -12,6 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import step
+from jobs.proof.lookup.stream_tables import load_stream_tables
 from jobs.quality.publishing.publishing import publish
 from jobs.streaming.driver.batch import batch_commit
 from jobs.streaming.operator.accept import Answer, record_answer
@@ -19,7 +20,6 @@ from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.tables.commit.stamp.stamps import property_key
-from jobs.time_travel.stream_tables import load_stream_tables
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream

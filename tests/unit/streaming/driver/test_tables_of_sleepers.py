@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.batch import batch_commit
 from jobs.streaming.driver.opening import opening
 from jobs.streaming.driver.tables.routed_tables import ensure_routed_table
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.errors import FencedError, TableGoneError, TargetRecreatedError
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import LaneStream, Log
 from tests.helpers.routed_stream import RoutedStream
 

@@ -17,6 +17,8 @@ from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.opening import opening, takeover
 from jobs.streaming.driver.tables import lane_tables
 from jobs.streaming.driver.tables.new_rows import NewColumns
@@ -24,8 +26,6 @@ from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.errors import TargetRecreatedError
 from jobs.tables.dead_letter_table.selection import Selection
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 from tests.helpers.stories import Killed, forget_records, killed
 

@@ -1,0 +1,1 @@
+"""Ledger, audit, and what became of a record."""

@@ -1,0 +1,1 @@
+"""Proof that every record read stands in its tables, exactly once."""

@@ -1,0 +1,246 @@
+"""Expected rows: what the ledger says must be in a table, and whether that adds up, on metadata alone.
+
+Rows of one table and partition are followed in the order of their commits. A cursor says where the table stands, and
+each batch begins there. Later, and records were passed over; earlier, and records were read twice. Only an operator
+moves the cursor otherwise. The outcome are range groups, which the rows of the table are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from jobs.config.values.targets import TargetSpec
+from jobs.proof.audit.audit_ranges import (
+    BatchRange,
+    ComparedRange,
+    RangeGroup,
+    compared_ranges,
+    group_ranges,
+    ranges_overlap,
+)
+from jobs.proof.audit.audit_result import AuditProblem, OperatorDecision
+from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from jobs.tables.ledger.ledger_row import (
+    RETURNED,
+    WHOLE_TABLE,
+    LedgerRow,
+    effective_rows,
+)
+
+# The answer after which a partition is as one that was never seen: the new topic may begin anywhere.
+_NEW_TOPIC = "recreated_topic"
+
+
+@dataclass(slots=True)
+class ExpectedRows:
+    """What a table must hold, by the ledger.
+
+    Attributes:
+        positions: Where the table stands, per partition.
+        sequence: Of the newest row.
+        behind: Whether it stands before the end of something that it holds: what comes next was read before.
+        whole: `(sequence, rows)`: sums over ranges of which no stamp tells by itself how many rows they put in.
+    """
+
+    target: TargetSpec
+    groups: dict[TopicPartition, list[RangeGroup]] = field(default_factory=dict)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    sequence: int = 0
+    behind: bool = False
+    problems: list[AuditProblem] = field(default_factory=list)
+    decisions: list[OperatorDecision] = field(default_factory=list)
+    unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
+    whole: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def table(self) -> str:
+        """The table's full name."""
+        return self.target.name
+
+    def all_groups(self) -> Iterator[RangeGroup]:
+        """Range groups of all partitions, in order."""
+        for _, groups in sorted(self.groups.items()):
+            yield from groups
+
+
+def expected_rows(target: TargetSpec, rows: Iterable[LedgerRow], begin: Positions | None = None) -> ExpectedRows:
+    """Follow the ledger's rows of one table.
+
+    Args:
+        target: Which one. Only the coordinator is stamped in every batch; holes between the ranges of others mean that
+            they got no rows.
+        rows: Of one `table_uuid`, in the order of `sequence`; what a rollback took out of the table is left aside.
+        begin: Where the table stood when it was audited last, if `rows` begin there.
+    """
+    found = ExpectedRows(target, positions=dict(begin or {}))
+    tracks: dict[TopicPartition, _Track] = {}
+    known = list(rows)
+    found.sequence = max((row.sequence for row in known), default=0)
+    for row in effective_rows(known):
+        if row.answer == _NEW_TOPIC:
+            # Of partitions that were not read at all yet the answer says nothing.
+            for partition, track in tracks.items():
+                if track.cursor == 0 and row.partition.topic in ("", partition.topic):
+                    track.cursor = None
+        if row.partition == WHOLE_TABLE:
+            _whole(found, row)
+            continue
+        track = tracks.get(row.partition)
+        if track is None:
+            track = tracks[row.partition] = _Track(found, row.partition, found.positions.get(row.partition))
+        track.follow(row)
+    for partition, track in tracks.items():
+        found.groups[partition] = group_ranges(partition, track.batches)
+        stands = max(track.cursor or 0, track.ended)
+        found.behind = found.behind or any(group.range.end > stands for group in found.groups[partition])
+        found.positions.pop(partition, None)
+        if stands or track.cursor is not None:
+            found.positions[partition] = stands
+    return found
+
+
+class _Track:
+    def __init__(self, found: ExpectedRows, partition: TopicPartition, cursor: int | None) -> None:
+        self._found: ExpectedRows = found
+        self._partition: TopicPartition = partition
+        self.cursor: int | None = cursor
+        self.batches: list[BatchRange] = []
+        # Where a former topic of the name ended, which was read whole.
+        self.ended: int = 0
+
+    def follow(self, row: LedgerRow) -> None:
+        if row.answer == RETURNED:
+            # It is the same topic all the same, and goes on where it ended.
+            self.cursor = row.range.end
+            return
+        if row.kind == "noted":
+            # The topic was retired: a later one of its name begins anew.
+            self.ended, self.cursor = max(row.range.end, self.ended), None
+            return
+        if row.kind in ("passed", "again"):
+            self._decided(row)
+            return
+        if row.range.end <= row.range.start:
+            return
+        if row.kind == "unknown" and self.cursor is not None and row.range.end <= self.cursor:
+            # It had been moved back, by whom and when nobody knows.
+            self._found.unknown.append((self._partition, row.range))
+            self.cursor = row.range.start
+            return
+        self._judge_begin(row)
+        rows = row.rows(self._found.target.role)
+        if row.kind == "unknown" or rows is None:
+            self._found.unknown.append((self._partition, row.range))
+        elif self._found.target.coordinator and row.counts is not None:
+            self._judge_sum(row, row.counts)
+        counts = row.counts or Counts()
+        stamped = row.kind != "unknown"
+        self.batches.append(
+            BatchRange(row.range, rows, counts, row.sequence, row.snapshot_id, stamped, row.committed_at)
+        )
+        self.cursor = max(row.range.end, self.cursor or 0)
+
+    def _decided(self, row: LedgerRow) -> None:
+        self._found.decisions.append(_decision(row))
+        if row.kind == "passed":
+            self._judge_begin(row, passed=True)
+            self.cursor = row.range.end
+        else:
+            self.cursor = None if row.answer == _NEW_TOPIC else row.range.start
+
+    def _judge_begin(self, row: LedgerRow, *, passed: bool = False) -> None:
+        start, end = row.range
+        if self.cursor is None or start == self.cursor:
+            return
+        if start > self.cursor:
+            if self._found.target.coordinator:
+                self._problem("gap", OffsetRange(self.cursor, start), "no batch read these offsets")
+        elif not passed:
+            said = f"batch {row.batch} of epoch {row.epoch} read these offsets, and the table had them already"
+            self._problem("overlap", OffsetRange(start, min(self.cursor, end)), said)
+
+    def _judge_sum(self, row: LedgerRow, counts: Counts) -> None:
+        accounted = counts.landed + counts.dead + counts.tombstones + counts.filtered
+        if accounted != counts.read:
+            said = f"{counts.read:,} records were read, and {accounted:,} became rows, dead letters or tombstones"
+            self._problem("sum", row.range, said, abs(counts.read - accounted), surplus=accounted > counts.read)
+        elif counts.read > row.range.end - row.range.start:
+            self._problem("sum", row.range, f"{counts.read:,} records were read from fewer offsets", counts.read)
+
+    def _problem(
+        self, kind, range_: OffsetRange, sentence: str, records: int | None = None, *, surplus: bool | None = None
+    ) -> None:
+        count = range_.end - range_.start if records is None else records
+        where = (range_,)
+        self._found.problems.append(
+            AuditProblem(kind, self._found.table, self._partition, range_, count, sentence, where, surplus=surplus)
+        )
+
+
+def _whole(found: ExpectedRows, row: LedgerRow) -> None:
+    if row.kind in ("passed", "again", "noted"):
+        found.decisions.append(_decision(row))
+    elif (rows := row.rows(found.target.role)) is not None:
+        found.whole.append((row.sequence, rows))
+
+
+def _decision(row: LedgerRow) -> OperatorDecision:
+    return OperatorDecision(
+        row.table, row.kind, row.partition, row.range, row.answer, row.note, row.committed_at, row.sequence
+    )
+
+
+class DeadLetterAgreement:
+    """Compares what the sink's batches say of dead letters with what the dead letters received.
+
+    The two need not agree where an operator's answer had a range read again on one of them: perhaps under another
+    configuration, by which other records fail.
+    """
+
+    def __init__(self, sink: ExpectedRows, dead: ExpectedRows) -> None:
+        self._sink: ExpectedRows = sink
+        self._dead: ExpectedRows = dead
+        self._begun: dict[TargetSpec, int] = {each.target: _begun_anew(each) for each in (sink, dead)}
+        self._decided: dict[TopicPartition, list[OffsetRange]] = {}
+        for decision in (*sink.decisions, *dead.decisions):
+            if decision.kind in ("again", "passed"):
+                self._decided.setdefault(decision.partition, []).append(decision.range)
+
+    def judge(self) -> tuple[list[AuditProblem], list[str]]:
+        """Where they disagree, and what is still to come: the dead letters of a batch are committed after its rows."""
+        problems: list[AuditProblem] = []
+        pending: list[str] = []
+        newest = max((group.newest for group in self._sink.all_groups()), default=0)
+        groups = {each.target: each.groups for each in (self._sink, self._dead)}
+        for compared in compared_ranges(groups, dict.fromkeys(groups, -1)):
+            partition, range_ = compared.partition, compared.range
+            first, second = compared.batches(self._sink.target), compared.batches(self._dead.target)
+            failed, got = sum(each.counts.dead for each in first), sum(each.counts.dead for each in second)
+            if failed == got or not self.covers(compared):
+                continue
+            if not first and range_.start >= self._sink.positions.get(partition, 0):
+                pending.append(f"dead letters of {partition} {range_} came while {self._sink.table} was read")
+                continue
+            if not second and all(each.sequence == newest for each in first):
+                pending.append(f"{failed:,} dead letters of {partition} {range_} are to be committed yet")
+                continue
+            sentence = f"{got:,} dead letters were received, where {self._sink.table} says that {failed:,} failed"
+            table, off = self._dead.table, abs(failed - got)
+            problems.append(AuditProblem("dead_letters", table, partition, range_, off, sentence, surplus=got > failed))
+        return problems, pending
+
+    def covers(self, compared: ComparedRange) -> bool:
+        """Whether the two have to agree on a compared range."""
+        if any(ranges_overlap(compared.range, decided) for decided in self._decided.get(compared.partition, ())):
+            return False
+        for target, begun in self._begun.items():
+            if any(each.rows is None or each.sequence < begun for each in compared.batches(target)):
+                return False
+        return bool(compared.batches(self._dead.target)) or not self._begun[self._dead.target]
+
+
+def _begun_anew(found: ExpectedRows) -> int:
+    """The sequence number of the answer by which the other table began anew; 0 if it never did."""
+    return max((each.sequence for each in found.decisions if each.answer == "recreated_table"), default=0)

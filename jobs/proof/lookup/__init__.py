@@ -1,0 +1,1 @@
+"""From a record, a row or a time to a snapshot, and back."""
