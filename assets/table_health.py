@@ -19,17 +19,17 @@ from jobs.clients.state_store.table_health import RED_BELOW
 from jobs.config.settings.maintained_tables import maintained_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.health_facts import PartitionFacts, TableFacts
-from jobs.maintain.health_score import WEIGHTS, Score, score
-from jobs.maintain.maintenance_history import read_history, table_store
-from jobs.maintain.text import size_text
+from jobs.maintenance.measure.health_facts import PartitionFacts, TableFacts
+from jobs.maintenance.measure.health_score import WEIGHTS, Score, score
+from jobs.maintenance.measure.maintenance_history import read_history, table_store
+from jobs.maintenance.measure.text import size_text
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.maintain.plan import Plan
+    from jobs.maintenance.plan.plan import Plan
 
 
 _SHOWN_PARTITIONS = 10
@@ -156,7 +156,7 @@ def health_sentence(name: str, scored: Score, branches: Sequence[str] = ()) -> s
     """The verdict in words: the score, what it lost points for, the next command, and what branches keep.
 
     Args:
-        branches: See `jobs.maintain.plan.Plan`.
+        branches: See `jobs.maintenance.plan.plan.Plan`.
     """
     lost = sorted((part for part in WEIGHTS if scored.parts[part]), key=lambda part: -scored.parts[part])
     said = " ".join(
@@ -246,12 +246,12 @@ def _checked(
 ) -> dg.AssetCheckResult:
     from pyiceberg.exceptions import NoSuchTableError
 
-    from jobs.maintain.branch_remake import gated_branches
-    from jobs.maintain.health_measurement import measure_health
-    from jobs.maintain.plan_expiry import may_be_due
-    from jobs.maintain.planner import plan
-    from jobs.maintain.snapshot_expiry import expected_cutoff
-    from jobs.maintain.table_context import TableContext
+    from jobs.maintenance.measure.health_measurement import measure_health
+    from jobs.maintenance.plan.plan_expiry import may_be_due
+    from jobs.maintenance.plan.planner import plan
+    from jobs.maintenance.plan.table_context import TableContext
+    from jobs.maintenance.run.branch_remake import gated_branches
+    from jobs.maintenance.run.snapshot_expiry import expected_cutoff
 
     policy = maintained_table(settings, specs, name).require()
     try:

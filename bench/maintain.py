@@ -28,8 +28,8 @@ from jobs.clients.spark.end import end_spark
 from jobs.clients.spark.session import start_session
 from jobs.config.settings.maintained_tables import maintained_table
 from jobs.config.settings.settings import Settings
-from jobs.maintain.results import StepProgress, TableResult
-from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintenance.plan.results import StepProgress, TableResult
+from jobs.maintenance.run.table_maintenance import maintain_table
 from jobs.streaming.driver.opening.opening import ensure_tables
 
 if TYPE_CHECKING:

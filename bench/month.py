@@ -30,8 +30,8 @@ from pathlib import Path
 from bench.simulated_maintenance import Maintenance
 from bench.time_lapse import TimeLapse
 from jobs.config.services.maintenance_policy import Policy
-from jobs.maintain.health_measurement import measure_health
-from jobs.maintain.health_score import score
+from jobs.maintenance.measure.health_measurement import measure_health
+from jobs.maintenance.measure.health_score import score
 
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "images" / "maintenance-month.png"
 TASKS, BYTES_PER_MINUTE = 2, 4 * 1024**2

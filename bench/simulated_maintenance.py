@@ -19,12 +19,12 @@ from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, Set
 
 from bench.time_lapse import TimeLapse
 from jobs.config.services.maintenance_policy import Policy
-from jobs.maintain.health_measurement import measure_health
-from jobs.maintain.maintenance_history import MaintenanceHistory
-from jobs.maintain.plan import Plan, Step, files_written
-from jobs.maintain.plan_expiry import may_be_due
-from jobs.maintain.planner import plan
-from jobs.maintain.snapshot_retention import expiry_cutoff
+from jobs.maintenance.measure.health_measurement import measure_health
+from jobs.maintenance.measure.maintenance_history import MaintenanceHistory
+from jobs.maintenance.plan.plan import Plan, Step, files_written
+from jobs.maintenance.plan.plan_expiry import may_be_due
+from jobs.maintenance.plan.planner import plan
+from jobs.maintenance.plan.snapshot_retention import expiry_cutoff
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append, ReplaceFiles
 

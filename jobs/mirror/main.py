@@ -36,7 +36,7 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.table_lock import TableBusyError
+from jobs.maintenance.run.table_lock import TableBusyError
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import forget_problem, note_problem

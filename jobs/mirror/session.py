@@ -20,7 +20,7 @@ from jobs.clients.state_store.lease import LeaseHeldError, stream_lease
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
+from jobs.maintenance.run.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
 from jobs.tables.commit.protocol.compare_and_swap import (
     Backoff,

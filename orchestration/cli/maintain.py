@@ -8,9 +8,9 @@ import click
 from rich.markup import escape
 
 from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
-from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
-from jobs.maintain.plan import ACTIONS, Plan
-from jobs.maintain.table_selection import chosen_tables
+from jobs.maintenance.plan.plan import ACTIONS, Plan
+from jobs.maintenance.plan.table_selection import chosen_tables
+from jobs.maintenance.run.maintenance_run import MaintenanceOutcome, maintain_tables
 from orchestration.cli.sql_session import sql_session
 from orchestration.cli.terminal import print_columns, print_error, print_json, progress_bar
 from orchestration.jobs.maintain.report import (

@@ -24,8 +24,8 @@ from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.results import TableResult
-from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintenance.plan.results import TableResult
+from jobs.maintenance.run.table_maintenance import maintain_table
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.target import Target

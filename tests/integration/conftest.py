@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.maintain.iceberg_procedures import Procedures
+from jobs.maintenance.plan.iceberg_procedures import Procedures
 from tests.integration.pipeline import Pipeline
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
-from jobs.maintain.results import TableResult
-from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintenance.plan.results import TableResult
+from jobs.maintenance.run.table_maintenance import maintain_table
 from tests.helpers.lake import later
 from tests.integration.pipeline import Pipeline
 

@@ -15,16 +15,16 @@ import pytest
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.compaction import rewrite_position_deletes
-from jobs.maintain.health_measurement import measure_health
-from jobs.maintain.iceberg_procedures import Procedures
-from jobs.maintain.plan import Step
-from jobs.maintain.results import StepProgress, TableResult
-from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_maintenance import maintain_table
-from jobs.maintain.table_metadata import rewrite_manifests
-from jobs.promote.backfill import backfill
-from jobs.promote.promotion import parse_type, promotion
+from jobs.maintenance.backfill.backfill import backfill
+from jobs.maintenance.backfill.promotion import parse_type, promotion
+from jobs.maintenance.measure.health_measurement import measure_health
+from jobs.maintenance.plan.compaction import rewrite_position_deletes
+from jobs.maintenance.plan.iceberg_procedures import Procedures
+from jobs.maintenance.plan.plan import Step
+from jobs.maintenance.plan.results import StepProgress, TableResult
+from jobs.maintenance.plan.table_context import TableContext
+from jobs.maintenance.run.table_maintenance import maintain_table
+from jobs.maintenance.run.table_metadata import rewrite_manifests
 from jobs.proof.audit.audit import audit
 from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.proof.lookup.tags import delete_tag, tag_snapshot

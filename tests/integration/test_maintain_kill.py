@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.maintain.maintenance_history import read_history, table_store
+from jobs.maintenance.measure.maintenance_history import read_history, table_store
 from tests.helpers.lake import Lake, later
 from tests.integration.faults import at_step
 

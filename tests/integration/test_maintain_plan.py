@@ -1,6 +1,6 @@
 """A plan says what is then done, with the same numbers, and a run leaves nothing due: with Spark, on several tables.
 
-`tests/unit/maintain/test_planner.py` and `test_plan_expiry.py` hold it of any table, as the procedures behave.
+`tests/unit/maintenance/test_planner.py` and `test_plan_expiry.py` hold it of any table, as the procedures behave.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from jobs.maintain.results import TableResult
+from jobs.maintenance.plan.results import TableResult
 from tests.helpers.lake import NAME, Lake, spec_of
 
 if TYPE_CHECKING:

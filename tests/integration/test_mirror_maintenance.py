@@ -10,9 +10,9 @@ import pytest
 
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
-from jobs.maintain import table_maintenance
-from jobs.maintain.results import StepProgress
-from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintenance.plan.results import StepProgress
+from jobs.maintenance.run import table_maintenance
+from jobs.maintenance.run.table_maintenance import maintain_table
 from jobs.mirror.mirror_run import run_mirror
 from tests.integration.test_mirror import Merges
 from tests.unit.mirror.mirror_world import MIRROR, Change, MirrorWorld

@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.base.system.processes import session_members
-from jobs.maintain.iceberg_procedures import Procedures
-from jobs.maintain.orphan_removal import list_files
+from jobs.maintenance.plan.iceberg_procedures import Procedures
+from jobs.maintenance.run.orphan_removal import list_files
 from jobs.streaming.driver.opening.takeover import NoHistoryError
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars

@@ -21,7 +21,7 @@ from jobs.clients.state_store.lease_record import LeaseRecord
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
 from jobs.dead_letters.replay.pending_return import PendingReturn
-from jobs.maintain import maintenance_history
+from jobs.maintenance.measure import maintenance_history
 from jobs.streaming.dead_letter_publisher.position import KEY, PositionDocument
 from jobs.streaming.driver.context import unknown_fields
 from jobs.streaming.supervision.documents import (

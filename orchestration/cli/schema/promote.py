@@ -17,10 +17,26 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.table_lock import TableBusyError, table_lock
-from jobs.promote.backfill import Backfilled, TableChangedError, backfill, refuse_backfill
-from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
-from jobs.promote.rescued_values import ProposedType, RescuedValues, proposed_type, rescued_values
+from jobs.maintenance.backfill.backfill import (
+    Backfilled,
+    TableChangedError,
+    backfill,
+    refuse_backfill,
+)
+from jobs.maintenance.backfill.promotion import (
+    Promotion,
+    coalesce_sql,
+    parse_field,
+    parse_type,
+    promotion,
+)
+from jobs.maintenance.backfill.rescued_values import (
+    ProposedType,
+    RescuedValues,
+    proposed_type,
+    rescued_values,
+)
+from jobs.maintenance.run.table_lock import TableBusyError, table_lock
 from jobs.quality.schema_checks.alteration import alter_table, altered_metadata
 from jobs.quality.schema_checks.declared import schema_name
 from jobs.records.schema.needs import Path, column_name

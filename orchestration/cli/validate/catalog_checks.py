@@ -25,7 +25,12 @@ from jobs.config.settings.settings import Settings, embedded_catalog
 from jobs.config.stream.column_problems import contract_problems_of, letter_contract_problems_of
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
-from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
+from jobs.maintenance.plan.table_selection import (
+    ExistingTables,
+    missing_namespace,
+    name_correction,
+    own_tables,
+)
 from jobs.quality.schema_checks.declared import identifier_sentence
 from jobs.records.schema.column_names import unreadable_names
 from jobs.records.schema.needs import column_name

@@ -9,9 +9,9 @@ import dagster as dg
 
 from assets.metadata import cell
 from assets.table_health import health_metadata
-from jobs.maintain.maintenance_run import MaintenanceOutcome
-from jobs.maintain.results import StepResult
-from jobs.maintain.text import size_text
+from jobs.maintenance.measure.text import size_text
+from jobs.maintenance.plan.results import StepResult
+from jobs.maintenance.run.maintenance_run import MaintenanceOutcome
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     FIGURES,

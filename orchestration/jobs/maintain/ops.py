@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from jobs.config.settings.maintained_tables import MaintainedTable
     from jobs.config.settings.settings import Settings
     from jobs.config.stream.models import StreamSpec
-    from jobs.maintain.maintenance_run import MaintenanceOutcome
-    from jobs.maintain.results import StepProgress
-    from jobs.maintain.table_maintenance import TableMaintenance
+    from jobs.maintenance.plan.results import StepProgress
+    from jobs.maintenance.run.maintenance_run import MaintenanceOutcome
+    from jobs.maintenance.run.table_maintenance import TableMaintenance
 
 
 _PROGRESS_SECONDS = 5.0
@@ -110,7 +110,7 @@ class DueTable:
 
     def carry_out(self, actions: Sequence[str], step: StepContext, catalog: CatalogResource) -> None:
         """Do what is due of these actions. What goes wrong is told with the table, and keeps no other from its turn."""
-        from jobs.maintain.maintenance_run import table_problem
+        from jobs.maintenance.run.maintenance_run import table_problem
 
         self._step = step
         if self._problem is not None:
@@ -123,8 +123,8 @@ class DueTable:
             step.report_problem(table_problem(self.settings, self.table, problem))
 
     def _begun(self, catalog: CatalogResource) -> "TableMaintenance":
-        from jobs.maintain.table_context import TableContext
-        from jobs.maintain.table_maintenance import TableMaintenance
+        from jobs.maintenance.plan.table_context import TableContext
+        from jobs.maintenance.run.table_maintenance import TableMaintenance
         from jobs.tables.commit.protocol.named_tables import all_with_named_tables
 
         def now() -> StepContext:
@@ -141,7 +141,7 @@ class DueTable:
 
     def outcome(self) -> "MaintenanceOutcome":
         """What became of it; nothing more can be done then."""
-        from jobs.maintain.maintenance_run import maintenance_outcome
+        from jobs.maintenance.run.maintenance_run import maintenance_outcome
 
         try:
             result, problem = self._maintenance and self._maintenance.result(), self._problem
@@ -211,8 +211,8 @@ def plan_op(
     """
     # Imported here and below: a code location that only loads should not wait for what maintenance needs.
     from jobs.clients.catalog.catalog import NoCatalogYet
-    from jobs.maintain.maintenance_run import maintain_tables
-    from jobs.maintain.table_selection import chosen_tables, selected_actions
+    from jobs.maintenance.plan.table_selection import chosen_tables, selected_actions
+    from jobs.maintenance.run.maintenance_run import maintain_tables
 
     tag_run(context, maintain_tags(config))
     planned = Planned(config.dry_run)

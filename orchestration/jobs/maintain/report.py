@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from jobs.maintain.health_facts import TableFacts
-from jobs.maintain.maintenance_run import MaintenanceOutcome
-from jobs.maintain.plan import Plan, Step, plan_json
-from jobs.maintain.results import LOST, StepProgress, StepResult
-from jobs.maintain.text import size_text
+from jobs.maintenance.measure.health_facts import TableFacts
+from jobs.maintenance.measure.text import size_text
+from jobs.maintenance.plan.plan import Plan, Step, plan_json
+from jobs.maintenance.plan.results import LOST, StepProgress, StepResult
+from jobs.maintenance.run.maintenance_run import MaintenanceOutcome
 from orchestration.formatting import span
 
 # What an action counts.

@@ -76,7 +76,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
     counted: list[str] = []
     for place in (
         "jobs.proof.audit.audit.audit",
-        "jobs.maintain.health_measurement.measure_health",
+        "jobs.maintenance.measure.health_measurement.measure_health",
         "assets.dead_letters.tally_dead_letters",
     ):
         monkeypatch.setattr(place, lambda *_, _place=place, **__: counted.append(_place))

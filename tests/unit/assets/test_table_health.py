@@ -18,14 +18,22 @@ from assets.table_health import (
     partitions_markdown,
 )
 from jobs.clients.catalog.catalog import connect_catalog
-from jobs.maintain.health_facts import BranchFacts
-from jobs.maintain.health_score import score
-from jobs.maintain.maintenance_history import MaintenanceHistory
-from jobs.maintain.planner import plan
+from jobs.maintenance.measure.health_facts import BranchFacts
+from jobs.maintenance.measure.health_score import score
+from jobs.maintenance.measure.maintenance_history import MaintenanceHistory
+from jobs.maintenance.plan.planner import plan
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource
-from tests.unit.maintain.metadata_tables import MB, SCHEMA, append, file_of, partition, policy, table_of
+from tests.unit.maintenance.metadata_tables import (
+    MB,
+    SCHEMA,
+    append,
+    file_of,
+    partition,
+    policy,
+    table_of,
+)
 from tests.unit.orchestration.deployments import deployment_in
 
 # Dagster's own way of making one resource from another.

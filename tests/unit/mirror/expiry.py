@@ -7,8 +7,8 @@ from typing import Any
 
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
-from jobs.maintain.results import TableResult
-from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintenance.plan.results import TableResult
+from jobs.maintenance.run.table_maintenance import maintain_table
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MirrorWorld
 
 KEEP = {"envelope": "debezium", "keep": "30d"}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from jobs.maintain.changelog_files import ChangesKeptError, landed_files
-from jobs.maintain.expiring_files import Expiring, Reads, expiring_files
+from jobs.maintenance.run.changelog_files import ChangesKeptError, landed_files
+from jobs.maintenance.run.expiring_files import Expiring, Reads, expiring_files
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
-from jobs.maintain.results import TableResult
-from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintenance.plan.results import TableResult
+from jobs.maintenance.run.table_maintenance import maintain_table
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.maintain.table_lock import TableBusyError, table_lock
+from jobs.maintenance.run.table_lock import TableBusyError, table_lock
 from jobs.mirror import main as mirror_main
 from jobs.mirror.errors import KeylessChangelogError, RestoredSourceError
 from jobs.mirror.main import Due, merge_while

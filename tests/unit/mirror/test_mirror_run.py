@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
+from jobs.maintenance.run.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.mirror import publication
 from jobs.mirror.changelog_increment import hold_changelog, hold_property
 from jobs.mirror.merging import Merged, Merger

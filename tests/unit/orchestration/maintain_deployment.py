@@ -19,7 +19,7 @@ from orchestration.jobs.maintain.ops import HANDED_ON, MaintainConfig
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
-from tests.unit.maintain.metadata_tables import MB, append, file_of
+from tests.unit.maintenance.metadata_tables import MB, append, file_of
 from tests.unit.orchestration.deployments import deployment_in
 
 SINK, DEAD, OTHER = "orders.payments", "orders.payments_dead", "lake.events"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.maintain.table_selection import chosen_tables
+from jobs.maintenance.plan.table_selection import chosen_tables
 from jobs.proof.audit.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK

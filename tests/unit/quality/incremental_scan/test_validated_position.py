@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.maintain.snapshot_holds import reader_holds
+from jobs.maintenance.run.snapshot_holds import reader_holds
 from jobs.quality.incremental_scan.validated_position import (
     CheckSummary,
     ValidatedPosition,

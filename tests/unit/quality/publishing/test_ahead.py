@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.config.services.maintenance_policy import Policy
-from jobs.maintain.snapshot_holds import CEILING, holds
-from jobs.maintain.table_context import TableContext
+from jobs.maintenance.plan.table_context import TableContext
+from jobs.maintenance.run.snapshot_holds import CEILING, holds
 from jobs.quality.publishing.main_freshness import branch_ahead
 from tests.unit.quality.publishing.branch_world import NAME, BranchWorld
 

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from jobs.config.stream.models import StreamSpec
-from jobs.maintain.snapshot_holds import CEILING
+from jobs.maintenance.run.snapshot_holds import CEILING
 from jobs.quality.publishing.interval import UnpublishableError
 from jobs.quality.publishing.main_freshness import branch_ahead
 from jobs.quality.publishing.publishing import RollbackAnswer, answer_rollback, publish

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
-from jobs.maintain.snapshot_holds import streams_of
+from jobs.maintenance.run.snapshot_expiry import refuse_unless_stamps_are_kept
+from jobs.maintenance.run.snapshot_holds import streams_of
 from jobs.records.schema.decoded_columns import PART_PREFIX, properties_in_parts, whole_property
 from jobs.tables.commit.history.stamp_history import greatest_epoch, history
 from jobs.tables.commit.protocol.proposals import ProposalOutcome

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
-from jobs.promote.promotion import promotion
+from jobs.maintenance.backfill.promotion import promotion
 from jobs.streaming.driver.opening.opening import ensure_tables
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream

@@ -49,8 +49,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from jobs.maintain.manifest_reader import live_files
-from jobs.maintain.partition_measurement import measure_partitions
+from jobs.maintenance.measure.manifest_reader import live_files
+from jobs.maintenance.measure.partition_measurement import measure_partitions
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.write.column_statistics import ColumnStatistics

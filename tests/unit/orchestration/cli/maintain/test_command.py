@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestration.cli.main import main
-from tests.unit.maintain.metadata_tables import MB
+from tests.unit.maintenance.metadata_tables import MB
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
 

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.clients.catalog.catalog import connect_catalog
-from jobs.maintain.table_lock import table_lock
-from jobs.promote import backfill
+from jobs.maintenance.backfill import backfill
+from jobs.maintenance.run.table_lock import table_lock
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.write.target_writer import TargetWriter

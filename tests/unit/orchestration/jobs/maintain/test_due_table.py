@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.config.settings.maintained_tables import maintained_table
-from jobs.maintain.maintenance_history import table_store
+from jobs.maintenance.measure.maintenance_history import table_store
 from orchestration.jobs.maintain.metadata import outcome_metadata
 from orchestration.jobs.maintain.ops import DueTable, StepContext
 from resources.deployment_resource import DeploymentResource

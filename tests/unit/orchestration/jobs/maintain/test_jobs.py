@@ -14,10 +14,10 @@ import pytest
 
 from jobs.config.services.maintenance_policy import Policy
 from jobs.config.settings.maintained_tables import MaintainedTable
-from jobs.maintain.health_score import score
-from jobs.maintain.maintenance_run import MaintenanceOutcome
-from jobs.maintain.plan import Step
-from jobs.maintain.results import StepResult, TableResult
+from jobs.maintenance.measure.health_score import score
+from jobs.maintenance.plan.plan import Step
+from jobs.maintenance.plan.results import StepResult, TableResult
+from jobs.maintenance.run.maintenance_run import MaintenanceOutcome
 from orchestration.cli.maintain import print_done
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain.jobs import JOB, SCHEDULE

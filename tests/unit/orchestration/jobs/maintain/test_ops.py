@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.maintain.table_lock import table_lock
+from jobs.maintenance.run.table_lock import table_lock
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain.jobs import maintain_job
 from orchestration.jobs.maintain.ops import POOL
 from orchestration.sensors.reconcile import acting_runs
 from resources.deployment import Deployment
-from tests.unit.maintain.metadata_tables import MB
+from tests.unit.maintenance.metadata_tables import MB
 from tests.unit.orchestration.dead_letter_deployment import failure_of, metadata_of
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables

@@ -1,0 +1,1 @@
+"""Table health: measure, plan, compact, expire, backfill."""

@@ -1,0 +1,1 @@
+"""A rescued field becomes a column, also of rows that exist."""

@@ -1,0 +1,1 @@
+"""A table's health from its metadata."""

@@ -1,0 +1,1 @@
+"""What pays: pure rules, with reasons and estimates."""

@@ -1,0 +1,1 @@
+"""Steps of a plan, carried out under the table's lock."""
