@@ -23,8 +23,8 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
-    from jobs.mirror.consistency import Consistency
-    from jobs.mirror.source_report import SourceConsistency
+    from jobs.mirrors.check.consistency import Consistency
+    from jobs.mirrors.check.source_report import SourceConsistency
 
 
 MIRROR_CONSISTENT = "mirror_consistent"
@@ -87,9 +87,9 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
             return
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
         from jobs.clients.catalog.translate import translate_errors
-        from jobs.mirror.consistency import buckets_of_day, check_consistency
-        from jobs.mirror.mirror_run import chosen_mirrors
-        from jobs.mirror.source_check import check_source
+        from jobs.mirrors.check.consistency import buckets_of_day, check_consistency
+        from jobs.mirrors.check.source_check import check_source
+        from jobs.mirrors.run.mirror_run import chosen_mirrors
 
         found = deployment.settings()
         its: SourceConsistency | None = None
@@ -128,8 +128,8 @@ def consistency_result(
         source: With the source, of a mirror whose file names one.
         unasked: Why that could not be made.
     """
-    from jobs.mirror.consistency import consistency_fix, consistency_sentence
-    from jobs.mirror.source_report import source_fix, source_sentence
+    from jobs.mirrors.check.consistency import consistency_fix, consistency_sentence
+    from jobs.mirrors.check.source_report import source_fix, source_sentence
 
     if found is None:
         return dg.AssetCheckResult(
@@ -159,7 +159,7 @@ def consistency_result(
 
 def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
     """What a comparison with the source came to, as metadata of the check."""
-    from jobs.mirror.source_report import key_sentence, lsn
+    from jobs.mirrors.check.source_report import key_sentence, lsn
 
     metadata: dict[str, Any] = {
         "source": found.source,

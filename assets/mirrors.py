@@ -24,9 +24,9 @@ from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
-    from jobs.mirror.merging import Merged
-    from jobs.mirror.mirror_stamp import SourcePosition
-    from jobs.mirror.mirror_status import MirrorStatus
+    from jobs.mirrors.model.mirror_stamp import SourcePosition
+    from jobs.mirrors.run.merging import Merged
+    from jobs.mirrors.run.mirror_status import MirrorStatus
 
 
 MIRROR_CURRENT = "mirror_current"
@@ -83,8 +83,8 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
     ) -> dg.MaterializeResult:
         # Imported here: a code location that only loads should not wait for it, nor hold what only a merge needs.
         from jobs.clients.catalog.translate import translate_errors
-        from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
-        from jobs.mirror.mirror_status import mirror_status
+        from jobs.mirrors.run.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
+        from jobs.mirrors.run.mirror_status import mirror_status
 
         try:
             found = deployment.settings()

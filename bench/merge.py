@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import Settings
-from jobs.mirror.merging_session import merging_session
+from jobs.mirrors.fold.merging_session import merging_session
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from tests.helpers.mirror_world import BEGIN, By, MirrorWorld
 

@@ -20,8 +20,8 @@ import numpy as np
 from bench.merge import ROW, merge_keys
 from jobs.clients.spark.session import start_session
 from jobs.config.settings.settings import Settings
-from jobs.mirror.merge_sql import table_path
-from jobs.mirror.merging_session import merging_session
+from jobs.mirrors.fold.merge_sql import table_path
+from jobs.mirrors.fold.merging_session import merging_session
 from tests.helpers.mirror_world import MirrorWorld
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from jobs.clients.spark.session import start_session
 from jobs.clients.spark.start import SessionOnDemand
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.mirror.changelog_increment import every_file
-from jobs.mirror.merge_plan import ORDER_COLUMN
-from jobs.mirror.merging import Merger, load_changelog, merge_plan
-from jobs.mirror.mirror_run import IncrementMerger, run_mirror
-from jobs.mirror.mirror_stamp import attempt_branch, mirrored
-from jobs.mirror.session import mirror_session
+from jobs.mirrors.model.changelog_increment import every_file
+from jobs.mirrors.model.merge_plan import ORDER_COLUMN
+from jobs.mirrors.model.mirror_stamp import attempt_branch, mirrored
+from jobs.mirrors.model.session import mirror_session
+from jobs.mirrors.run.merging import Merger, load_changelog, merge_plan
+from jobs.mirrors.run.mirror_run import IncrementMerger, run_mirror
 from jobs.tables.commit.history.stamp_history import history_of
 
 Rows = Counter[tuple[object, ...]]

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from jobs.certify.changes import ChangedRows, Row, source_change
 from jobs.certify.load import Load
 from jobs.certify.workspace import STREAM
-from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id, mirrored
+from jobs.mirrors.model.mirror_stamp import abandoned_branches, mirror_id, mirrored
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition

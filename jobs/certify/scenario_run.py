@@ -272,7 +272,7 @@ def _sleep(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: 
     result.seconds = taken_over_at - slept_at if taken_over_at is not None else None
 
 
-_PROCESS = "jobs.mirror.main"
+_PROCESS = "jobs.mirrors.main"
 # Of every way in which a session finds that it is not the newest any more.
 _FENCED = "Nothing more is committed from here."
 _PUBLISHED = "mirror_after_publish"

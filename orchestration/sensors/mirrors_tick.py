@@ -167,7 +167,7 @@ def _look(
 ) -> None:
     # Imported here: most code locations have no mirrors.
     from jobs.clients.catalog.translate import translate_errors
-    from jobs.mirror.mirror_status import mirror_status
+    from jobs.mirrors.run.mirror_status import mirror_status
 
     spec, mirror, settings = shown.spec, shown.mirror, deployment.settings()
     key = mirror_key(settings, mirror)

@@ -21,8 +21,13 @@ from jobs.tables.commit.stamp.offsets import OffsetRange
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
 from tests.helpers.database_server import PASSWORD, DatabaseServer
-from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, MirrorWorld
-from tests.unit.mirror.plain_merger import P0
+from tests.unit.mirrors.mirror_world import (
+    CHANGELOG,
+    COLUMNS,
+    MIRROR,
+    MirrorWorld,
+)
+from tests.unit.mirrors.plain_merger import P0
 
 VARIABLE = "FRAZIL_TEST_SHOP_PASSWORD"
 TABLE = """

@@ -20,10 +20,16 @@ from pyiceberg.transforms import BucketTransform
 
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
-from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
-from jobs.mirror.mirror_table import MIRROR_PROPERTIES
-from jobs.mirror.small_merge.small_merge import merge_small
+from jobs.mirrors.merge.merge import merge_increment
+from jobs.mirrors.merge.mirror_table import MIRROR_PROPERTIES
+from jobs.mirrors.merge.small_merge.small_merge import merge_small
+from jobs.mirrors.model.merge_plan import (
+    Deletes,
+    MergePlan,
+    MergeResult,
+    MirrorState,
+    Scope,
+)
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.kafka_columns import KAFKA_COLUMNS

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.clients.catalog.catalog import connect_catalog
-from jobs.mirror.accepting import accept_new_generation
-from jobs.mirror.errors import RestoredSourceError
-from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
+from jobs.mirrors.model.errors import RestoredSourceError
+from jobs.mirrors.run.accepting import accept_new_generation
+from jobs.mirrors.run.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from tests.helpers.change_topics import Change
 from tests.helpers.source_rows import KEYS, Key, Row, Rows, by_key
 from tests.integration.change_source import WITHOUT_KEY, ChangeSource, change_source

@@ -15,11 +15,11 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from jobs.base.errors import FrazilError
-from jobs.mirror import merge as join_conf
-from jobs.mirror.errors import UnknownGenerationError
-from jobs.mirror.merge import table_path
-from jobs.mirror.merge_plan import Deletes, MirrorState
-from jobs.mirror.merging_session import merging_session
+from jobs.mirrors.fold.merging_session import merging_session
+from jobs.mirrors.merge import merge as join_conf
+from jobs.mirrors.merge.merge import table_path
+from jobs.mirrors.model.errors import UnknownGenerationError
+from jobs.mirrors.model.merge_plan import Deletes, MirrorState
 from tests.helpers.mirror_changes import CHANGED_ROWS, CHANGES, REPEATS, SMALL, rows_of
 from tests.helpers.mirror_world import BEGIN, By, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after

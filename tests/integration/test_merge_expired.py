@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.mirror.errors import MovedValuesError
+from jobs.mirrors.model.errors import MovedValuesError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, change

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 
-from jobs.mirror import refold
-from jobs.mirror.errors import MovedValuesError
+from jobs.mirrors.fold import refold
+from jobs.mirrors.model.errors import MovedValuesError
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
 

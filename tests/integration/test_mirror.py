@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.mirror.merging import Merged
-from jobs.mirror.mirror_run import IncrementMerger, rebuild_mirror, run_mirror
-from tests.unit.mirror.mirror_world import Change, MirrorWorld
+from jobs.mirrors.run.merging import Merged
+from jobs.mirrors.run.mirror_run import IncrementMerger, rebuild_mirror, run_mirror
+from tests.unit.mirrors.mirror_world import Change, MirrorWorld
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.mirror.consistency import (
+from jobs.mirrors.check.consistency import (
     BUCKETS,
     DAYS,
     Consistency,
@@ -21,12 +21,18 @@ from jobs.mirror.consistency import (
     consistency_fix,
     consistency_sentence,
 )
-from jobs.mirror.merging_session import merging_session
-from jobs.mirror.mirror_status import mirror_status
+from jobs.mirrors.fold.merging_session import merging_session
+from jobs.mirrors.run.mirror_status import mirror_status
 from tests.integration.test_mirror import Merges
-from tests.unit.mirror.expiry import LATER, maintained
-from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld
-from tests.unit.mirror.plain_merger import copy_on_write
+from tests.unit.mirrors.expiry import LATER, maintained
+from tests.unit.mirrors.mirror_world import (
+    CHANGELOG,
+    COLUMNS,
+    MIRROR,
+    Change,
+    MirrorWorld,
+)
+from tests.unit.mirrors.plain_merger import copy_on_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +169,7 @@ def test_rows_of_an_adopted_table_are_compared_in_its_types(tmp_path: Path, spar
 
 def compared_or_nothing(world: MirrorWorld, session: SparkSession) -> Consistency | None:
     """The same before the mirror is made: there is no table yet."""
-    from jobs.mirror.mirror_table import ensure_mirror
+    from jobs.mirrors.merge.mirror_table import ensure_mirror
 
     ensure_mirror(world.spec, world.mirror, world.catalog(), world.changelog().schema())
     return compared(world, session)

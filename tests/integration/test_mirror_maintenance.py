@@ -13,9 +13,9 @@ from jobs.config.settings.maintained_tables import MaintainedTable
 from jobs.maintenance.plan.results import StepProgress
 from jobs.maintenance.run import table_maintenance
 from jobs.maintenance.run.table_maintenance import maintain_table
-from jobs.mirror.mirror_run import run_mirror
+from jobs.mirrors.run.mirror_run import run_mirror
 from tests.integration.test_mirror import Merges
-from tests.unit.mirror.mirror_world import MIRROR, Change, MirrorWorld
+from tests.unit.mirrors.mirror_world import MIRROR, Change, MirrorWorld
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

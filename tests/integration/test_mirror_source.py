@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from pyiceberg import types as ice
 
 from jobs.base.errors import FrazilError
-from jobs.mirror.compared_columns import (
+from jobs.mirrors.check.compared_columns import (
     INTEGER,
     TEXT,
     ComparedColumn,
@@ -24,14 +24,14 @@ from jobs.mirror.compared_columns import (
     postgresql_digests,
     spark_digests,
 )
-from jobs.mirror.source_check import check_source
-from jobs.mirror.source_report import SourceConsistency, source_fix, source_sentence
+from jobs.mirrors.check.source_check import check_source
+from jobs.mirrors.check.source_report import SourceConsistency, source_fix, source_sentence
 from orchestration.cli.main import main
 from tests.helpers.compared_source import VARIABLE, ComparedSource
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.integration.test_mirror import Merges
 from tests.story.one_session import one_session
-from tests.unit.mirror.plain_merger import copy_on_write
+from tests.unit.mirrors.plain_merger import copy_on_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,15 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.config.services.services import SourceSettings
-from jobs.mirror.compared_columns import INTEGER, LEAVES, TEXT, ComparedColumn, postgresql_digests
-from jobs.mirror.compared_rows import SourceTable, source_table
-from jobs.mirror.source_check import Disagreements, MirrorPlace
+from jobs.mirrors.check.compared_columns import (
+    INTEGER,
+    LEAVES,
+    TEXT,
+    ComparedColumn,
+    postgresql_digests,
+)
+from jobs.mirrors.check.compared_rows import SourceTable, source_table
+from jobs.mirrors.check.source_check import Disagreements, MirrorPlace
 from tests.helpers.database_server import PASSWORD, DatabaseServer, backed_up, database_server
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.clients.catalog.catalog import connect_catalog
-from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
+from jobs.mirrors.run.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from resources.deployment import Deployment
 from tests.helpers.topics import read_topic
 from tests.integration.archived_deployment import ArchivedDeployment, differences, key_paths

@@ -149,7 +149,7 @@ def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table)
 def _merged(
     context: TableContext, spec: StreamSpec, mirror: str, changelog: Table, known: ExpiredChanges | None
 ) -> Mapping[str, Any]:
-    """What the stamp of a mirror says (`jobs.mirror.mirror_stamp`), which has all that is gone."""
+    """What the stamp of a mirror says (`jobs.mirrors.model.mirror_stamp`), which has all that is gone."""
     table = find_table(context.catalog, mirror)
     past = history_of(table, f"{spec.stream}{MIRROR_PART}{mirror}") if table is not None else None
     stamped = past.newest.mirror if past and past.newest and not past.rolled_back else {}

@@ -23,14 +23,19 @@ from jobs.clients.spark.start import SessionOnDemand
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.mirror.accepting import accept_new_generation
-from jobs.mirror.consistency import Consistency, buckets_of_day, check_consistency
-from jobs.mirror.errors import KeylessChangelogError
-from jobs.mirror.merging import Merged
-from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, rebuild_mirror, run_mirror
-from jobs.mirror.mirror_status import mirror_status
-from jobs.mirror.source_check import check_source
-from jobs.mirror.source_report import SourceConsistency
+from jobs.mirrors.check.consistency import Consistency, buckets_of_day, check_consistency
+from jobs.mirrors.check.source_check import check_source
+from jobs.mirrors.check.source_report import SourceConsistency
+from jobs.mirrors.model.errors import KeylessChangelogError
+from jobs.mirrors.run.accepting import accept_new_generation
+from jobs.mirrors.run.merging import Merged
+from jobs.mirrors.run.mirror_run import (
+    IncrementMerger,
+    chosen_mirrors,
+    rebuild_mirror,
+    run_mirror,
+)
+from jobs.mirrors.run.mirror_status import mirror_status
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.mirror.output import (

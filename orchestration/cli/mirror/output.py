@@ -10,12 +10,23 @@ from typing import Any
 from jobs.base.errors import FrazilError
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.mirror.consistency import KINDS, Consistency, consistency_fix, consistency_sentence
-from jobs.mirror.merge_plan import MirrorState
-from jobs.mirror.merging import Merged
-from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
-from jobs.mirror.mirror_status import MirrorStatus
-from jobs.mirror.source_report import SourceConsistency, key_sentence, lsn, source_fix, source_sentence
+from jobs.mirrors.check.consistency import (
+    KINDS,
+    Consistency,
+    consistency_fix,
+    consistency_sentence,
+)
+from jobs.mirrors.check.source_report import (
+    SourceConsistency,
+    key_sentence,
+    lsn,
+    source_fix,
+    source_sentence,
+)
+from jobs.mirrors.model.merge_plan import MirrorState
+from jobs.mirrors.model.mirror_stamp import MirrorStamp, SourcePosition, source_position
+from jobs.mirrors.run.merging import Merged
+from jobs.mirrors.run.mirror_status import MirrorStatus
 from jobs.tables.commit.stamp.offsets import Positions, by_topic
 from orchestration.formatting import span
 

@@ -13,11 +13,11 @@ from jobs.clients.catalog.catalog import NoCatalogYet
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.mirror.mirror_problem import MirrorProblem, noted_problem
+from jobs.mirrors.model.mirror_problem import MirrorProblem, noted_problem
 from orchestration.formatting import span
 
 if TYPE_CHECKING:
-    from jobs.mirror.mirror_status import MirrorStatus
+    from jobs.mirrors.run.mirror_status import MirrorStatus
 
 _SHOWN = 10
 
@@ -34,8 +34,8 @@ def mirror_lines(spec: StreamSpec, settings: Settings, catalog: Catalog | Frazil
         yield "mirrors: ?"
         return
     # Imported here: most streams have no mirrors.
-    from jobs.mirror.mirror_run import chosen_mirrors
-    from jobs.mirror.mirror_status import mirror_status
+    from jobs.mirrors.run.mirror_run import chosen_mirrors
+    from jobs.mirrors.run.mirror_status import mirror_status
 
     try:
         with translate_errors(settings, spec.stream):

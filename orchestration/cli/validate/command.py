@@ -181,7 +181,7 @@ def _check_sources(specs: list[StreamSpec], settings: Settings) -> Iterator[Find
     for spec in specs:
         for name in dict.fromkeys(each.source.connection for each in spec.mirrors if each.source is not None):
             # Imported here: most streams have no mirrors.
-            from jobs.mirror.compared_rows import refuse_unknown_source
+            from jobs.mirrors.check.compared_rows import refuse_unknown_source
 
             try:
                 refuse_unknown_source(spec.stream, name, settings)

@@ -23,8 +23,8 @@ def check_mirrors(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCat
     if not spec.mirrors:
         return
     # Imported here: most streams have no mirrors.
-    from jobs.mirror.errors import KeylessChangelogError
-    from jobs.mirror.mirror_run import chosen_mirrors
+    from jobs.mirrors.model.errors import KeylessChangelogError
+    from jobs.mirrors.run.mirror_run import chosen_mirrors
 
     for each in spec.mirrors:
         if spec.decode.key is None and not each.key:
@@ -65,7 +65,7 @@ def _found(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalo
     Raises:
         FrazilError: The next merge stops.
     """
-    from jobs.mirror.mirror_status import mirror_status
+    from jobs.mirrors.run.mirror_status import mirror_status
 
     if find_table(catalog, spec.table.name) is None:
         return None

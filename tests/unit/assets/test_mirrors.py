@@ -9,7 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from assets.metadata import summed_rows
 from assets.mirrors import mirror_assets
-from tests.unit.mirror.mirror_world import MirrorWorld
+from tests.unit.mirrors.mirror_world import MirrorWorld
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from jobs.certify.mirror_reader import MirrorReader, row_problems
 from jobs.certify.workspace import STREAM
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
-from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
+from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirror_id
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp
-from tests.unit.mirror.plain_merger import copy_on_write
+from tests.unit.mirrors.plain_merger import copy_on_write
 
 NAME = "shop.payments_now"
 AT = TopicPartition("changes", 0)

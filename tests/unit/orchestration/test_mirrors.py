@@ -13,13 +13,18 @@ import pytest
 
 from assets.mirrors import MIRROR_CURRENT, mirror_key, mirror_outcome
 from jobs.base.errors import FrazilError
-from jobs.mirror import mirror_run
-from jobs.mirror.mirror_status import MirrorStatus
+from jobs.mirrors.run import mirror_run
+from jobs.mirrors.run.mirror_status import MirrorStatus
 from orchestration.definitions import build_definitions
 from orchestration.sensors.mirrors import mirrors_sensor
 from resources.deployment import Deployment
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
-from tests.unit.mirror.plain_merger import PlainMerger
+from tests.unit.mirrors.mirror_world import (
+    CHANGELOG,
+    MIRROR,
+    Change,
+    MirrorWorld,
+)
+from tests.unit.mirrors.plain_merger import PlainMerger
 from tests.unit.orchestration.deployments import connections
 
 

@@ -87,4 +87,4 @@ def mirror_process(spec: StreamSpec, arguments: Sequence[str] | None) -> MirrorP
     """
     if arguments is None or all(each.every is None for each in spec.mirrors):
         return MirrorProcess(())
-    return MirrorProcess((sys.executable, "-m", "jobs.mirror.main", *arguments, "--stream", spec.stream))
+    return MirrorProcess((sys.executable, "-m", "jobs.mirrors.main", *arguments, "--stream", spec.stream))

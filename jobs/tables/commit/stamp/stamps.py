@@ -120,7 +120,7 @@ class Stamp:
         sequences: Anchor, as a table property beside the stamp: by uuid of every other target, the sequence number of
             the stream's newest commit there that is no claim. None: the property stays as it is.
         coordinator: On every other target: uuid of the coordinator, and its newest commit that is no claim.
-        mirror: Of a mirror: see `jobs.mirror.mirror_stamp` (kept).
+        mirror: Of a mirror: see `jobs.mirrors.model.mirror_stamp` (kept).
     """
 
     stream: str

@@ -15,14 +15,19 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
-from jobs.mirror.merge_plan import Break, MergePlan, MergeResult
-from jobs.mirror.merging import Merger
-from jobs.mirror.mirror_problem import note_problem
-from jobs.mirror.mirror_run import rebuild_mirror, run_mirror
+from jobs.mirrors.model.merge_plan import Break, MergePlan, MergeResult
+from jobs.mirrors.model.mirror_problem import note_problem
+from jobs.mirrors.run.merging import Merger
+from jobs.mirrors.run.mirror_run import rebuild_mirror, run_mirror
 from orchestration.cli.main import main
 from orchestration.cli.mirror.output import merged_facts, merged_lines
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
-from tests.unit.mirror.plain_merger import P0, PlainMerger
+from tests.unit.mirrors.mirror_world import (
+    CHANGELOG,
+    MIRROR,
+    Change,
+    MirrorWorld,
+)
+from tests.unit.mirrors.plain_merger import P0, PlainMerger
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult
-from jobs.mirror.mirror_run import chosen_mirrors, run_mirror
+from jobs.mirrors.model.merge_plan import MergeCounts, MergePlan, MergeResult
+from jobs.mirrors.run.mirror_run import chosen_mirrors, run_mirror
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.definitions import build_definitions
 from orchestration.sensors.mirrors_tick import MirrorsCursor, MirrorsTick, run_mirrors_tick

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs.mirror.errors import KeylessChangelogError
-from jobs.mirror.mirror_run import chosen_mirrors
-from jobs.mirror.mirror_status import mirror_status
+from jobs.mirrors.model.errors import KeylessChangelogError
+from jobs.mirrors.run.mirror_run import chosen_mirrors
+from jobs.mirrors.run.mirror_status import mirror_status
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.validate.mirror_checks import check_mirrors
 from tests.debezium.samples import Sample, samples

@@ -1,1 +1,0 @@
-"""Mirrors: the current state of a source's tables, made from their changelogs."""

@@ -1,0 +1,1 @@
+"""The current state of a source's tables, merged from their changelogs."""

@@ -1,0 +1,1 @@
+"""A mirror against its changelog, and against the source."""

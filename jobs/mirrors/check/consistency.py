@@ -1,0 +1,309 @@
+"""Consistency of a mirror: what its changelog says of each key, computed anew, against what the mirror has.
+
+Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
+it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
+disagree are named by their keys. Rows of whose keys there is no change are counted and otherwise left out, as they
+were there when the table became a mirror, or their changes have expired: no changelog says what they should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.base.errors import FrazilError
+from jobs.clients.catalog.catalog import find_table
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
+from jobs.mirrors.fold.fold import (
+    FOLD_COLUMN,
+    FROM_TARGET_COLUMN,
+    REFOLD_COLUMN,
+    UPSERT,
+)
+from jobs.mirrors.fold.merge_sql import table_path
+from jobs.mirrors.fold.merging_session import interruptible_jobs, merging_session
+from jobs.mirrors.fold.order import Order
+from jobs.mirrors.fold.refold import History
+from jobs.mirrors.fold.row_filter import RowFilter
+from jobs.mirrors.merge.mirror_table import row_columns
+from jobs.mirrors.model.changed_topics import expired_offsets, refuse_recreated_topics
+from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
+from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirror_id, mirrored
+from jobs.mirrors.model.row_types import has_map, in_types_of
+from jobs.mirrors.model.session import mirror_rolled_back
+from jobs.mirrors.run.merging import load_changelog
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
+from jobs.tables.commit.history.stamp_history import history_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+BUCKETS = 64
+DAYS = 8
+"""In so many days a check that looks at a part each day has looked at every key."""
+EXAMPLES = 10
+KINDS = ("missing", "extra", "different")
+_WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_wanted", "_found", "_unknown", "_unordered"
+_GONE = "_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """Result of a check of a mirror.
+
+    Attributes:
+        table: The mirror.
+        snapshot_id: Snapshot of the mirror that was looked at.
+        changelog_snapshot: Snapshot of the changelog that it was compared with.
+        looked_at: How many buckets of `BUCKETS` were looked at.
+        rows: Rows that there should be.
+        found: Rows that there are.
+        counts: Keys that disagree, by what they are: see `KINDS`.
+        adopted: Rows that were not compared, as they were there before the mirror; they are in no other count.
+        examples: Keys that disagree, each as `(what, {column: value})`.
+        letters: Dead letters that had not come back at its newest merge: changes that neither side has.
+    """
+
+    table: str
+    snapshot_id: int
+    changelog_snapshot: int
+    looked_at: int
+    rows: int
+    found: int
+    counts: Mapping[str, int]
+    adopted: int
+    examples: tuple[tuple[str, dict[str, Any]], ...]
+    letters: int
+
+    @property
+    def wrong(self) -> int:
+        """Keys that disagree."""
+        return sum(self.counts.values())
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every key agrees, and nothing is known to be missing on both sides."""
+        return not self.wrong and not self.letters
+
+
+def buckets_of_day(day: date) -> range:
+    """The buckets that a check of a part looks at on a day."""
+    width = BUCKETS // DAYS
+    first = day.toordinal() % DAYS * width
+    return range(first, first + width)
+
+
+def stamped_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog) -> tuple[Table, MirrorStamp] | None:
+    """A mirror as it is now, and what its stamp says; None before its first merge.
+
+    Raises:
+        RolledBackError: It was moved back to before its newest merge.
+    """
+    table = find_table(catalog, mirror.table)
+    if table is None:
+        return None
+    past = history_of(table, mirror_id(spec.stream, mirror.table))
+    if past.rolled_back:
+        raise mirror_rolled_back(spec, mirror)
+    stamp = mirrored(past.newest, spec.stream, mirror.table)
+    return None if stamp is None or table.current_snapshot() is None else (table, stamp)
+
+
+def check_consistency(
+    spec: StreamSpec,
+    mirror: Mirror,
+    settings: Settings,
+    catalog: Catalog,
+    spark: Callable[[], SparkSession],
+    buckets: Collection[int] | None = None,
+) -> Consistency | None:
+    """Compare a mirror with its changelog; None before its first merge.
+
+    Args:
+        spark: Gives a session for SQL; asked if there is something to compare.
+        buckets: Those that are looked at; None: all.
+
+    Raises:
+        RolledBackError: The mirror was moved back to before its newest merge.
+        AnotherLogError: A topic of the changelog was recreated or cut.
+        FrazilError: The changelog, or the snapshot of it that was merged, is gone.
+    """
+    changelog, found = load_changelog(catalog, spec), stamped_mirror(spec, mirror, catalog)
+    if found is None:
+        return None
+    (table, stamp), head = found, found[0].current_snapshot()
+    assert head is not None, "it has a merge"
+    refuse_recreated_topics(spec, mirror, changelog, stamp)
+    if changelog.metadata.snapshot_by_id(stamp.snapshot_id) is None:
+        raise FrazilError(
+            f"stream {spec.stream}: snapshot {stamp.snapshot_id} of changelog {spec.table.name}, which mirror "
+            f"{mirror.table} was made from, has expired.",
+            fix=f"frazil mirror run {spec.stream}",
+        )
+    session = spark()
+
+    def compare() -> Consistency:
+        own = merging_session(session, settings)
+        with contextlib.ExitStack() as until:
+            work = _Comparison(spec, mirror, settings, changelog, table, stamp, own, until)
+            return work.run(head.snapshot_id, None if buckets is None else sorted(buckets))
+
+    return interruptible_jobs(session, "consistency", compare)
+
+
+def consistency_sentence(found: Consistency) -> str:
+    """What was compared, and what came of it."""
+    part = "all keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
+    compared = f"{part} of {found.table} were compared with its changelog ({found.rows:,} rows)"
+    adopted = (
+        f" {found.adopted:,} rows have no change in the changelog, and are not compared: they were there before it "
+        "was a mirror, or their changes have expired."
+        if found.adopted
+        else ""
+    )
+    letters = (
+        f" {found.letters:,} dead letters had not come back at its newest merge: the changes in them are on neither "
+        "side."
+        if found.letters
+        else ""
+    )
+    if not found.wrong:
+        return f"{compared[0].upper()}{compared[1:]}: they are the same.{adopted}{letters}"
+    words = {"missing": "missing", "extra": "there too much", "different": "different"}
+    said = ", ".join(f"{found.counts[kind]:,} {words[kind]}" for kind in KINDS if found.counts[kind])
+    what, key = found.examples[0]
+    named = ", ".join(f"{name} = {value}" for name, value in key.items())
+    return f"{compared[0].upper()}{compared[1:]}: of its rows {said}; for instance {named} is {what}.{adopted}{letters}"
+
+
+def consistency_fix(spec: StreamSpec, found: Consistency) -> str | None:
+    """The next command; None if nothing is to be done."""
+    if found.wrong:
+        return f"frazil mirror rebuild {spec.stream} --table {found.table}"
+    return f"frazil replay {spec.stream} --dry-run" if found.letters else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """One comparison."""
+
+    spec: StreamSpec
+    mirror: Mirror
+    settings: Settings
+    changelog: Table
+    table: Table
+    stamp: MirrorStamp
+    session: SparkSession
+    until: contextlib.ExitStack
+
+    def run(self, snapshot_id: int, buckets: Sequence[int] | None) -> Consistency:
+        from pyspark.sql import functions as sql
+
+        rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
+        expected, found = self._expected(rows.schema, buckets), self._found(rows, buckets)
+        joined = expected.join(found, list(self.stamp.key), "full_outer")
+        gone = sql.coalesce(_GONE, sql.lit(False))
+        joined = joined.where(~gone | sql.col(_FOUND).isNotNull())
+        # Where changes have expired, a row without one may be right all the same.
+        unjudged = sql.lit(True) if expired_offsets(self.spec, self.changelog) else sql.col(_UNORDERED)
+        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull() | gone
+        both = ~missing & ~extra
+        different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
+        judged = joined.select(
+            *[quoted_name(name) for name in self.stamp.key],
+            sql.when(missing, "missing")
+            .when(extra & ~gone & unjudged, "adopted")
+            .when(extra, "extra")
+            .when(different, "different")
+            .otherwise("same")
+            .alias("what"),
+        )
+        judged.persist()
+        self.until.callback(judged.unpersist)
+        counts = Counter({row["what"]: row["count"] for row in judged.groupBy("what").count().toArrow().to_pylist()})
+        wrong = judged.where(sql.col("what").isin(*KINDS)).limit(EXAMPLES).toArrow().to_pylist()
+        both = counts["same"] + counts["different"]
+        return Consistency(
+            self.mirror.table,
+            snapshot_id,
+            self.stamp.snapshot_id,
+            BUCKETS if buckets is None else len(buckets),
+            both + counts["missing"],
+            both + counts["extra"],
+            {kind: counts[kind] for kind in KINDS},
+            counts["adopted"],
+            tuple((row["what"], {name: row[name] for name in self.stamp.key}) for row in wrong),
+            self.stamp.letters,
+        )
+
+    def _expected(self, kinds: StructType, buckets: Sequence[int] | None) -> DataFrame:
+        """By key a checksum of the row that the changelog says, in the mirror's types."""
+        from pyspark.sql import functions as sql
+
+        plan = self._plan(kinds)
+        order = Order(plan.state, {}, plan.scope, plan.begins)
+        history = History(self.session, self.settings, self.changelog, plan, order, self.until)
+        row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
+        part = None if buckets is None else self._bucket(kinds).isin(*buckets)
+        folded = history.folded_where(part, row_filter)
+        folded = folded.withColumn(_GONE, sql.col(FOLD_COLUMN) != UPSERT)
+        folded = folded.withColumn(_UNKNOWN, sql.col(REFOLD_COLUMN) | (sql.size(FROM_TARGET_COLUMN) > 0))
+        there = in_types_of(folded, plan.columns, kinds, (_UNKNOWN, _GONE))
+        names = [quoted_name(name) for name in plan.key]
+        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), _UNKNOWN, _GONE)
+
+    def _found(self, rows: DataFrame, buckets: Sequence[int] | None) -> DataFrame:
+        """By key a checksum of the row that the mirror has."""
+        from pyspark.sql import functions as sql
+
+        if self.stamp.deletes == "soft":
+            rows = rows.where(f"NOT coalesce({quoted_name(DELETED_COLUMN)}, false)")
+        if buckets is not None:
+            rows = rows.where(self._bucket(rows.schema).isin(*buckets))
+        names = [quoted_name(name) for name in self.stamp.key]
+        values = self._checksum(self._plan(rows.schema).columns).alias(_FOUND)
+        return rows.select(*names, values, sql.col(ORDER_COLUMN).isNull().alias(_UNORDERED))
+
+    def _plan(self, kinds: StructType) -> MergePlan:
+        # A column that the changelog has got since the newest merge is none of the mirror's yet.
+        there = {*kinds.names}
+        return MergePlan(
+            self.spec.stream,
+            self.stamp.key,
+            tuple(name for name in row_columns(self.spec, self.changelog.schema()) if name in there),
+            self.stamp.state,
+            self.stamp.snapshot_id,
+            self.mirror.deletes,
+            self.stamp.where,
+            coordinates=self.spec.kafka_columns.coordinates,
+            begins=expired_offsets(self.spec, self.changelog),
+        )
+
+    def _bucket(self, kinds: StructType) -> Column:
+        """The bucket of a key, by its values in the mirror's types: the same number hashes otherwise in a wider one."""
+        from pyspark.sql import functions as sql
+
+        hashed = sql.xxhash64(*[sql.col(quoted_name(name)).cast(kinds[name].dataType) for name in self.stamp.key])
+        return sql.pmod(hashed, sql.lit(BUCKETS)).cast("int")
+
+    def _checksum(self, columns: Sequence[str]) -> Column:
+        from pyspark.sql import functions as sql
+
+        schema = self.table.schema()
+        values: list[Column] = []
+        for name in columns:
+            value = sql.col(quoted_name(name))
+            # Spark hashes no maps. A null counts as one, so that values cannot move to another column unseen.
+            values += [sql.to_json(value) if has_map(schema.find_type(name)) else value, value.isNull()]
+        return sql.xxhash64(*values)

@@ -1,0 +1,1 @@
+"""Order of changes, and their collapse by key."""

@@ -1,0 +1,117 @@
+"""Fold tasks: what a task of Spark does with changes: it orders them, and folds the sorted ones of whole keys."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.mirrors.fold.change_frame import (
+    OFFSET,
+    PARTITION,
+    POSITION,
+    TOPIC,
+)
+from jobs.mirrors.fold.fold import OP_COLUMN, UNAVAILABLE_COLUMN, fold
+from jobs.mirrors.fold.order import Order
+from jobs.mirrors.fold.row_filter import RowFilter
+from jobs.mirrors.model.merge_plan import ORDER_COLUMN
+
+Batches = Iterable[pa.RecordBatch]
+KeptTables = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTask:
+    """Gives each change its order token, and leaves out what is no change of a row any more; can be pickled.
+
+    Attributes:
+        order: Of the increment.
+        columns: The row's.
+        late: Whether changes that came late are kept.
+        extra: More columns to keep.
+    """
+
+    order: Order
+    columns: tuple[str, ...]
+    late: bool = False
+    extra: tuple[str, ...] = ()
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
+            keep = ~found.dropped if self.late else ~(found.dropped | found.late)
+            names = [*self.columns, OP_COLUMN, UNAVAILABLE_COLUMN, *self.extra]
+            arrays = [*(batch[name] for name in names), found.tokens]
+            kept = pa.RecordBatch.from_arrays(arrays, [*names, ORDER_COLUMN])
+            yield kept if keep.all() else kept.filter(pa.array(keep))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTask:
+    """Folds the changes of each key and judges what becomes of it; can be pickled.
+
+    Attributes:
+        key, columns: As `fold` takes them.
+        row_filter: Says which rows the mirror has.
+        prepared: What is done before with the changes of some keys.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_filter: RowFilter
+    prepared: KeptTables | None = None
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for changes in whole_keys(batches, self.key):
+            rows = changes if self.prepared is None else self.prepared(changes)
+            yield from self.row_filter.judged(fold(rows, self.key, self.columns)).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class LateTask:
+    """Keeps the changes that came late, without truncates and those that have expired; can be pickled."""
+
+    order: Order
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
+            truncate = pc.equal(batch[OP_COLUMN], "t").to_numpy(zero_copy_only=False)
+            yield batch.filter(pa.array(found.late & ~truncate & ~found.expired))
+
+
+def whole_keys(batches: Batches, key: Sequence[str]) -> Iterator[pa.Table]:
+    """Sorted rows in tables that each have all rows of their keys."""
+    held: list[pa.Table] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = pa.Table.from_batches([batch])
+        start = _start_of_last_key(rows, key)
+        if held and (start or not _same_key(held[-1], rows, key)):
+            yield pa.concat_tables([*held, rows.slice(0, start)])
+            held = []
+        elif start:
+            yield rows.slice(0, start)
+        held.append(rows.slice(start))
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _start_of_last_key(rows: pa.Table, key: Sequence[str]) -> int:
+    other = np.zeros(rows.num_rows, bool)
+    for name in key:
+        values = rows[name]
+        other |= pc.not_equal(values, values[-1]).to_numpy().astype(bool)
+    return int(np.flatnonzero(other)[-1]) + 1 if other.any() else 0
+
+
+def _same_key(before: pa.Table, rows: pa.Table, key: Sequence[str]) -> bool:
+    return all(before[name][-1] == rows[name][0] for name in key)

@@ -1,0 +1,321 @@
+"""Log scan: what one partition's changes, in the order of their offsets, say of the order of all.
+
+A scan looks at a few columns of each change and keeps little: where the lineage changes, which changes are repeats,
+truncates, the greatest position. It goes on from chunk to chunk, so a partition need not fit in memory.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.mirrors.model.merge_plan import (
+    Break,
+    Generation,
+    PartitionState,
+    Scope,
+)
+from jobs.mirrors.model.order_token import order_positions
+
+SCANNED = pa.schema(
+    {
+        "offset": pa.int64(),
+        "op": pa.string(),
+        "at": pa.int64(),
+        "position": pa.string(),
+        "lineage": pa.string(),
+        "null_key": pa.bool_(),
+    }
+)
+"""The columns of a chunk; `at` in µs since 1970, `null_key` whether a column of the mirror's key is null."""
+SLACK_US = 1_000_000
+"""Times of changes that happened one after the other may differ by so much in the wrong order."""
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogScan:
+    """What was found in one partition of a log, from the first change that was not seen before.
+
+    Attributes:
+        unseen: The first offset that was not seen before; what is below is late.
+        next_offset: Behind the last change.
+        lineage, position, at: Since the last change of lineage: it, the greatest position, and the latest time of a
+            change that is no repeat.
+        lineages: `(offset, lineage)` wherever another lineage begins, the first one too.
+        first, first_at: Offset and time of the first change that is not late; None without one.
+        known: The generations that are known of the partition.
+        earlier: `(number, offset)`: late changes of the lineage of that generation, before its first change so far.
+        repeats: Offset ranges of what was sent before.
+        carried: `(start, end, position)`: changes without a position of their own, and that of the change before them.
+        truncates: `(offset, position)`, late ones too.
+        restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
+            was restored, or that may be one, as times are not known; nothing behind it was looked at.
+        restored_row: Whether that change is a row of a snapshot.
+        null_key: The first offset of a change whose key has a null; a truncate needs none.
+        rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
+        breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
+    """
+
+    unseen: int = 0
+    next_offset: int = 0
+    lineage: str | None = None
+    position: str | None = None
+    at: int | None = None
+    lineages: tuple[tuple[int, str], ...] = ()
+    first: int | None = None
+    first_at: int | None = None
+    known: tuple[Generation, ...] = ()
+    earlier: tuple[tuple[int, int], ...] = ()
+    repeats: tuple[tuple[int, int], ...] = ()
+    carried: tuple[tuple[int, int, str], ...] = ()
+    truncates: tuple[tuple[int, str | None], ...] = ()
+    restored: tuple[int, str, str, bool] | None = None
+    restored_row: bool = False
+    null_key: int | None = None
+    rows: int = 0
+    late_rows: int = 0
+    repeated_rows: int = 0
+    null_keys: int = 0
+    truncate_rows: int = 0
+    scope: Scope = field(default="source")
+    breaks: tuple[Break, ...] = ()
+
+    @staticmethod
+    def after(state: PartitionState | None, scope: Scope = "source", breaks: tuple[Break, ...] = ()) -> LogScan:
+        """A scan that goes on from what a mirror remembers of the partition."""
+        if state is None:
+            return LogScan(scope=scope, breaks=breaks)
+        begin = state.next_offset
+        found = LogScan(begin, begin, state.lineage, state.position, state.at, known=state.generations)
+        return replace(found, scope=scope, breaks=breaks)
+
+    def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
+        """The scan with the next rows.
+
+        Args:
+            rows: With the columns of `SCANNED`, in the order of their offsets, all behind those before.
+        """
+        if not rows.num_rows or self.restored is not None:
+            return self
+        at = rows.schema.get_field_index("position")
+        rows = rows.set_column(at, SCANNED.field("position"), order_positions(rows["position"]))
+        offsets = _ints(rows["offset"])
+        late = int(np.searchsorted(offsets, self.unseen))
+        truncates = pc.fill_null(pc.equal(rows["op"], "t"), False)
+        nulls = np.flatnonzero(_mask(pc.and_not(pc.fill_null(rows["null_key"], True), truncates)))
+        found = replace(
+            self,
+            rows=self.rows + rows.num_rows,
+            late_rows=self.late_rows + late,
+            null_keys=self.null_keys + len(nulls),
+            null_key=int(offsets[nulls[0]]) if len(nulls) and self.null_key is None else self.null_key,
+        )
+        gone = np.flatnonzero(_mask(truncates))
+        positions = rows["position"].take(pa.array(gone)).to_pylist()
+        told = list(zip(offsets[gone].tolist(), positions, strict=True))
+        if late and len(self.known) > 1:
+            found = found._behind_their_generation(rows.slice(0, late), offsets[:late])
+        if late < rows.num_rows:
+            found = found._in_order(rows.slice(late), offsets[late:])
+        # A truncate that was sent twice is known already; one without a position has the position before it.
+        kept = [(offset, position or _within(offset, found.carried)) for offset, position in told]
+        kept = [each for each in kept if each[0] < self.unseen or not any(a <= each[0] < b for a, b in found.repeats)]
+        return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(told))
+
+    def _behind_their_generation(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
+        """With late rows, those that a generation begins with: they were dead letters when it was seen to begin."""
+        lineages = restored_lineages(rows["lineage"], offsets, self.breaks)
+        found = [*self.earlier]
+        for before, after in pairwise(self.known):
+            if after.lineage not in (None, before.lineage):
+                mine = _mask(pc.fill_null(pc.equal(lineages, after.lineage), False))
+                begins = offsets[mine & (offsets >= before.since) & (offsets < after.since)]
+                found += [(after.number, int(each)) for each in begins[:1]]
+        return replace(self, earlier=tuple(found))
+
+    def _in_order(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
+        """With rows that are not late."""
+        found = replace(self, next_offset=int(offsets[-1]) + 1)
+        if self.first is None:
+            found = replace(found, first=int(offsets[0]), first_at=rows["at"][0].as_py())
+        # What came before stands in front, as if it were a change.
+        named = _behind(self.lineage, restored_lineages(rows["lineage"], offsets, self.breaks), pa.string())
+        lineages = pc.fill_null_forward(named)
+        positions = _behind(self.position, rows["position"], pa.string())
+        # A position without a lineage is that of a row, such as its version: others say nothing of it.
+        positions = pc.if_else(pc.is_valid(lineages), positions, pa.scalar(None, pa.string()))
+        times = _behind(self.at, rows["at"], pa.int64())
+        codes = _codes(lineages)
+        begins = np.zeros(len(codes), bool)
+        begins[1:] = codes[1:] != codes[:-1]
+        lineage = lineages[-1].as_py()
+        starts = tuple((int(offsets[n - 1]), lineages[int(n)].as_py()) for n in np.flatnonzero(begins))
+        found = replace(found, lineage=lineage, lineages=(*self.lineages, *starts))
+        if self.scope == "key":
+            return found
+        # A lineage after none goes on with what was there: nothing can have been compared so far.
+        run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
+        seen = _Compared.of(positions, times, run)
+        found = found._compared(seen, offsets)
+        if found.restored is None:
+            return found
+        op = rows["op"][int(np.searchsorted(offsets, found.restored[0]))]
+        return replace(found, restored_row=op.as_py() == "r")
+
+    def _compared(self, seen: _Compared, offsets: Ints) -> LogScan:
+        restored = np.flatnonzero(seen.restored)
+        if len(restored):
+            here = int(restored[0])
+            position, greatest = seen.positions[here].as_py(), seen.greatest(here - 1)[0] or ""
+            return replace(self, restored=(int(offsets[here - 1]), position, greatest, bool(seen.timed[here])))
+        repeats = tuple((int(offsets[a]), int(offsets[b - 1]) + 1) for a, b in _stretches(seen.lower[1:], None))
+        carried = tuple(
+            (int(offsets[a]), int(offsets[b - 1]) + 1, seen.greatest(a + 1)[0] or "")
+            for a, b in _stretches(seen.carried[1:], seen.holder[1:])
+        )
+        position, at = seen.greatest(-1)
+        return replace(
+            self,
+            position=position,
+            at=at,
+            repeats=(*self.repeats, *repeats),
+            repeated_rows=self.repeated_rows + int(seen.lower.sum()),
+            carried=(*self.carried, *carried),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Changes beside the greatest position before them in their lineage; the first stands for all before.
+
+    Attributes:
+        positions: Of each, or null.
+        lower: Whether the position is lower than the greatest before it.
+        restored: Whether it is, and the change happened later than all before it, or times do not say.
+        timed: Whether the time is known, of the change and of one before it in its lineage.
+        carried: Whether it has no position, and there is one before it.
+        holder: The index of the first change with the greatest position so far.
+        times: By index, the latest time of a change in its lineage so far; -1 if unknown. Positions may be those of
+            commits and times those of changes, so it need not be that of the change with the greatest position.
+    """
+
+    positions: pa.Array
+    lower: Mask
+    restored: Mask
+    timed: Mask
+    carried: Mask
+    holder: Ints
+    times: Ints
+
+    @staticmethod
+    def of(positions: pa.Array, times: pa.Array, run: Ints) -> _Compared:
+        there = _mask(pc.is_valid(positions))
+        # Of texts the order is all that counts; 0 stands for none.
+        rank = np.where(there, _ints(pc.rank(pc.fill_null(positions, ""), tiebreaker="dense")), 0)
+        rank = run * (int(rank.max()) + 1) + rank
+        greatest = np.maximum.accumulate(rank)
+        before = np.concatenate((greatest[:1], greatest[:-1]))
+        same_run = np.concatenate(([True], run[1:] == run[:-1]))
+        lower = there & same_run & (rank < before)
+        rises = np.concatenate(([True], greatest[1:] != greatest[:-1]))
+        holder = np.maximum.accumulate(np.where(rises, np.arange(len(rank)), 0))
+        at = np.where(_mask(pc.is_valid(times)), _ints(pc.fill_null(times, -1)), -1)
+        # Of what was sent twice no time counts, or a row of them could move it on by the slack of each.
+        latest = _latest(np.where(there & ~lower, at, -1), run)
+        timed = (at >= 0) & (latest >= 0)
+        restored = lower & (~timed | (at > latest + SLACK_US))
+        carried = ~there & there[holder]
+        return _Compared(positions, lower, restored, timed, carried, holder, latest)
+
+    def greatest(self, index: int) -> tuple[str | None, int | None]:
+        """The greatest position up to a change, and the latest time."""
+        at = int(self.times[index])
+        return self.positions[int(self.holder[index])].as_py(), at if at >= 0 else None
+
+
+def carried_positions(positions: pa.Array, run: Ints) -> pa.Array:
+    """Positions, with the greatest before in the same run for those that are null; null where there is none.
+
+    Args:
+        run: The number of each change's run; they ascend.
+    """
+    seen = _Compared.of(positions, pa.nulls(len(positions), pa.int64()), run)
+    return positions.take(pa.array(np.where(seen.carried, seen.holder, np.arange(len(run)))))
+
+
+def _latest(at: Ints, group: Ints) -> Ints:
+    """The greatest value so far within each group; groups ascend."""
+    values, codes = np.unique(at, return_inverse=True)
+    width = len(values) + 1
+    return values[np.maximum.accumulate(group * width + codes) - group * width]
+
+
+def _stretches(mask: Mask, apart: Ints | None) -> Iterator[tuple[int, int]]:
+    """Half-open index ranges in which the mask is true; with `apart`, they end where it changes."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        if apart is None:
+            yield start, end
+            continue
+        cuts = [start, *(start + 1 + np.flatnonzero(np.diff(apart[start:end]))).tolist(), end]
+        yield from pairwise(cuts)
+
+
+def _behind(first: Any, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    rest = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return pa.concat_arrays([pa.array([first], kind), rest.cast(kind)])
+
+
+def _codes(values: pa.Array) -> Ints:
+    return _ints(pc.fill_null(values.dictionary_encode().indices.cast(pa.int64()), -1))
+
+
+def _ints(values: pa.Array | pa.ChunkedArray) -> Ints:
+    return values.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
+    return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def _within(offset: int, carried: tuple[tuple[int, int, str], ...]) -> str | None:
+    return next((position for start, end, position in carried if start <= offset < end), None)
+
+
+_SUFFIX = " restored "
+_RESTORED = re.compile(rf"{_SUFFIX}\d+$")
+
+
+def restored_lineages(
+    lineages: pa.Array | pa.ChunkedArray, offsets: np.ndarray[Any, Any], breaks: tuple[Break, ...]
+) -> pa.Array | pa.ChunkedArray:
+    """Lineages of changes, those behind a break with its number.
+
+    Args:
+        lineages: Of each change, or null.
+        offsets: Of each.
+        breaks: Of the partition, by offset.
+    """
+    if not breaks:
+        return lineages
+    place = np.searchsorted([each.since for each in breaks], offsets, side="right")
+    suffixes = pa.array(["", *(f"{_SUFFIX}{each.number}" for each in breaks)]).take(pa.array(place))
+    return pc.binary_join_element_wise(lineages.cast(pa.string()), suffixes, "")
+
+
+def source_lineage(lineage: str) -> str:
+    """The lineage as the source's changes have it."""
+    return _RESTORED.sub("", lineage)

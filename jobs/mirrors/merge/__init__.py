@@ -1,0 +1,1 @@
+"""Collapsed changes into the mirror, in process or by Spark."""

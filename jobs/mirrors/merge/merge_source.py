@@ -1,0 +1,239 @@
+"""Merge source: the folded rows of an increment, with those folded again that the increment alone does not tell.
+
+A key is folded again from all its changes in the changelog if a change of it came late, if a value that the source
+left out is read by the filter, or stands in no row of the mirror (the row had another key, or did not fulfil the filter
+so far), or if it is no row of the mirror because of a later change. So is a row that has moved, if values may have come
+to a key that it had before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from jobs.mirrors.fold.fold import (
+    DELETE,
+    FOLD_COLUMN,
+    FROM_TARGET_COLUMN,
+    REFOLD_COLUMN,
+    UPSERT,
+)
+from jobs.mirrors.fold.merge_sql import SET_COLUMN, MergeFacts, where_changes_are
+from jobs.mirrors.fold.merging_session import kept_frame
+from jobs.mirrors.fold.moved_rows import (
+    MOVED_COLUMN,
+    UNKNOWN_COLUMN,
+    moved_from,
+    moved_rows,
+)
+from jobs.mirrors.fold.refold import (
+    History,
+    may_be_behind,
+    removed_later,
+    without_keys,
+)
+from jobs.mirrors.fold.row_filter import (
+    FILTERED_COLUMN,
+    PROBLEM_COLUMN,
+    UNJUDGED_COLUMN,
+    RowFilter,
+)
+from jobs.mirrors.model.errors import MovedValuesError
+from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
+from jobs.quality.incremental_scan.offset_ranges import quoted_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSource:
+    """What is merged.
+
+    Attributes:
+        frame: One row for each key, with `_set`.
+        refolded: How many keys were folded again.
+        unresolved: How many values no change has.
+        changed: Whether it is more than the folded rows of the increment.
+    """
+
+    frame: DataFrame
+    refolded: int = 0
+    unresolved: int = 0
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Makes the source of a merge.
+
+    Attributes:
+        target: The branch of the mirror, in the SQL of Spark.
+        until: At its end the frames cannot be read any more.
+        remembered: Tells since when deletions that came to Kafka are looked for; None: all are.
+    """
+
+    session: SparkSession
+    plan: MergePlan
+    target: str
+    history: History
+    row_filter: RowFilter
+    until: contextlib.ExitStack
+    remembered: Callable[[], datetime | None] = lambda: None
+
+    def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
+        """The source.
+
+        Args:
+            folded: The rows of the increment, without late changes.
+            facts: What they are.
+            late: The changes that came late; None if there are none.
+        """
+        from pyspark.sql import functions as sql
+
+        parts = [] if late is None else [self._keys(late)]
+        # What comes late to a key may say values of the rows that had it before.
+        if parts and (moved := moved_from(self.history, parts[0])) is not None:
+            parts.append(moved)
+        if facts.refold or facts.unjudged:
+            # The filter may read values that were not sent.
+            parts.append(self._keys(folded.where(f"{REFOLD_COLUMN} OR {UNJUDGED_COLUMN}")))
+        if facts.from_target:
+            parts.append(self._without_row(folded, facts))
+        if (removed := self._removed_later(folded, facts)) is not None:
+            parts.append(removed)
+        count, again = 0, None
+        if parts:
+            again = self._kept(_union(parts).distinct())
+            count = again.count()
+        if again is None or not count:
+            rows = folded.withColumn(SET_COLUMN, sql.lit(False))
+            return MergeSource(rows)
+        log.info("%d keys are folded again from the changelog", count)
+        rows, unresolved = self._refolded(again, count)
+        rest = without_keys(folded, again, count)
+        # A version says nothing of one that has expired, which may be greater.
+        whole = not (self.plan.begins and self.plan.scope == "key")
+        source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(whole)))
+        return MergeSource(self._kept(source), count, unresolved, changed=True)
+
+    def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
+        """One row for each of the keys, and how many of their values no change has.
+
+        Raises:
+            MovedValuesError: Values of a former key are not there.
+        """
+        from pyspark.sql import functions as sql
+
+        names, plan = list(self.plan.key), self.plan
+        rows = self._kept(self.history.folded(keys, count, self.row_filter))
+        columns = rows.columns
+        elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
+        lost = self._kept(self._keys(rows.where(REFOLD_COLUMN)).union(self._without_row(elsewhere, None)).distinct())
+        unresolved = 0
+        if many := lost.count():
+            moved = moved_rows(self.history, lost, self.row_filter)
+            unresolved = self._unresolved(moved)
+            rows = without_keys(rows, lost, many).unionByName(moved.select(*columns))
+        rows = rows.select(*map(_column, columns))
+        if plan.begins:
+            # Changes of a key without any that counts may have expired.
+            return rows, unresolved
+        # Of a key without any change that counts, nothing is left.
+        floor = max((each.token for each in self.history.order.state.floors.values()), default="")
+        gone = keys.join(self._keys(rows), names, "left_anti")
+        given = {
+            FOLD_COLUMN: sql.lit(DELETE),
+            ORDER_COLUMN: sql.lit(floor),
+            FROM_TARGET_COLUMN: sql.lit(None).cast("array<string>"),
+            REFOLD_COLUMN: sql.lit(False),
+            FILTERED_COLUMN: sql.lit(False),
+            UNJUDGED_COLUMN: sql.lit(False),
+            PROBLEM_COLUMN: sql.lit(None).cast("string"),
+        }
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        made = [
+            given[name].alias(name)
+            if name in given
+            else sql.col(quoted_name(name))
+            if name in plan.key
+            else sql.lit(None).cast(kinds[name]).alias(name)
+            for name in columns
+        ]
+        return rows.unionByName(gone.select(*made)), unresolved
+
+    def _unresolved(self, moved: DataFrame) -> int:
+        """How many values no change has.
+
+        Raises:
+            MovedValuesError: Changes of a former key may have some of them, and the mirror is not made of what is left.
+        """
+        from pyspark.sql import functions as sql
+
+        totals = moved.agg(sql.sum(UNKNOWN_COLUMN).alias("unknown"), sql.sum(MOVED_COLUMN).alias("moved"))
+        found = totals.toArrow().to_pylist()[0]
+        if found["moved"] and not self.plan.incomplete:
+            example = self._keys(moved.where(f"{MOVED_COLUMN} > 0")).limit(1).toArrow().to_pylist()[0]
+            raise MovedValuesError(self.plan.stream, found["moved"], example)
+        return found["unknown"] or 0
+
+    def _without_row(self, folded: DataFrame, facts: MergeFacts | None) -> DataFrame:
+        """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
+        needing = self._keys(folded.where(f"size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}'"))
+        names = list(self.plan.key)
+        there = self._rows_there(facts).select(*map(_column, names)).join(needing, names, "left_semi")
+        return needing.join(there, names, "left_anti")
+
+    def _removed_later(self, folded: DataFrame, facts: MergeFacts) -> DataFrame | None:
+        """Keys of rows that are to be inserted, and that a later change has removed before; None if there are none.
+
+        A row that stays in the mirror as deleted says by itself what removed it, so it is there.
+        """
+        newest = self.plan.state.removed
+        if not newest:
+            return None
+        behind = self._kept(folded.where(may_be_behind(newest)))
+        if not behind.count():
+            return None
+        names = list(self.plan.key)
+        fresh = self._kept(behind.join(self._keys(self._rows_there(facts, deleted=True)), names, "left_anti"))
+        count = fresh.count()
+        if not count:
+            return None
+        log.info("%d keys are looked up in the changelog for a later change that has removed their rows", count)
+        return removed_later(self.history, fresh, count, self.remembered())
+
+    def _rows_there(self, facts: MergeFacts | None, *, deleted: bool = False) -> DataFrame:
+        """The mirror's rows where the changes are.
+
+        Args:
+            deleted: Also those that stay there as deleted.
+        """
+        narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
+        alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""
+        return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
+
+    def _keys(self, rows: DataFrame) -> DataFrame:
+        return rows.select(*map(_column, self.plan.key))
+
+    def _kept(self, frame: DataFrame) -> DataFrame:
+        return kept_frame(frame, self.until)
+
+
+def _union(parts: Sequence[DataFrame]) -> DataFrame:
+    frame = parts[0]
+    for each in parts[1:]:
+        frame = frame.union(each)
+    return frame
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sql
+
+    return sql.col(quoted_name(name))

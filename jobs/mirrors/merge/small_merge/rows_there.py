@@ -1,0 +1,317 @@
+"""Rows there: where in the data files of a mirror the rows stand that changes meet, and their values."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import conversions
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from jobs.mirrors.merge.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
+from jobs.mirrors.model.merge_plan import ORDER_COLUMN
+from jobs.quality.incremental_scan.arrow_rows import table_batches
+from jobs.tables.write.partitioning import partition_values
+from jobs.tables.write.position_deletes import read_position_deletes
+
+MOST_ROWS = 20_000_000
+"""So many rows are looked through for their keys; where there are more, Spark does it."""
+MOST_FILES = 1_000
+"""So many data files are, and as many files of deleted positions; each takes some requests to an object store."""
+MOST_DELETES = 4_000_000
+"""So many deleted positions are read."""
+_AT_ONCE = 8
+_KEYS_AT_ONCE = 262_144
+_VALUES_AT_ONCE = 4_096
+_BYTES_AT_ONCE = 8 * 1024**2
+_INT_BYTES = 4
+_BOUNDED = (IntegerType, LongType, StringType, DateType)
+# A function by type, whose signature no type checker sees.
+_from_bytes: Any = conversions.from_bytes
+
+KEY_TYPES = (
+    IntegerType,
+    LongType,
+    StringType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+    BooleanType,
+    BinaryType,
+    DecimalType,
+)
+"""Types of key columns whose values are equal if their bytes are; floating numbers are not among them."""
+_CHANGE, _ROW = "frazil_change", "frazil_row"
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ChangedKeys:
+    """Keys of changes, which are all different, and without nulls.
+
+    Args:
+        keys: Columns of the key, in the mirror's types.
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        self.names: list[str] = keys.column_names
+        self._changes: pa.Table = keys.append_column(_CHANGE, pa.array(np.arange(keys.num_rows)))
+
+    def met(self, batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
+        """The rows of a batch that have one of the keys, ascending, and for each the place of its change."""
+        rows = pa.Table.from_batches([batch.select(self.names)])
+        rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        both = rows.join(self._changes, self.names, join_type="inner", use_threads=False).sort_by(_ROW)
+        return both[_ROW].to_numpy(), both[_CHANGE].to_numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class RowsThere:
+    """Rows of one data file that have the key of a change.
+
+    Attributes:
+        at: The file.
+        positions: Of the rows, ascending.
+        changes: For each the place of the change among the folded rows.
+        newer: For each whether the change is later than the row.
+    """
+
+    at: MirrorFile
+    positions: Numbers
+    changes: Numbers
+    newer: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def may_have_rows(files: Sequence[MirrorFile], mirror: Table, keys: pa.Table, first: str) -> list[MirrorFile]:
+    """The data files that may have a row with one of the keys, by their bounds and their partition.
+
+    Args:
+        files: The mirror's data files, of its current partitions.
+        keys: In the mirror's types.
+        first: The first column of the key.
+    """
+    field = mirror.schema().find_field(first)
+    if not isinstance(field.field_type, _BOUNDED):
+        return [*files]
+    values = keys[first].combine_chunks()
+    ascending = values.take(pc.sort_indices(values))
+    if pa.types.is_date32(ascending.type):
+        ascending = ascending.view(pa.int32())
+    buckets: dict[int, set[Any]] = {}
+    for place, each in enumerate(mirror.spec().fields):
+        if each.source_id == field.field_id and isinstance(each.transform, BucketTransform):
+            row = pa.RecordBatch.from_arrays([values], [first])
+            buckets[place] = {*partition_values(row, each, Schema(field)).unique().to_pylist()}
+    kept: list[MirrorFile] = []
+    for each in files:
+        if any(each.file.partition[place] not in touched for place, touched in buckets.items()):
+            continue
+        bounds = (each.file.lower_bounds, each.file.upper_bounds)
+        least, greatest = (_bound(field.field_type, (found or {}).get(field.field_id)) for found in bounds)
+        if least is None or greatest is None or _between(ascending, least, greatest):
+            kept.append(each)
+    return kept
+
+
+def _bound(kind: IcebergType, bound: bytes | None) -> Any:
+    """The value of a bound; None without one, and of one that cannot be read, as of a text that is cut."""
+    # A file that landed before the column was widened has the bounds of what it was.
+    narrow = bound is not None and isinstance(kind, LongType) and len(bound) == _INT_BYTES
+    try:
+        return None if bound is None else _from_bytes(IntegerType() if narrow else kind, bound)
+    except (ValueError, struct.error):
+        return None
+
+
+def _between(ascending: pa.Array, least: Any, greatest: Any) -> bool:
+    """Whether one of the values is neither below nor above."""
+    kind = ascending.type
+    above = pc.greater_equal(ascending, pa.scalar(least, kind))
+    below = pc.less_equal(ascending, pa.scalar(greatest, kind))
+    return bool(pc.any(pc.and_(above, below)).as_py())
+
+
+def rows_there(
+    mirror: Table, found: MirrorFiles, files: Sequence[MirrorFile], keys: ChangedKeys, orders: pa.Array
+) -> list[RowsThere]:
+    """The rows of data files that have the key of a change and are not deleted.
+
+    Args:
+        mirror: Of which the files are; its columns have the types of the keys.
+        found: All files of the snapshot.
+        files: The data files that are looked through.
+        keys: The keys of the changes.
+        orders: Of each change its order.
+
+    Raises:
+        NotSmallError: There is more to read than is read here.
+        UnreadableFileError: A data file is no Parquet file with field ids, or it cannot be read.
+        OSError, pa.ArrowException: A file of deleted positions is gone, or damaged.
+    """
+    if len(files) > MOST_FILES:
+        raise NotSmallError(f"the keys may stand in more than {MOST_FILES:,} files")
+    if sum(each.file.record_count for each in files) > MOST_ROWS:
+        raise NotSmallError(f"the keys may stand among more than {MOST_ROWS:,} rows")
+    least = pc.min(orders).as_py()
+
+    def of(each: MirrorFile) -> RowsThere | None:
+        return _rows_of(mirror, each, keys, orders, asked=_may_be_newer(mirror.schema(), each.file, least))
+
+    parts = [each for each in at_once(of, files) if each is not None]
+    gone = deleted_positions(mirror, found.deletes_of([each.at for each in parts]), [each.at for each in parts])
+    return [each for part in parts if len((each := _alive(part, gone.get(part.at.file.file_path))).positions)]
+
+
+def deleted_positions(mirror: Table, deletes: Sequence[MirrorFile], data: Sequence[MirrorFile]) -> dict[str, Numbers]:
+    """The positions that are deleted in data files, ascending, by the path of each that has some.
+
+    Args:
+        deletes: What may tell of them.
+
+    Raises:
+        NotSmallError: There is more to read than is read here.
+        OSError, pa.ArrowException: A file is gone, or damaged.
+    """
+    if len(deletes) > MOST_FILES or sum(each.file.record_count for each in deletes) > MOST_DELETES:
+        raise NotSmallError(f"there are more than {MOST_FILES:,} delete files, or {MOST_DELETES:,} deletes in them")
+    ages = {each.file.file_path: each.sequence for each in data}
+    every: dict[str, list[Numbers]] = {}
+    read = at_once(lambda each: read_position_deletes(mirror.io, each.file, ages), deletes)
+    for each, told in zip(deletes, read, strict=True):
+        for path, positions in told.items():
+            if ages[path] <= each.sequence:
+                every.setdefault(path, []).append(positions)
+    return {path: np.unique(np.concatenate(parts)) for path, parts in every.items()}
+
+
+def at_once(work: Callable[[T], R], of: Sequence[T]) -> list[R]:
+    """What work gives of each, in their order; several are worked on at once, as they wait for a store."""
+    if len(of) < 2:
+        return [work(each) for each in of]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(of)), thread_name_prefix="files of a mirror") as threads:
+        waiting = [threads.submit(work, each) for each in of]
+        try:
+            return [each.result() for each in waiting]
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _rows_of(mirror: Table, at: MirrorFile, keys: ChangedKeys, orders: pa.Array, *, asked: bool) -> RowsThere | None:
+    """Rows of a file with a key of a change, deleted ones among them; None if there are none.
+
+    Args:
+        asked: Whether a row of it may be newer than its change.
+    """
+    columns = [*keys.names, ORDER_COLUMN] if asked else keys.names
+    start, found = 0, list[tuple[Numbers, Numbers, Any]]()
+    for batch in table_batches(
+        mirror.io, at.file, mirror.schema(), columns, rows=_KEYS_AT_ONCE, batch_bytes=_BYTES_AT_ONCE
+    ):
+        met, changes = keys.met(batch)
+        if len(met):
+            newer = np.ones(len(met), bool)
+            if asked:
+                own = pc.fill_null(batch[ORDER_COLUMN].take(pa.array(met)), "")
+                newer = pc.greater(orders.take(pa.array(changes)), own).to_numpy(zero_copy_only=False).astype(bool)
+            found.append((met + start, changes, newer))
+        start += batch.num_rows
+    if not found:
+        return None
+    positions, changes, newer = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return RowsThere(at, positions, changes, newer)
+
+
+def _may_be_newer(schema: Schema, file: DataFile, least: str) -> bool:
+    """Whether a row of a file may have an order that is not below the least of the changes."""
+    field = schema.find_field(ORDER_COLUMN).field_id
+    upper = (file.upper_bounds or {}).get(field)
+    return upper is None or upper >= least.encode()
+
+
+def _alive(rows: RowsThere, gone: Numbers | None) -> RowsThere:
+    if gone is None:
+        return rows
+    kept = ~np.isin(rows.positions, gone, assume_unique=True)
+    return RowsThere(rows.at, rows.positions[kept], rows.changes[kept], rows.newer[kept])
+
+
+def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[str], *, most_bytes: int) -> pa.Table:
+    """Values of rows, one part behind the other.
+
+    Args:
+        rows: At least one.
+        columns: Names, at least one.
+        most_bytes: Of the values.
+
+    Raises:
+        NotSmallError: They are more.
+    """
+    schema = mirror.schema()
+    named = [field.name for field in schema.fields if field.name in columns]
+    parts, size = list[pa.RecordBatch](), 0
+    for part in rows:
+        read = _ReadGroups(part.positions)
+        start = 0
+        for batch in table_batches(
+            mirror.io, part.at.file, schema, named, rows=_VALUES_AT_ONCE, batch_bytes=_BYTES_AT_ONCE, groups=read.chosen
+        ):
+            low, high = np.searchsorted(read.places, [start, start + batch.num_rows])
+            if low < high:
+                parts.append(batch.take(pa.array(read.places[low:high] - start)))
+                size += parts[-1].nbytes
+                if size > most_bytes:
+                    raise NotSmallError(f"values of more than {most_bytes // 1024**2} MB are kept")
+            start += batch.num_rows
+    return pa.Table.from_batches(parts)
+
+
+class _ReadGroups:
+    """The row groups of a file in which rows stand.
+
+    Args:
+        positions: Of the rows in the file, ascending.
+
+    Attributes:
+        places: Of the rows among those of the groups that are read.
+    """
+
+    def __init__(self, positions: Numbers) -> None:
+        self.places: Numbers = positions
+
+    def chosen(self, counts: Sequence[int]) -> list[int]:
+        """Those with a row, by how many rows each has."""
+        ends = np.cumsum(counts)
+        group = np.searchsorted(ends, self.places, side="right")
+        taken = np.unique(group)
+        sizes = np.array(counts)[taken]
+        # Where each group that is read begins, among the rows that are read, less where it begins in the file.
+        shift = (np.cumsum(sizes) - sizes) - (ends[taken] - sizes)
+        self.places = self.places + shift[np.searchsorted(taken, group)]
+        return taken.tolist()

@@ -1,0 +1,1 @@
+"""Plan, stamp and errors of a merge; what of the changelog is new."""

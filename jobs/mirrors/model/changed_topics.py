@@ -1,0 +1,139 @@
+"""Changelogs that stop their mirrors: topics were recreated, cut or got partitions, or changes have expired.
+
+Offsets of a topic that was recreated or cut begin anew. A mirror needs them to order changes, to tell repeats, and to
+know which timeline of the source a change belongs to. So changes of both incarnations are never merged into one mirror.
+Of a topic that got partitions, keys come to other ones, where offsets say nothing of the changes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
+from jobs.mirrors.model.errors import (
+    AddedPartitionsError,
+    AnotherLogError,
+    ExpiredChangesError,
+    MissedChangesError,
+    StaleExpiryError,
+)
+from jobs.mirrors.model.mirror_stamp import MirrorStamp
+from jobs.quality.incremental_scan.arrow_rows import table_batches
+from jobs.tables.commit.history.other_logs import other_logs
+from jobs.tables.commit.stamp.expired_changes import REPLACED, expired_changes, stream_topics
+from jobs.tables.commit.stamp.offsets import Positions
+from jobs.tables.write.data_file_rows import UnreadableFileError
+
+_EARLIER = "was made again, or was cut"
+
+
+def refuse_recreated_topics(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, files: Iterable[DataFile] = ()
+) -> None:
+    """Refuse to merge changes of a topic that was recreated or cut.
+
+    Args:
+        known: Stamp of the mirror.
+        files: What would be merged.
+
+    Raises:
+        AnotherLogError: An operator's answer says so, or the topic has another id than when its changes expired.
+    """
+    properties = changelog.metadata.properties
+    expired = expired_changes(properties, spec.table.name)
+    for topic in expired.replaced(stream_topics(properties, spec.stream)) if expired else ():
+        raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, REPLACED, None)
+    merged = {partition.topic for partition in known.state.partitions} if known else set[str]()
+    answers = other_logs(changelog.metadata, spec.stream, 0)
+    found = [(each.topic, each.said, each.sequence) for each in answers]
+    # Earlier releases went on behind such answers, and remembered the topics.
+    found += [(topic, _EARLIER, None) for topic in (known.state.recreated if known else ())]
+    for topic, said, sequence in found:
+        if topic in merged or _has_changes(spec, changelog, files, topic):
+            raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, said, sequence)
+
+
+def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp, now: Positions) -> None:
+    """Refuse to merge where a topic got partitions, and offsets alone order its changes.
+
+    Args:
+        known: Stamp of the mirror.
+        now: Where the stream stands, in all partitions of its topics.
+
+    Raises:
+        AddedPartitionsError: It did.
+    """
+    if spec.changes is not None and spec.changes.order_by:
+        return
+    before = known.positions.get(spec.stream, {})
+    unplaced = {partition.topic for partition, each in known.state.partitions.items() if each.position is None}
+    for topic in sorted(unplaced):
+        newest = max((each.partition for each in before if each.topic == topic), default=None)
+        added = sorted(each.partition for each in now if each.topic == topic and each.partition > (newest or 0))
+        if newest is not None and added:
+            raise AddedPartitionsError(spec.stream, mirror.table, spec.table.name, topic, added)
+
+
+def expired_offsets(spec: StreamSpec, changelog: Table) -> Positions:
+    """By partition, the first offset from which on all changes are there; empty as long as none has expired.
+
+    Raises:
+        FrazilError: What the changelog says of it cannot be read.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    return expired.offsets if expired is not None else {}
+
+
+def refuse_expired(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
+    """Refuse to make a mirror of a changelog of which changes have expired.
+
+    Raises:
+        ExpiredChangesError: They have.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is not None:
+        raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
+
+
+def refuse_missed(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, position: Positions
+) -> None:
+    """Refuse to merge where what has expired is not what the mirror has, or not what the changelog had.
+
+    Args:
+        known: What the mirror's newest stamp says; None of one that is made anew.
+        position: Where the stream stands in the changelog.
+
+    Raises:
+        MissedChangesError: Changes have expired that the mirror has not merged.
+        StaleExpiryError: The changelog was moved back to before what has expired.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is None:
+        return
+    for partition, since in sorted(expired.offsets.items()):
+        if (at := position.get(partition, since)) < since:
+            raise StaleExpiryError(spec.stream, spec.table.name, partition, since, at)
+    if known is not None and known.sequence < expired.sequence:
+        raise MissedChangesError(spec.stream, mirror.table, spec.table.name, expired.before)
+
+
+def _has_changes(spec: StreamSpec, changelog: Table, files: Iterable[DataFile], topic: str) -> bool:
+    """Whether a file has a change of a topic; True if one cannot be read."""
+    name, schema = spec.kafka_columns.coordinates[0], changelog.schema()
+    number, wanted = schema.find_field(name).field_id, topic.encode()
+    for file in files:
+        least, greatest = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
+        if (least is not None and wanted < least) or (greatest is not None and wanted > greatest):
+            continue
+        try:
+            batches = table_batches(changelog.io, file, schema, {name})
+            if any(topic in batch[name].unique().to_pylist() for batch in batches):
+                return True
+        except UnreadableFileError:
+            return True
+    return False

@@ -1,0 +1,285 @@
+"""Errors that stop a mirror; each says what happened, and the command that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs.base.errors import FrazilError, StreamStopped
+from jobs.mirrors.model.merge_plan import LAST_GENERATION
+from jobs.tables.commit.stamp.offsets import TopicPartition
+
+ANOTHER_CHANGELOG = (
+    "land a new snapshot of the source in another changelog, and make another mirror of that: name both in table and "
+    "mirrors of streams/{stream}.yaml, then frazil run {stream} and frazil mirror run {stream}"
+)
+"""What goes on where a changelog cannot be merged into a mirror any more."""
+
+
+class MirrorStopped(StreamStopped):
+    """A mirror refuses to go on, because going on would leave out a change, or mix two histories."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(f"{message} It stays as it is and can be read; the changelog goes on.", fix=fix)
+
+
+def _change(offset: int, partition: TopicPartition, what: str = "change") -> str:
+    return f"the {what} at offset {offset} of topic {partition.topic}, partition {partition.partition},"
+
+
+class RestoredSourceError(MirrorStopped):
+    """The source has gone back: later changes have lower positions, as after a restore from a backup.
+
+    Where it is not known when they happened, they may also have been sent twice; nobody can tell.
+
+    Attributes:
+        offset: Where the first such change is, in its partition.
+        position: Its position.
+        greatest: The greatest position before it.
+        breaks: The offset of the first such change of each partition that has one.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        partition: TopicPartition,
+        offset: int,
+        position: str,
+        greatest: str,
+        *,
+        timed: bool = True,
+        row: bool = False,
+        breaks: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        at = {partition: offset} | dict(breaks or {})
+        places = " ".join(f"--at {each.topic}:{each.partition}:{since}" for each, since in sorted(at.items()))
+        where = f"stream {stream}: {_change(offset, partition)}"
+        went = (
+            f"{where} happened later than the ones before it, but its position in the source is lower: {position} "
+            f"after {greatest}. The source was restored, or its log begins anew."
+            if timed
+            else f"{where} has a lower position in the source than one before it: {position} after {greatest}. It was "
+            "sent twice, or the source was restored; which of them cannot be told, as the time is not known of it or "
+            "of all before it (_change_at)."
+        )
+        read = (
+            " It is a row of a snapshot, so the source may be as it was, and its connector has read the table anew: by "
+            "an ad-hoc snapshot of the type blocking, or as its own offsets were lost. The answer is the same."
+        )
+        super().__init__(
+            f"{went}{read if row else ''} Positions before and after it cannot be compared, so the mirror stops.",
+            fix=f"frazil mirror accept {stream} --new-generation {places}",
+        )
+        self.offset: int = offset
+        self.position: str = position
+        self.greatest: str = greatest
+        self.breaks: dict[TopicPartition, int] = at
+
+
+class TooManyGenerationsError(MirrorStopped):
+    """Sources have come by turns so often that they are no failovers, and each turn needs a number in the order."""
+
+    def __init__(self, stream: str, lineages: Sequence[str]) -> None:
+        """`lineages`: The newest of them, by name."""
+        super().__init__(
+            f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
+            f"{', '.join(lineages)} (_change_lineage). Failovers are not so many: several servers write to the log "
+            "that the connector reads, or several connectors to one topic. Each turn counts as another source, and "
+            "the mirror's _change_order has numbers for 65,535 at most, so the mirror stops.",
+            fix="if one connector always reads the same server, let the lineage not name who wrote: transform: "
+            "[{compute: {_change_lineage: \"regexp_replace(_change_lineage, '/[0-9]*$', '')\"}}] of "
+            f"streams/{stream}.yaml; else let each source have topics of its own. Then land a new snapshot of the "
+            "source in another changelog, and make another mirror of that: table and mirrors of the same file",
+        )
+
+
+class AnotherLogError(MirrorStopped):
+    """A topic was recreated or cut under a mirror: its offsets have begun anew."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, topic: str, said: str, sequence: int | None) -> None:
+        """`said`: what happened to the topic. `sequence`: of the changelog's snapshot with an operator's answer."""
+        answered = f", as was answered in its snapshot with sequence number {sequence}" if sequence is not None else ""
+        super().__init__(
+            f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
+            f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops.",
+            fix=ANOTHER_CHANGELOG.format(stream=stream),
+        )
+
+
+class AddedPartitionsError(MirrorStopped):
+    """A topic got partitions under a mirror, and only offsets order its changes."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, topic: str, added: Sequence[int]) -> None:
+        super().__init__(
+            f"stream {stream}: topic {topic} of changelog {changelog} got partitions {', '.join(map(str, added))}, and "
+            "its changes carry no positions in the source. Keys come to other partitions now, and offsets do not say "
+            f"which of two changes there is the later one. So mirror {mirror} stops.",
+            fix=ANOTHER_CHANGELOG.format(stream=stream),
+        )
+
+
+class NullKeyError(MirrorStopped):
+    """A change has a null in a column of the mirror's key."""
+
+    def __init__(self, stream: str, key: tuple[str, ...], first: tuple[TopicPartition, int], count: int) -> None:
+        partition, offset = first
+        super().__init__(
+            f"stream {stream}: {count:,} changes have a null in the mirror's key ({', '.join(key)}), the first at "
+            f"offset {offset} of topic {partition.topic}, partition {partition.partition}. Which row they change is "
+            "not known, so the mirror stops.",
+            fix="name columns that are never null in the connector (message.key.columns), for a new changelog; if its "
+            f"records have no keys, in mirrors.key of streams/{stream}.yaml",
+        )
+
+
+class SharedTruncateError(MirrorStopped):
+    """A topic's table was truncated, and the changelog has changes of other topics: whose a row is, nobody can tell."""
+
+    def __init__(self, stream: str, partition: TopicPartition, offset: int, others: Sequence[str]) -> None:
+        super().__init__(
+            f"stream {stream}: {_change(offset, partition)} truncates that topic's table, and the changelog has "
+            f"changes of others, too: {', '.join(others)}. Which rows of the mirror came from which is not "
+            "known, so the mirror stops.",
+            fix="land each topic in a changelog of its own, by a route over topics; or leave truncates out of a new "
+            f"changelog, by a step of transform: where: \"_change_op <> 't'\" in streams/{stream}.yaml",
+        )
+
+
+class UnorderedTruncateError(MirrorStopped):
+    """A truncate has no position, and there are several partitions: which changes came before it is not known."""
+
+    def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"stream {stream}: {_change(offset, partition, 'truncate')} has no position in the source, and the topic "
+            "has more than one partition. Which changes of the others came before it is not known, so the mirror "
+            "stops.",
+            fix=f"let the connector tell positions, or name a column: changes.order_by of streams/{stream}.yaml",
+        )
+
+
+class ScatteredChangesError(MirrorStopped):
+    """Changes have neither keys nor positions, and come from several partitions: which is later is not known."""
+
+    def __init__(self, stream: str, topic: str, partitions: Sequence[int]) -> None:
+        super().__init__(
+            f"stream {stream}: changes of topic {topic} come from partitions {', '.join(map(str, partitions))}, and "
+            "have neither keys (_change_key) nor positions in the source. So changes of one row may be in several "
+            "partitions, and which of them is the later one is not known: the mirror stops.",
+            fix="let the records have keys (message.key.columns of the connector) or the topic one partition, or name "
+            f"what orders them, changes.order_by of streams/{stream}.yaml; then land them in a new changelog, for a "
+            "new mirror",
+        )
+
+
+class BelowTruncateError(MirrorStopped):
+    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between."""
+
+    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int, *, exact: bool) -> None:
+        """A partition's first new change stops the mirror.
+
+        Args:
+            latest: The time of the last change of the source that truncated the table, in µs since 1970.
+            exact: Whether the first change is later than that; else one behind it is.
+        """
+        look = "" if exact else "look up the offset of the first change there with a later _change_at, then "
+        at = f"{partition.topic}:{partition.partition}:{first}" if exact else "TOPIC:PARTITION:OFFSET"
+        time = datetime.fromtimestamp(latest / 1e6, UTC)
+        super().__init__(
+            f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
+            f"{first} on, are of a source before the one that truncated the table in another partition, and some "
+            f"happened later than the last that came of that one, of {time:%Y-%m-%d %H:%M:%S} UTC: the former source "
+            "has taken over again. The truncate would take them, so the mirror stops.",
+            fix=f"{look}frazil mirror accept {stream} --new-generation --at {at}",
+        )
+
+
+class UnknownGenerationError(MirrorStopped):
+    """A change is from before the generations that a mirror knows, and which of them it belongs to is not known."""
+
+    def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
+            f"so often that the mirror does not know any more where they did before offset {offset}, and changes from "
+            "there are needed: they have come late, or rows are folded again or compared. What they are older than is "
+            "not known, so the mirror stops.",
+            fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
+            "land a new snapshot of the source in another changelog, and make another mirror of that",
+        )
+
+
+class MovedValuesError(MirrorStopped):
+    """Values of rows whose key changed stand in changes of their former keys that are not there."""
+
+    def __init__(self, stream: str, count: int, example: Mapping[str, Any]) -> None:
+        """`example`: the key of one such row."""
+        key = ", ".join(f"{name} = {value}" for name, value in example.items())
+        super().__init__(
+            f"stream {stream}: {count:,} values of rows whose key changed were not sent with the new key, for instance "
+            f"of the row with {key}, and not all changes of the former keys are there: they are still to come in "
+            "another partition, are dead letters, or have expired. So the mirror stops.",
+            fix=f"frazil mirror run {stream} once they have landed (frazil letters {stream} shows dead letters). If "
+            "they never do, let the connector take a snapshot of the rows (an incremental one, by a signal), then "
+            f"the same; or frazil mirror rebuild {stream} --incomplete, which leaves such values null",
+        )
+
+
+class WaitingRowsError(MirrorStopped):
+    """An earlier release has merged rows without values that it waited for."""
+
+    def __init__(self, stream: str, mirror: str, rows: int) -> None:
+        super().__init__(
+            f"stream {stream}: {rows:,} rows of mirror {mirror}, whose keys changed, lack values of their former keys: "
+            "an earlier release of frazil waited for changes of these. This one does not, so the mirror stops.",
+            fix=f"frazil mirror rebuild {stream} --table {mirror}",
+        )
+
+
+class KeylessChangelogError(FrazilError):
+    """A changelog has no keys, and its mirror names none: no mirror is made of it. The changelog goes on."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str) -> None:
+        super().__init__(
+            f"stream {stream}: changelog {changelog} has no column _change_key, so nothing says which columns tell the "
+            f"rows of mirror {mirror} apart. The changelog lands all the same; only this mirror is not made.",
+            fix=f"name them in mirrors: key of streams/{stream}.yaml, or decode the records' keys: decode.key.into: "
+            "_change_key. If records have no keys, as of a table without a primary key, let the connector give them "
+            "some (message.key.columns), for a new changelog",
+        )
+
+
+class ExpiredChangesError(FrazilError):
+    """A mirror is to be made of a changelog of which changes have expired."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, rows: int, before: str) -> None:
+        super().__init__(
+            f"stream {stream}: mirror {mirror} cannot be made from changelog {changelog}, as {rows:,} of its changes, "
+            f"from before {before}, have expired (changes.keep). Rows that have not changed since would be missing.",
+            fix="let the connector take a new snapshot of the table and land it; then `frazil mirror rebuild "
+            f"{stream} --table {mirror} --incomplete`, which makes the mirror of what is left",
+        )
+
+
+class MissedChangesError(FrazilError):
+    """Changes that a mirror has not merged have expired, as it was none of the stream's mirrors then."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, before: str) -> None:
+        super().__init__(
+            f"stream {stream}: changes that mirror {mirror} does not have yet, from before {before}, have expired in "
+            f"changelog {changelog} (changes.keep): its file did not name the mirror then. It would lack them.",
+            fix="let the connector take a new snapshot of the table and land it; then `frazil mirror rebuild "
+            f"{stream} --table {mirror} --incomplete`, which makes the mirror of what is left",
+        )
+
+
+class StaleExpiryError(FrazilError):
+    """A changelog stands before changes that are said to have expired: it was moved back, or its topic is another."""
+
+    def __init__(self, stream: str, changelog: str, partition: TopicPartition, since: int, position: int) -> None:
+        super().__init__(
+            f"stream {stream}: changelog {changelog} has {partition} up to offset {position:,}, and its property "
+            f"frazil.changes-expired says that changes before {since:,} have expired: it was moved back to before "
+            "that, or offsets have begun anew, or are read again. What comes there now would be taken for those.",
+            fix="where they are read again, by frazil reset-offsets, wait until the stream is past that. Else bring "
+            "the changelog's snapshots back, or let the source take a new snapshot in another one",
+        )

@@ -1,0 +1,1 @@
+"""Merges, publication, status, rebuilds."""

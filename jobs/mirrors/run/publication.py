@@ -1,0 +1,159 @@
+"""Publication of a merge: its branch becomes the mirror's main, in one commit that asserts both heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.base.errors import FrazilError
+from jobs.mirrors.model.changelog_increment import ChangelogIncrement
+from jobs.mirrors.model.merge_plan import MergeResult
+from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirrored, other_writes
+from jobs.mirrors.model.session import MirrorSession
+from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.protocol.proposals import Proposal
+from jobs.tables.commit.schema.operations import Append, PublishBranch
+from jobs.tables.commit.stamp.offsets import pointwise_max
+from jobs.tables.commit.stamp.stamps import Stamp
+
+"""So many are remembered; whether there are some does not depend on it."""
+
+
+STAMP_EVERY = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a merge.
+
+    Attributes:
+        branch: On which it was made.
+        base: Main's head, where the branch began.
+        start: The branch's head when the merge began: `base`, or where its rows were deleted.
+    """
+
+    branch: str
+    base: int
+    start: int
+
+
+def publish_merge(
+    session: MirrorSession,
+    attempt: Attempt,
+    found: ChangelogIncrement,
+    result: MergeResult,
+    mirror: MirrorStamp,
+    *,
+    anew: bool,
+) -> bool:
+    """Make the merge main's; False if main is not as it was, or the branch is gone.
+
+    Raises:
+        FencedError: A later session has been here.
+        FrazilError: The branch has something else than the merge left there.
+    """
+    spec, name, target = session.spec, session.mirror.table, session.target
+    merged = result.snapshots[-1] if result.snapshots else attempt.start
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
+        ref = metadata.refs.get(attempt.branch)
+        if ref is None or metadata.current_snapshot_id != attempt.base:
+            return Proposal(False)
+        along = [each.snapshot_id for each in ancestors(metadata, ref.snapshot_id)]
+        if ref.snapshot_id != merged or attempt.base not in along or attempt.start not in along:
+            raise FrazilError(
+                f"stream {spec.stream}: branch {attempt.branch} of mirror {name} is not as this merge left it: "
+                "somebody else has written it. Nothing was published.",
+                fix=f"frazil mirror run {spec.stream}",
+            )
+        # What others wrote before the first merge is what was adopted; a rebuild has none of it any more.
+        later = newest is not None and "changelog" in newest.mirror and not anew
+        stamp = Stamp(
+            session.commits.id,
+            "batch",
+            newest.batch + 1 if newest else 0,
+            session.epoch,
+            spec.config_hash,
+            start=newest.position if newest and not anew else {},
+            position=pointwise_max([result.state.next_offsets, found.positions.get(spec.stream, {})]),
+            rows={name: result.counts.upserts + result.counts.deletes},
+            mirror=_told(mirror, metadata, session) if later else mirror.to_json(),
+        )
+        if anew:
+            stamp = replace(stamp, note="made anew from the changelog")
+        return Proposal(True, PublishBranch(attempt.branch, attempt.base, merged), stamp)
+
+    return target.swap(propose, epoch=session.epoch, check=session.verify)
+
+
+def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: TableMetadata) -> bool:
+    """Whether a mirror that lacks nothing is to say so of the changelog's head.
+
+    A changelog to which nothing came goes on by compactions, and its snapshots expire: without it, the one that the
+    mirror's stamp names would be gone one day, and with it what shows that the changelog goes on from there.
+
+    Args:
+        known: What the mirror's stamp says.
+        found: Nothing to merge.
+        changelog: Its metadata.
+    """
+    if found.until is None or found.until.snapshot_id == known.snapshot_id:
+        return False
+    gone = changelog.snapshot_by_id(known.snapshot_id) is None
+    return gone or found.until.timestamp_ms - known.at_ms >= STAMP_EVERY.total_seconds() * 1000
+
+
+def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIncrement, letters: int) -> MirrorStamp:
+    """Say of a later snapshot of the changelog that the mirror has all changes of it; returns what is said of it now.
+
+    Nothing is, where another process has merged since.
+
+    Args:
+        known: What the mirror's stamp says.
+        found: Nothing to merge; `until` is that snapshot.
+        letters: Dead letters that have not come back.
+
+    Raises:
+        FencedError: A later session has been here, or another one of the same epoch.
+    """
+    until = found.until
+    assert until is not None, "there is a snapshot"
+    said = replace(
+        known,
+        snapshot_id=until.snapshot_id,
+        sequence=until.sequence_number or 0,
+        at_ms=until.timestamp_ms,
+        letters=letters,
+        positions=found.positions,
+    )
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
+        assert newest is not None, "the mirror has a stamp"
+        if mirrored(newest, session.spec.stream, session.mirror.table) != known:
+            # Somebody whose lease this process does not see has merged since.
+            return Proposal(False)
+        position = pointwise_max([newest.position, found.positions.get(session.spec.stream, {})])
+        stamp = replace(
+            newest.claimed(session.epoch),
+            kind="batch",
+            batch=newest.batch + 1,
+            start=newest.position,
+            position=position,
+            rows={},
+            mirror=_told(said, metadata, session),
+        )
+        return Proposal(True, Append(), stamp)
+
+    below = None if session.claimed else session.epoch
+    if not session.target.swap(propose, epoch=session.epoch, below=below, check=session.verify):
+        return known
+    session.claimed = True
+    return said
+
+
+def _told(mirror: MirrorStamp, metadata: TableMetadata, session: MirrorSession) -> dict[str, Any]:
+    """The stamp with what others have written up to now."""
+    return replace(mirror, others=other_writes(metadata, session.commits.id, mirror.others)).to_json()

@@ -1,0 +1,137 @@
+"""Many sources, one after the other: which stretch of the log a change is of, however it is cut and how long ago."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.mirrors.fold.log_scan import LogScan
+from jobs.mirrors.fold.order import Order, refuse_older
+from jobs.mirrors.model.errors import UnknownGenerationError
+from jobs.mirrors.model.merge_plan import MOST_GENERATIONS, MirrorState, TruncateFloor
+from tests.helpers.mirror_changes import SMALL
+from tests.helpers.mirror_world import MirrorWorld, change
+from tests.unit.mirrors.order_reference import Change, Log
+from tests.unit.mirrors.test_order import (
+    P0,
+    at,
+    chunk,
+    kept,
+    ordered,
+)
+
+
+def failovers(count: int, first: int = 0) -> list[Change]:
+    """So many changes, each of the other of two servers; one of them is far ahead of the other."""
+    return [at(n, f"{n + 100 * (n % 2):08x}", f"s{n % 2}") for n in range(first, first + count)]
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 40])
+def test_all_of_a_long_history_is_in_its_order(tmp_path: Path, at_once: int) -> None:
+    log = [
+        change("u", n, n + 100 * (n % 2), id=n // 2 % 5, name=f"n{n}", lineage=f"s{n % 2}") for n in range(40)
+    ]  # fmt: skip
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
+    for start in range(0, len(log), at_once):
+        world.land(log[start : start + at_once])
+        world.merged(by="process")
+    assert {key: row["name"] for (key,), row in world.rows().items()} == {n: f"n{31 + 2 * n}" for n in range(5)}
+    (known,) = world.state.partitions.values()
+    assert [each.number for each in known.generations] == [*range(40 - MOST_GENERATIONS, 40)]
+
+
+def merged(changes: list[Change], cuts: Sequence[int]) -> MirrorState:
+    """What the stamp says after increments."""
+    state = MirrorState()
+    for start, end in pairwise([0, *sorted(min(each, len(changes)) for each in cuts), len(changes)]):
+        if end > start:
+            state = MirrorState.from_json(
+                json.loads(json.dumps(ordered(state, {P0: changes[start:end]}).state.to_json()))
+            )
+    return state
+
+
+@pytest.mark.parametrize(("count", "known"), [(MOST_GENERATIONS - 1, True), (MOST_GENERATIONS, False), (40, False)])
+def test_changes_of_any_age_are_ordered_as_long_as_a_stamp_has_all_generations(count: int, known: bool) -> None:
+    log = failovers(count)
+    state = merged(log, [3, 11, 20])
+    if known:
+        refuse_older("shop", state, {})
+        expected = Log()
+        for each in log:
+            expected.see(each)
+        assert kept(Order(state, {}), {P0: log}) == {P0: expected.tokens}
+        return
+    first = state.partitions[P0].generations[0].since
+    assert first == count - MOST_GENERATIONS
+    with pytest.raises(UnknownGenerationError, match=rf"before offset {first}.*stays as it is and can be read"):
+        refuse_older("shop", state, {P0: first - 1} if first else {P0: -1})
+    # What is older has expired.
+    refuse_older("shop", state, {P0: first})
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=80), st.lists(st.integers(0, 80), max_size=5))
+def test_by_the_generations_of_a_stamp_no_change_is_lower(lineages: list[str], cuts: list[int]) -> None:
+    """So a later change that has removed a row is found by them, too."""
+    changes = [at(n, "5", lineage) for n, lineage in enumerate(lineages)]
+    state = merged(changes, cuts)
+    log = Log()
+    for each in changes:
+        log.see(each)
+    stamped = kept(Order(state, {}), {P0: changes})[P0]
+    since = state.partitions[P0].generations[0].since
+    assert all(stamped[n] == log.tokens[n] if n >= since else stamped[n] >= log.tokens[n] for n in range(len(lineages)))
+
+
+def test_a_late_truncate_of_an_older_generation() -> None:
+    state = merged(failovers(40), [])
+    late = {P0: [at(3, "1", "s1", op="t")]}
+    with pytest.raises(UnknownGenerationError, match=r"before offset 3, .*\n  Next: frazil mirror rebuild shop"):
+        ordered(state, late)
+    # All of the log at once knows it.
+    whole = [*failovers(3), *late[P0], *failovers(36, 4)]
+    assert ordered(MirrorState(), {P0: whole}).state.floors["shop"].token == "0003.1.1.0000000000000003"
+
+
+def test_a_truncate_of_an_older_generation_that_the_mirror_has() -> None:
+    """It has expired."""
+    log = failovers(36)
+    log[3] = at(3, "1", "s1", op="t")
+    state = merged(log, [10, 20, 30])
+    assert state.floors == {"shop": TruncateFloor("0003.1.1.0000000000000003")}
+    scans = {P0: LogScan.after(state.partitions[P0]).scanned(chunk([*log, *failovers(3, 36)]))}
+    behind = Order.of("shop", ("id",), state, scans, "source", begins={P0: 4})
+    assert behind.state.floors == state.floors
+    assert [*kept(behind, {P0: failovers(3, 36)})[P0]] == [36, 37, 38]
+    # It may be a letter that has come back.
+    with pytest.raises(UnknownGenerationError, match="before offset 3"):
+        Order.of("shop", ("id",), state, scans, "source")
+
+
+def test_a_letter_that_was_the_first_change_behind_a_failover() -> None:
+    log = [at(0, "900"), at(1, "901"), at(2, "100", "b"), at(3, "101", "b"), at(4, "102", "b"), at(5, "50", "c")]
+    expected = kept(ordered(MirrorState(), {P0: log}), {P0: log})
+    state = merged([log[0], log[1], log[4], log[5]], [])
+    for letters in ([log[3], log[2]], [log[2], log[3]]):
+        found = state
+        for each in letters:
+            found = MirrorState.from_json(ordered(found, {P0: [each]}).state.to_json())
+        assert kept(Order(found, {}), {P0: log}) == expected
+    # Both at once, in chunks of one; what is known already moves nothing.
+    both = ordered(state, {P0: [log[2], log[3]]}, cut=1).state
+    assert both == found == ordered(found, {P0: log}).state
+
+
+def test_a_stamp_of_an_earlier_release_goes_on() -> None:
+    """It has numbers of generations behind the token of a truncate, and as many generations of a partition."""
+    packed = merged(failovers(40), []).to_json() | {"floors": {"shop": ["0014.00000020.1.0000000000000014", 4, 20]}}
+    state = MirrorState.from_json(packed)
+    assert state.floors == {"shop": TruncateFloor("0014.00000020.1.0000000000000014")}
+    logs = {P0: [at(40, "1", "s0"), at(41, "2", "s1")]}
+    assert [each[:4] for each in kept(ordered(state, logs), logs)[P0].values()] == ["0028", "0029"]
