@@ -33,7 +33,7 @@ from jobs.clients.spark.end import end_spark
 from jobs.clients.spark.session import start_session
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.driver.process.drain import drain
 from orchestration.cli.run.measurement import Meter, run_facts
 from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, SparkCluster, spark_cluster

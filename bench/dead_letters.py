@@ -24,7 +24,7 @@ import yaml
 from confluent_kafka import Producer
 
 from jobs.clients.kafka.record_producer import ensure_topic
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from orchestration.cli.demo.payments import payment
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"

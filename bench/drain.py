@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from jobs.clients.kafka.record_producer import ensure_topic
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from orchestration.cli.demo.payments import PaymentProducer
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"

@@ -30,7 +30,7 @@ from bench.gated_deployment import SIDES, STREAM, TABLE, Side, deployment
 from bench.gated_freshness import freshness
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 
 MOST_COST = 0.03
 """Of throughput, that a gate may cost."""

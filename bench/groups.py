@@ -37,7 +37,7 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.streaming.supervision.documents.launches import read_launched_process

@@ -35,7 +35,7 @@ from jobs.clients.spark.end import end_spark
 from jobs.clients.spark.session import start_session
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.driver.process.drain import drain
 from orchestration.cli.run.measurement import Meter, Speed
 

@@ -34,7 +34,7 @@ from bench.latency_records import Latency, Place, Sender, latencies
 from bench.latency_sides import SIDES
 from bench.versus.deployment import TABLE
 from jobs.clients.kafka.record_producer import ensure_topic
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 
 Load: TypeAlias = Literal["steady", "singles"]
 

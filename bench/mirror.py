@@ -32,7 +32,7 @@ from bench.mirror_source import PgbenchSource, pgbench_source
 from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
 from jobs.base.errors import FrazilError
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 
 _MAINTAINED_EVERY = 60.0
 

@@ -30,7 +30,7 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings, load_settings
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from jobs.streaming.supervision.documents.launches import read_launch

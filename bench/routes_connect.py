@@ -33,7 +33,7 @@ from bench.versus.sink_config import SinkConfig
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import start_time, stop_process
 from jobs.clients.kafka.record_producer import RecordProducer, ensure_topic
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.tables.write.table_creation import create_table_properties
 from orchestration.cli.interrupts import Interrupts
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import yaml
 
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from tests.helpers.bucket_listing import keys_with
 from tests.helpers.database_server import DATABASE, PASSWORD, USER, DatabaseServer, database_server
 from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server, warehouse_properties

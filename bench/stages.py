@@ -42,7 +42,7 @@ from jobs.clients.kafka.range_reader import MOST_RECORDS, read_split
 from jobs.clients.kafka.records import FetchedBlock
 from jobs.config.settings.settings import KafkaSettings
 from jobs.config.stream.models import StreamSpec
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.streaming.driver.opening.opening import ensure_tables

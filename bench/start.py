@@ -22,7 +22,7 @@ import yaml
 from bench.drain import SPEC, produce
 from bench.versus.process_usage import UsageSampler
 from jobs.clients.spark.class_archive import VARIABLE, make_archive
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 
 
 @dataclass(frozen=True, slots=True)

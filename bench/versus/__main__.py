@@ -30,8 +30,8 @@ from bench.versus.sink_config import SinkConfig
 from bench.versus.topic_load import Load, loaded
 from jobs.base.errors import FrazilError
 from jobs.clients.install.artifacts import resolve_jars
-from jobs.local_broker.broker import LocalBroker
-from jobs.local_registry.registry import LocalRegistry
+from jobs.local.broker.broker import LocalBroker
+from jobs.local.registry.registry import LocalRegistry
 
 COUNTS = {"small": 10_000_000, "1k": 2_000_000}
 QUICK_COUNTS = {"small": 1_000_000, "1k": 200_000}

@@ -25,7 +25,7 @@ from bench.versus.sink_config import SinkConfig
 from bench.versus.topic_load import Load
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import start_time, stop_process
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 
 Say = Callable[[str], None]
 

@@ -6,8 +6,8 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.clients.install.preflight import preflight
-from jobs.local_broker.broker import LocalBroker
-from jobs.local_registry.registry import LocalRegistry
+from jobs.local.broker.broker import LocalBroker
+from jobs.local.registry.registry import LocalRegistry
 from resources.deployment import Deployment
 
 

@@ -14,9 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.certify.certificate import Certificate, new_id
-from jobs.certify.certificate import certify as carry_out
-from jobs.certify.report import (
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.state_store.stream_folder import state_store
+from jobs.local.certify.certificate import Certificate, new_id
+from jobs.local.certify.certificate import certify as carry_out
+from jobs.local.certify.report import (
     mirror_sentence,
     not_tried,
     refused_steps,
@@ -27,12 +30,9 @@ from jobs.certify.report import (
     where_it_ran,
     write_report,
 )
-from jobs.certify.results import CertificateResults
-from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
-from jobs.certify.workspace import Workspace, settings_shown
-from jobs.clients.install.artifacts import resolve_jars
-from jobs.clients.install.preflight import preflight
-from jobs.clients.state_store.stream_folder import state_store
+from jobs.local.certify.results import CertificateResults
+from jobs.local.certify.scenario_plan import Scenario, plan_scenarios, select_steps
+from jobs.local.certify.workspace import Workspace, settings_shown
 from orchestration.cli.broker import local_broker
 from orchestration.cli.interrupts import Interrupts
 from orchestration.cli.terminal import print_json, stderr_console

@@ -24,10 +24,15 @@ from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source
 from jobs.config.values.decode import key_subjects, value_subjects
-from jobs.generate.derived_schema import derived_schema
-from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
-from jobs.generate.stream_records import record_generator
-from jobs.generate.values import OneSchema
+from jobs.local.generate.derived_schema import derived_schema
+from jobs.local.generate.record import (
+    FIRST_TIME,
+    GeneratedRecord,
+    RecordGenerator,
+    generated,
+)
+from jobs.local.generate.stream_records import record_generator
+from jobs.local.generate.values import OneSchema
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS

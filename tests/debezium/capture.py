@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from tests.debezium.samples import Name, Sample, samples, write_samples
 from tests.helpers.database_server import PASSWORD, database_server
 from tests.helpers.debezium import LOGICAL, SIGNALS, create_signals, debezium_worker, follows

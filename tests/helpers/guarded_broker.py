@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from tests.helpers.secure_listener import make_user, secure_listener
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.token_server import ISSUER, TokenServer, token_server

@@ -7,7 +7,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from jobs.base.system.ports import HOST, free_ports
-from jobs.local_broker.config import Ports, server_properties
+from jobs.local.broker.config import Ports, server_properties
 
 
 def secure_listener(folder: Path, keystore: Path) -> tuple[str, dict[str, str]]:

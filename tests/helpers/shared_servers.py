@@ -16,8 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.local_broker.broker import LocalBroker
-    from jobs.local_registry.registry import LocalRegistry
+    from jobs.local.broker.broker import LocalBroker
+    from jobs.local.registry.registry import LocalRegistry
 
 # Nobody opens the UI of a driver that lives for seconds. No JVM of a test lives long enough for C2 or a parallel
 # collector to pay, and no table of a test needs 200 partitions.
@@ -32,7 +32,7 @@ _LOCK_SECONDS = 900
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the broker that all processes of this test run share; the last one stops it."""
-    from jobs.local_broker.broker import LocalBroker
+    from jobs.local.broker.broker import LocalBroker
 
     root = _shared_folder(tmp_path_factory)
     with _shared(root, "broker", LocalBroker(root / "broker", detached=True)) as address:
@@ -42,7 +42,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of the schema registry that all processes of this test run share; the last one stops it."""
-    from jobs.local_registry.registry import LocalRegistry
+    from jobs.local.registry.registry import LocalRegistry
 
     root = _shared_folder(tmp_path_factory)
     with _shared(root, "registry", LocalRegistry(root / "registry", detached=True, keep=False)) as url:

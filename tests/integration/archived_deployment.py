@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from jobs.base.system.locks import exclusive
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.driver.process.drain import drain
 from orchestration.cli.main import main
 from resources.deployment import Deployment

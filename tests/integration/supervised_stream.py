@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import Producer
 
 from jobs.base.errors import FrazilError
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.dev.dagster_api import DagsterClient
 from orchestration.cli.dev.services import FILE, Claim

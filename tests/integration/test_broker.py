@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from jobs.base.system.processes import start_time, stop_process, wait_until_dead
-from jobs.local_broker.broker import LocalBroker
-from jobs.local_broker.config import BrokerError
+from jobs.local.broker.broker import LocalBroker
+from jobs.local.broker.config import BrokerError
 from tests.helpers.modes import open_to_others
 
 pytestmark = pytest.mark.integration
@@ -60,7 +60,7 @@ def start_twice(folder: Path) -> str:
     """Address of the one broker that two starts at once make, in a process that ends."""
     code = (
         "import sys; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path;"
-        "from jobs.local_broker.broker import LocalBroker;"
+        "from jobs.local.broker.broker import LocalBroker;"
         "brokers = [LocalBroker(Path(sys.argv[1]), detached=True) for _ in range(2)];"
         "(address,) = set(ThreadPoolExecutor(2).map(LocalBroker.start, brokers)); print(address)"
     )

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.stamp.errors import TopicRecreatedError
 from jobs.tables.commit.stamp.offsets import TopicPartition

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.tables.commit.history.stamp_history import history
 from orchestration.cli.demo.report import table_sums
 from resources.deployment import Deployment

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from jobs.config.services.security import librdkafka_options
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.dead_letter_publisher.topic import OutboxError
 from jobs.streaming.driver.process.outbox_thread import OutboxState, OutboxThread
 from orchestration.cli.validate.service_checks import check_letter_topic

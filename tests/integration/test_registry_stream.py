@@ -18,7 +18,7 @@ from jobs.clients.registry.known_schemas import (
     forget_known_schemas,
     read_known_schemas,
 )
-from jobs.local_registry.registry import LocalRegistry
+from jobs.local.registry.registry import LocalRegistry
 from jobs.records.formats.interface.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
 from jobs.streaming.driver.context.writer_schemas import writer_schemas
 from jobs.streaming.driver.watch.watches import RegistryWatch

@@ -10,8 +10,8 @@ from jobs.clients.registry.client import registry_client
 from jobs.clients.registry.failures import NotInRegistryError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.generate.derived_schema import derived_schema
-from jobs.generate.record import generated
+from jobs.local.generate.derived_schema import derived_schema
+from jobs.local.generate.record import generated
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs.local_broker.broker import LocalBroker
+from jobs.local.broker.broker import LocalBroker
 from tests.smt.case import TABLES, Case, cases
 from tests.smt.generate.worker import SmtWorker
 

@@ -14,7 +14,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from jobs.base.errors import FrazilError
-from jobs.certify.workspace import settings_document
 from jobs.config.documents.units import (
     format_duration,
     format_size,
@@ -35,6 +34,7 @@ from jobs.config.settings.maintained_tables import (
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.partitioning import parse_sort_expr
+from jobs.local.certify.workspace import settings_document
 
 MB = 1024**2
 HEAD = """\

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.stream.models import StreamSpec
-from jobs.generate.record import FIRST_TIME, generated
+from jobs.local.generate.record import FIRST_TIME, generated
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
 from orchestration.cli.generate import Share, Subjects, is_loopback, stream_generator

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.generate.derived_schema import derived_schema
+from jobs.local.generate.derived_schema import derived_schema
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.parser import parse_schema

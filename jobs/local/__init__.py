@@ -1,0 +1,1 @@
+"""Local services and programs: broker, registry, generator, certificate."""

@@ -1,0 +1,1 @@
+"""The crash test: kill drivers at every failpoint, and count."""

@@ -1,0 +1,1 @@
+"""Generated records, good and bad, in every format."""
