@@ -35,7 +35,7 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
 from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.driver.process.drain import drain
-from orchestration.cli.run.measurement import Meter, run_facts
+from orchestration.cli.streams.run.measurement import Meter, run_facts
 from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, SparkCluster, spark_cluster
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 
 from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.local.broker.broker import LocalBroker
-from orchestration.cli.demo.payments import payment
+from orchestration.cli.local.demo.payments import payment
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 SHARES = {"clean": 0, "1 %": 100, "10 %": 10}

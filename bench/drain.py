@@ -21,7 +21,7 @@ import yaml
 
 from jobs.clients.kafka.record_producer import ensure_topic
 from jobs.local.broker.broker import LocalBroker
-from orchestration.cli.demo.payments import PaymentProducer
+from orchestration.cli.local.demo.payments import PaymentProducer
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 

@@ -25,7 +25,7 @@ from jobs.quality.publishing.main_freshness import main_freshness
 from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.stamp_history import history
-from orchestration.cli.demo.payments import PaymentProducer
+from orchestration.cli.local.demo.payments import PaymentProducer
 from orchestration.sensors.due_runs import INTERVAL_SECONDS
 from orchestration.sensors.publications import PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment

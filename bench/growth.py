@@ -37,7 +37,7 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.driver.process.drain import drain
-from orchestration.cli.run.measurement import Meter, Speed
+from orchestration.cli.streams.run.measurement import Meter, Speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
 from jobs.streaming.supervision.documents.launches import read_launch
 from jobs.tables.commit.history.stamp_history import stamped_snapshots
-from orchestration.cli.demo.payments import PaymentProducer
+from orchestration.cli.local.demo.payments import PaymentProducer
 
 STREAM = "payments"
 TABLE = "orders.payments"

@@ -35,7 +35,7 @@ from jobs.base.system.processes import start_time, stop_process
 from jobs.clients.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.local.broker.broker import LocalBroker
 from jobs.tables.write.table_creation import create_table_properties
-from orchestration.cli.interrupts import Interrupts
+from orchestration.cli.common.interrupts import Interrupts
 
 STREAM = "events"
 COLUMNS = "id string not null, type string, dest string, n long, amount double, note string"

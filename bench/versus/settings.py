@@ -15,7 +15,7 @@ from bench.versus.topic_load import PRODUCER, Load
 from jobs.clients.install.coordinates import ArtifactSet, artifact_sets
 from jobs.clients.install.preflight import check_java
 from jobs.tables.write.table_creation import create_table_properties
-from orchestration.cli.demo.payments import PARTITIONS
+from orchestration.cli.local.demo.payments import PARTITIONS
 
 FAVOURS: Mapping[str, Sequence[str]] = {
     "frazil": (

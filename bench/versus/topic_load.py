@@ -15,7 +15,7 @@ from bench.versus.records import Size, payments
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.record_producer import RecordProducer, ensure_topic
 from jobs.clients.state_store.durable_files import write_durably
-from orchestration.cli.demo.payments import PARTITIONS
+from orchestration.cli.local.demo.payments import PARTITIONS
 
 _FLUSH_SECONDS = 120.0
 _PATIENCE_SECONDS = 20.0

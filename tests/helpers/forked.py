@@ -25,9 +25,9 @@ from typing import Any
 import pyiceberg.catalog.sql
 import pyiceberg.io.pyarrow  # noqa: F401
 
-import orchestration.cli.publish
-import orchestration.cli.replay
-import orchestration.cli.tag  # noqa: F401
+import orchestration.cli.dead_letters.replay
+import orchestration.cli.tables.publish
+import orchestration.cli.tables.tag  # noqa: F401
 from jobs.base import failpoints as steps
 from orchestration.cli.main import main
 

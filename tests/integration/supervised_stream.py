@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from jobs.base.errors import FrazilError
 from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
-from orchestration.cli.dev.dagster_api import DagsterClient
-from orchestration.cli.dev.services import FILE, Claim
+from orchestration.cli.local.dev.dagster_api import DagsterClient
+from orchestration.cli.local.dev.services import FILE, Claim
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
 from tests.integration.pipeline import Pipeline, payment

@@ -27,7 +27,7 @@ from jobs.config.settings.settings import load_settings
 from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
 from jobs.streaming.supervision.documents.launches import read_launch
-from orchestration.cli.dev.child_process import Child, end_children
+from orchestration.cli.local.dev.child_process import Child, end_children
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage
 from tests.helpers.database_server import DatabaseServer
 from tests.helpers.waiting import wait_for

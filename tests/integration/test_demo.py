@@ -11,7 +11,7 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.local.broker.broker import LocalBroker
 from jobs.tables.commit.history.stamp_history import history
-from orchestration.cli.demo.report import table_sums
+from orchestration.cli.local.demo.report import table_sums
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import ROOT, Marked

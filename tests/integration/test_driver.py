@@ -22,7 +22,7 @@ from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from jobs.streaming.supervision.processes.actual import SILENT_SECONDS
 from jobs.streaming.supervision.state.observation import observe
 from jobs.tables.commit.history.stamp_history import history
-from orchestration.cli.status.collection import status_from_state
+from orchestration.cli.streams.status.collection import status_from_state
 from orchestration.reconcile.assessment import Assessment, assess
 from orchestration.reconcile.decide import Action
 from orchestration.reconcile.stream_files import read_files

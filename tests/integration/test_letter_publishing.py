@@ -17,7 +17,7 @@ from jobs.config.services.security import librdkafka_options
 from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.dead_letter_publisher.topic import OutboxError
 from jobs.streaming.driver.process.outbox_thread import OutboxState, OutboxThread
-from orchestration.cli.validate.service_checks import check_letter_topic
+from orchestration.cli.stream_files.validate.service_checks import check_letter_topic
 from tests.helpers.secure_listener import make_user, secure_listener
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for

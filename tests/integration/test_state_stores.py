@@ -28,7 +28,7 @@ from jobs.clients.state_store.store_proof import StoreRefusedError, prove_store
 from jobs.config.services.services import StateSettings
 from jobs.config.settings.settings import Settings
 from jobs.streaming.driver.batch.retry import is_unavailable
-from orchestration.cli.validate.catalog_checks import check_state
+from orchestration.cli.stream_files.validate.catalog_checks import check_state
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from tests.helpers.object_server import SECRET, ObjectServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.cli.dagster_instance import dagster_instance
+from orchestration.cli.common.dagster_instance import dagster_instance
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.story.deployment import Deployment as StoryDeployment

@@ -11,9 +11,9 @@ import pytest
 
 import jobs.clients.spark.end
 import jobs.clients.spark.session
-import orchestration.cli.maintain
-import orchestration.cli.mirror.command
-import orchestration.cli.run.command
+import orchestration.cli.streams.run.command
+import orchestration.cli.tables.maintain
+import orchestration.cli.tables.mirror.command
 import resources.services
 from jobs.clients.spark.start import SessionStart
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _STARTS = (
     jobs.clients.spark.session,
-    orchestration.cli.maintain,
-    orchestration.cli.mirror.command,
-    orchestration.cli.run.command,
+    orchestration.cli.tables.maintain,
+    orchestration.cli.tables.mirror.command,
+    orchestration.cli.streams.run.command,
 )
 _ENDS = (
     jobs.clients.spark.end,
-    orchestration.cli.maintain,
-    orchestration.cli.mirror.command,
+    orchestration.cli.tables.maintain,
+    orchestration.cli.tables.mirror.command,
     resources.services,
 )
 
@@ -49,5 +49,5 @@ def one_session(spark: SparkSession) -> Iterator[None]:
             patch.setattr(module, "start_session", started)
         for module in _ENDS:
             patch.setattr(module, "end_spark", left_running)
-        patch.setattr(orchestration.cli.run.command, "SessionStart", partial(SessionStart, end=left_running))
+        patch.setattr(orchestration.cli.streams.run.command, "SessionStart", partial(SessionStart, end=left_running))
         yield

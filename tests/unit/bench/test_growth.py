@@ -12,7 +12,7 @@ from bench.growth_points import BATCHES, CURVES, Point
 from bench.growth_records import PAYMENT_SCHEMA, payments, wide, wide_schema
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.schema.parser import parse_schema
-from orchestration.cli.run.measurement import Speed
+from orchestration.cli.streams.run.measurement import Speed
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jobs.maintenance.measure.maintenance_history import table_store
 from jobs.maintenance.plan.table_selection import ExistingTables, all_maintained, chosen_tables
 from jobs.maintenance.run.maintenance_run import MaintenanceOutcome, maintain_tables
 from orchestration.cli.main import main
-from orchestration.cli.validate.catalog_checks import check_names
+from orchestration.cli.stream_files.validate.catalog_checks import check_names
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
 
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 
-from orchestration.cli.dagster_instance import make_instance
-from orchestration.cli.dev.services import DagsterServices
+from orchestration.cli.common.dagster_instance import make_instance
+from orchestration.cli.local.dev.services import DagsterServices
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in

@@ -32,7 +32,7 @@ def test_pandas_can_be_asked_for_afterwards() -> None:
     [
         ("orchestration.definitions", ""),
         ("orchestration.cli.main", ""),
-        ("orchestration.cli.status.command", ""),
+        ("orchestration.cli.streams.status.command", ""),
         ("assets.contract_checks", OUT),
         ("orchestration.sensors.contracts", OUT),
         ("jobs.streaming.supervision.keeper.keeper_process", ""),

@@ -30,8 +30,8 @@ from jobs.streaming.driver.process.logs import (
     spark_log,
     start_logging,
 )
-from orchestration.cli.dagster_instance import make_instance
-from orchestration.cli.dev.child_process import Child, end_children
+from orchestration.cli.common.dagster_instance import make_instance
+from orchestration.cli.local.dev.child_process import Child, end_children
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.modes import open_to_others

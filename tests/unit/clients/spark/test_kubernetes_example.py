@@ -13,7 +13,7 @@ from jobs.clients.spark.master import driver_out_of_reach, master_of
 from jobs.clients.spark.session import spark_conf
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.streaming.supervision.launchers.kubernetes import KubernetesPods
-from orchestration.cli.validate.service_checks import check_cluster
+from orchestration.cli.stream_files.validate.service_checks import check_cluster
 from tests.unit.streaming.supervision.launchers.orders import order
 
 FOLDER = Path(__file__).resolve().parents[4] / "examples" / "kubernetes"

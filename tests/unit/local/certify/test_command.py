@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from jobs.local.certify.scenario_plan import plan_scenarios, select_steps
-from orchestration.cli.certify import _Progress
+from orchestration.cli.local.certify import _Progress
 from orchestration.cli.main import main
 
 

@@ -226,7 +226,7 @@ def test_whether_kafka_still_has_the_record(stream: RealStream, monkeypatch: pyt
     assert "-t payments -p 0 -o 2 -c 1" in told.stdout
     at = TopicPartition(TOPIC, 0)
     known = SourceLogs(stream.settings.kafka, {at: (1, 7)})
-    monkeypatch.setattr("orchestration.cli.at.command.source_logs", lambda *_: known)
+    monkeypatch.setattr("orchestration.cli.tables.at.command.source_logs", lambda *_: known)
     assert (
         "Kafka      has removed it: the log begins at offset 1"
         in command(stream, "--partition", "0", "--offset", "0").stdout

@@ -22,11 +22,11 @@ from jobs.clients.state_store.local_store import LocalStore
 from jobs.streaming.supervision.control.lifecycle import ActionResult
 from jobs.streaming.supervision.documents.launches import read_launched_process
 from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
-from orchestration.cli import control
-from orchestration.cli.control import carry_out_control
-from orchestration.cli.dagster_instance import dagster_instance, make_instance
+from orchestration.cli.common.dagster_instance import dagster_instance, make_instance
+from orchestration.cli.common.recorded_runs import open_recorder
 from orchestration.cli.main import main
-from orchestration.cli.recorded_runs import open_recorder
+from orchestration.cli.streams import control
+from orchestration.cli.streams.control import carry_out_control
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from orchestration.sensors.reconcile import acting_runs
@@ -234,7 +234,7 @@ def test_a_storage_that_fails_in_the_middle_does_not_do_it_twice(world: World) -
 
 
 def test_two_processes_may_make_dagsters_storage_at_once(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from orchestration.cli.dagster_instance import make_instance; "
+    code = "import sys; from pathlib import Path; from orchestration.cli.common.dagster_instance import make_instance; "
     command = [sys.executable, "-c", code + "make_instance(Path(sys.argv[1]))", str(tmp_path / "dagster")]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(2)]
     for one in both:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.base.errors import FrazilError
-from orchestration.cli.dagster_instance import make_instance
+from orchestration.cli.common.dagster_instance import make_instance
 
 
 def written(home: Path, text: str) -> Path:

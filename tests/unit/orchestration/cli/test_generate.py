@@ -16,7 +16,12 @@ from jobs.config.stream.models import StreamSpec
 from jobs.local.generate.record import FIRST_TIME, generated
 from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
-from orchestration.cli.generate import Share, Subjects, is_loopback, stream_generator
+from orchestration.cli.local.generate import (
+    Share,
+    Subjects,
+    is_loopback,
+    stream_generator,
+)
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving

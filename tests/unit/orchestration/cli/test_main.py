@@ -20,8 +20,8 @@ from jobs.streaming.supervision.documents.control_request import (
 )
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Decision
-from orchestration.cli.accept import decision_lines
 from orchestration.cli.main import main
+from orchestration.cli.streams.accept import decision_lines
 from tests.unit.orchestration.deployments import deployment_in
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -20,7 +20,7 @@ from jobs.mirrors.model.mirror_problem import note_problem
 from jobs.mirrors.run.merging import Merger
 from jobs.mirrors.run.mirror_run import rebuild_mirror, run_mirror
 from orchestration.cli.main import main
-from orchestration.cli.mirror.output import merged_facts, merged_lines
+from orchestration.cli.tables.mirror.output import merged_facts, merged_lines
 from tests.unit.mirrors.mirror_world import (
     CHANGELOG,
     MIRROR,

@@ -38,8 +38,8 @@ from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
 from jobs.tables.ledger.row_counter import rows_in_ranges
 from jobs.tables.write.table_creation import create_table_properties, ensure_table
+from orchestration.cli.common.recorded_runs import RunRecorder
 from orchestration.cli.main import main
-from orchestration.cli.recorded_runs import RunRecorder
 from orchestration.jobs.reset import (
     ResetConfig,
     perform_reset,

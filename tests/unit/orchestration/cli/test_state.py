@@ -21,7 +21,7 @@ from jobs.streaming.supervision.documents.control_request import (
     write_control,
 )
 from orchestration.cli.main import main
-from orchestration.cli.state import _where
+from orchestration.cli.streams.state import _where
 from tests.unit.orchestration.deployments import deployment_in
 
 
@@ -130,7 +130,7 @@ def test_a_store_that_does_not_take_the_copy(
         raise NotWrittenError(number, "it says so", "/new/a.json")
 
     stop_all(home)
-    monkeypatch.setattr("orchestration.cli.state.copy_documents", fail)
+    monkeypatch.setattr("orchestration.cli.streams.state.copy_documents", fail)
     result = copy(home)
     assert result.exit_code == 1
     assert f"{words}it says so (/new/a.json)." in result.stderr and fix in result.stderr

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from pyspark.errors import PythonException
 
 from jobs.streaming.driver.batch.retry import query_failure_text
-from orchestration.cli.interrupts import Terminated
+from orchestration.cli.common.interrupts import Terminated
+from orchestration.cli.common.unexpected_error import _KEPT
 from orchestration.cli.main import Commands, main
-from orchestration.cli.unexpected_error import _KEPT
 from tests.unit.orchestration.deployments import deployment_in
 
 SECRET = "hunter2-of-the-catalog"

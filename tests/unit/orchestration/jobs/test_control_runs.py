@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
-from orchestration.cli.control import carry_out_control
-from orchestration.cli.recorded_runs import open_recorder
+from orchestration.cli.common.recorded_runs import open_recorder
+from orchestration.cli.streams.control import carry_out_control
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment

@@ -15,7 +15,7 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.supervision.state.observation import observe
-from orchestration.cli.status.collection import status_from_state
+from orchestration.cli.streams.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess_file_change
 from orchestration.reconcile.decide import Action
 from orchestration.reconcile.remote_queries import RemoteQueries

@@ -30,7 +30,7 @@ from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
-from orchestration.cli.status.collection import status_from_state
+from orchestration.cli.streams.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess
 from orchestration.reconcile.cursor import SensorCursor
 from orchestration.reconcile.state_metadata import current_state_metadata

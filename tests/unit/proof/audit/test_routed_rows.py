@@ -30,7 +30,7 @@ from jobs.proof.audit.routed_rows import ReadConfigurations
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.dead_letter_table.table import ensure_replay_state_columns
 from jobs.tables.ledger.ledger_row import LedgerRow
-from orchestration.cli.audit import audit_facts, print_audit
+from orchestration.cli.tables.audit import audit_facts, print_audit
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 

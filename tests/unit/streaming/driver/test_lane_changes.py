@@ -11,7 +11,7 @@ from jobs.mirrors.model.errors import KeylessChangelogError
 from jobs.mirrors.run.mirror_run import chosen_mirrors
 from jobs.mirrors.run.mirror_status import mirror_status
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from orchestration.cli.validate.mirror_checks import check_mirrors
+from orchestration.cli.stream_files.validate.mirror_checks import check_mirrors
 from tests.debezium.samples import Sample, samples
 from tests.helpers.lane_stream import LaneStream
 

@@ -13,8 +13,8 @@ from jobs.base.errors import FrazilError
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import dry_run
 from jobs.tables.commit.stamp.errors import SchemaChangeError, TableUnableError
-from orchestration.cli.schema.tables import followers_of
-from orchestration.cli.validate.table_checks import check_followers
+from orchestration.cli.stream_files.schema.tables import followers_of
+from orchestration.cli.stream_files.validate.table_checks import check_followers
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 from tests.helpers.parking import Killed, audited, killed, replayed, unpark
 from tests.helpers.parking import lane_offsets as offsets

@@ -17,7 +17,7 @@ from jobs.streaming.preview.values import (
     kind_of,
     landed_hiding,
 )
-from orchestration.cli.preview.output import preview_facts
+from orchestration.cli.stream_files.preview.output import preview_facts
 from tests.unit.streaming.preview.previews import (
     block_of,
     previewed,

@@ -199,7 +199,7 @@ def test_an_interrupted_wait_before_the_first_beat_takes_the_half_started_driver
     world: World, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("STANDIN", "silent,grandchild")
-    code = "from orchestration.cli.interrupts import Interrupts\nwith Interrupts():\n" + textwrap.indent(
+    code = "from orchestration.cli.common.interrupts import Interrupts\nwith Interrupts():\n" + textwrap.indent(
         STARTER, "    "
     )
     command = [sys.executable, "-c", code, str(world.home)]

@@ -15,9 +15,9 @@ from jobs.local.generate.derived_schema import derived_schema
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.parser import parse_schema
-from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
-from orchestration.cli.demo.payments import BAD_KINDS, payments
-from orchestration.cli.demo.report import stamped_counts
+from orchestration.cli.local.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
+from orchestration.cli.local.demo.payments import BAD_KINDS, payments
+from orchestration.cli.local.demo.report import stamped_counts
 from resources.deployment import Deployment
 from tests.helpers.real_stream import RealStream
 from tests.helpers.registry_server import RegistryServer, serving

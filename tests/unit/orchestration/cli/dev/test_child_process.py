@@ -12,8 +12,8 @@ import pytest
 
 from jobs.base.system.cpu import tree_cpu_seconds
 from jobs.base.system.processes import session_members
-from orchestration.cli.dev.child_process import Child, end_children
-from orchestration.cli.interrupts import Interrupts, Terminated
+from orchestration.cli.common.interrupts import Interrupts, Terminated
+from orchestration.cli.local.dev.child_process import Child, end_children
 from tests.helpers.waiting import wait_for
 
 # A child that ignores SIGTERM, with a grandchild in a process group of its own, as Spark's Python workers have.

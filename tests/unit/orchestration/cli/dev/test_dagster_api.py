@@ -17,7 +17,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
 from jobs.base.errors import FrazilError
-from orchestration.cli.dev.dagster_api import DagsterClient, end_runs, why_failed
+from orchestration.cli.local.dev.dagster_api import DagsterClient, end_runs, why_failed
 
 HOME = Path("/home/of/dagster")
 STATUS = dg.DagsterRunStatus

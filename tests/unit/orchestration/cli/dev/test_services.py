@@ -18,13 +18,9 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.base.system.ports import free_ports
 from jobs.base.system.processes import is_alive, start_time
-from orchestration.cli.dagster_instance import DATABASES
-from orchestration.cli.dev.child_process import Child
-from orchestration.cli.dev.services import (
-    DagsterServices,
-    PortClaim,
-    ServicesLock,
-)
+from orchestration.cli.common.dagster_instance import DATABASES
+from orchestration.cli.local.dev.child_process import Child
+from orchestration.cli.local.dev.services import DagsterServices, PortClaim, ServicesLock
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.deployments import deployment_in
@@ -72,7 +68,7 @@ ROOT = Path(__file__).resolve().parents[5]
 CLAIMANT = textwrap.dedent("""
     import subprocess, sys, time
     from pathlib import Path
-    from orchestration.cli.dev.services import ServicesLock
+    from orchestration.cli.local.dev.services import ServicesLock
     claim = ServicesLock(Path(sys.argv[1]))
     claim.acquire()
     claim.record_url("http://127.0.0.1:3000")

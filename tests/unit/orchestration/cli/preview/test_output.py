@@ -13,7 +13,7 @@ from jobs.streaming.preview.difference import difference
 from jobs.streaming.preview.record import StreamPreview
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from orchestration.cli.main import main
-from orchestration.cli.preview.output import (
+from orchestration.cli.stream_files.preview.output import (
     STATUS,
     difference_facts,
     preview_facts,

@@ -12,7 +12,7 @@ from jobs.base.errors import FrazilError
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
-from orchestration.cli.run.command import NotLanded, land_all
+from orchestration.cli.streams.run.command import NotLanded, land_all
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_main import frazil
 from tests.unit.orchestration.deployments import deployment_in

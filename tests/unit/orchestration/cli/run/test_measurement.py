@@ -16,7 +16,12 @@ from jobs.streaming.task.tally import Cause, Example
 from jobs.tables.commit.stamp.event_times import EventCounts
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
-from orchestration.cli.run.measurement import Meter, landed_nothing, print_summary, run_facts
+from orchestration.cli.streams.run.measurement import (
+    Meter,
+    landed_nothing,
+    print_summary,
+    run_facts,
+)
 
 
 def batch(number: int, counts: Counts, **more: Any) -> BatchDone:

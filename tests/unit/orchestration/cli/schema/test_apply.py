@@ -142,7 +142,7 @@ def test_what_is_asked_for_is_looked_at_also_where_a_table_has_no_rows(
     home: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     if there:
-        monkeypatch.setattr("orchestration.cli.schema.apply.is_as_made", lambda *_: True)
+        monkeypatch.setattr("orchestration.cli.stream_files.schema.apply.is_as_made", lambda *_: True)
     else:
         with connect_catalog(Deployment.at(home).settings()) as catalog:
             catalog.drop_table("orders.payments")

@@ -16,8 +16,8 @@ from jobs.streaming.preview.tables import tables_as_written
 from jobs.streaming.supervision.state.spec_check import spec_refusal
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.main import main
-from orchestration.cli.validate.command import live_findings
-from orchestration.cli.validate.findings import Finding
+from orchestration.cli.stream_files.validate.command import live_findings
+from orchestration.cli.stream_files.validate.findings import Finding
 from resources.deployment import Deployment
 from tests.helpers.command import frazil as run
 from tests.helpers.evolving_stream import SINK, EvolvingStream, rows_of

@@ -25,10 +25,16 @@ from jobs.records.formats.json.seen_values import (
     parsed,
 )
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from orchestration.cli.schema.infer import write_stream
-from orchestration.cli.schema.infer_json import column_lines, time_column
-from orchestration.cli.schema.infer_registry import LookedAtIds, subject_stream
-from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
+from orchestration.cli.stream_files.schema.infer import write_stream
+from orchestration.cli.stream_files.schema.infer_json import column_lines, time_column
+from orchestration.cli.stream_files.schema.infer_registry import LookedAtIds, subject_stream
+from orchestration.cli.stream_files.schema.stream_yaml import (
+    ColumnLines,
+    NewStream,
+    scalar,
+    stream_id,
+    stream_yaml,
+)
 
 
 def lines(*records: dict[str, Any], times: bool = False, show: bool = False) -> list[ColumnLines]:
@@ -211,7 +217,7 @@ def test_what_spark_cannot_read_is_left_out_of_the_columns_of_an_id(monkeypatch:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("orchestration.cli.schema.infer_registry.registry_client", lambda _: Registry())
+    monkeypatch.setattr("orchestration.cli.stream_files.schema.infer_registry.registry_client", lambda _: Registry())
     looked = LookedAtIds()
     looked.add([SampleRecord(TopicPartition("t", 0), 0, b"\0\0\0\0\1x")])
     registry = RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})

@@ -18,9 +18,9 @@ from jobs.records.formats.connect_json.inference import merged_columns, merged_t
 from jobs.records.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.records.schema.parser import parse_schema
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from orchestration.cli.schema.infer import sampled_format
-from orchestration.cli.schema.infer_connect import LookedAtEnvelopes
-from orchestration.cli.schema.stream_yaml import stream_yaml
+from orchestration.cli.stream_files.schema.infer import sampled_format
+from orchestration.cli.stream_files.schema.infer_connect import LookedAtEnvelopes
+from orchestration.cli.stream_files.schema.stream_yaml import stream_yaml
 from tests.helpers.connect_records import connect_schema, kinds
 from tests.helpers.json_records import structs
 

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType
 from jobs.base.errors import FrazilError
 from jobs.quality.schema_checks.alteration import alter_table
 from orchestration.cli.main import main
-from orchestration.cli.schema import tables
+from orchestration.cli.stream_files.schema import tables
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import COLUMNS, ROUTE, RoutedStream
 

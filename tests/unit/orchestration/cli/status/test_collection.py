@@ -26,9 +26,13 @@ from jobs.tables.commit.stamp.log_state import NO_ID
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
-from orchestration.cli.status.collection import _take_from_heartbeat, add_tables_and_topics, status_from_state
-from orchestration.cli.status.output import print_table
-from orchestration.cli.status.stream_status import StreamStatus, status_facts
+from orchestration.cli.streams.status.collection import (
+    _take_from_heartbeat,
+    add_tables_and_topics,
+    status_from_state,
+)
+from orchestration.cli.streams.status.output import print_table
+from orchestration.cli.streams.status.stream_status import StreamStatus, status_facts
 from tests.unit.orchestration.cli.status.test_output import BEAT
 from tests.unit.orchestration.deployments import create_table
 

@@ -28,7 +28,7 @@ from jobs.streaming.supervision.documents.heartbeat import (
     write_heartbeat,
 )
 from orchestration.cli.main import main
-from orchestration.cli.status import command
+from orchestration.cli.streams.status import command
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for

@@ -20,9 +20,15 @@ from jobs.streaming.supervision.documents.heartbeat import (
     Work,
 )
 from jobs.streaming.supervision.documents.measures import OF_WORK
-from orchestration.cli.status.collection import name_hanging
-from orchestration.cli.status.output import ago, passing_trouble, print_details, print_table, troubles
-from orchestration.cli.status.stream_status import StreamStatus, Undeclared, status_facts
+from orchestration.cli.streams.status.collection import name_hanging
+from orchestration.cli.streams.status.output import (
+    ago,
+    passing_trouble,
+    print_details,
+    print_table,
+    troubles,
+)
+from orchestration.cli.streams.status.stream_status import StreamStatus, Undeclared, status_facts
 
 BEAT = Heartbeat(
     stream="payments",

@@ -24,8 +24,8 @@ from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.dead_letter_table.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.tables.write.partitioning import partition_spec
 from jobs.tables.write.table_creation import create_table_properties, ensure_table
-from orchestration.cli.validate.command import live_findings
-from orchestration.cli.validate.findings import Finding
+from orchestration.cli.stream_files.validate.command import live_findings
+from orchestration.cli.stream_files.validate.findings import Finding
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import create_table, deployment_in
 

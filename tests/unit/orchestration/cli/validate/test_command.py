@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestration.cli.main import main
-from orchestration.cli.validate.command import live_findings
+from orchestration.cli.stream_files.validate.command import live_findings
 from resources.deployment import Deployment
 from tests.unit.config.test_mirror import spec
 from tests.unit.orchestration.deployments import deployment_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestration.cli.validate.service_checks import check_launcher
+from orchestration.cli.stream_files.validate.service_checks import check_launcher
 from tests.helpers.fake_kubernetes import fake_kubernetes
 from tests.unit.streaming.supervision.launchers.orders import settings_with
 

@@ -18,9 +18,13 @@ from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.stamp.log_state import NO_ID
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from orchestration.cli.validate.command import live_findings
-from orchestration.cli.validate.findings import Finding
-from orchestration.cli.validate.service_checks import check_cluster, check_registry, check_topics
+from orchestration.cli.stream_files.validate.command import live_findings
+from orchestration.cli.stream_files.validate.findings import Finding
+from orchestration.cli.stream_files.validate.service_checks import (
+    check_cluster,
+    check_registry,
+    check_topics,
+)
 from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import deployment_in

@@ -18,7 +18,7 @@ from jobs.maintenance.measure.health_score import score
 from jobs.maintenance.plan.plan import Step
 from jobs.maintenance.plan.results import StepResult, TableResult
 from jobs.maintenance.run.maintenance_run import MaintenanceOutcome
-from orchestration.cli.maintain import print_done
+from orchestration.cli.tables.maintain import print_done
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain.jobs import JOB, SCHEDULE
 from orchestration.jobs.maintain.metadata import outcome_metadata

@@ -1,0 +1,1 @@
+"""Terminal, interrupts, options and errors of all commands."""

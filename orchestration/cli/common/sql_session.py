@@ -1,0 +1,41 @@
+"""Spark for the SQL of a command: started when it is first asked for, and ended with the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from jobs.base.system.signals import deferred_signals
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.start import SessionOnDemand
+from jobs.config.settings.settings import Settings
+from orchestration.cli.common.terminal import stderr_console
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def sql_session(settings: Settings, command: str) -> Iterator[SessionOnDemand]:
+    """Spark for a command. A start that failed is not tried again: it would fail the next time, too.
+
+    Args:
+        command: Such as `check`; the log is `spark/check.log` in the state folder.
+    """
+
+    def start() -> SparkSession:
+        preflight()
+        console = stderr_console()
+        resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+        with deferred_signals():
+            log = settings.state / "spark" / f"{command}.log"
+            return start_session(settings, f"frazil {command}", work="sql", output=log)
+
+    try:
+        yield SessionOnDemand(start, again=False)
+    finally:
+        end_spark()

@@ -1,0 +1,223 @@
+"""`frazil letters`: count dead letters, show why they failed, and what people decide about them: dismiss, restore."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+from pyiceberg.catalog import Catalog
+
+from jobs.base.errors import FrazilError
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.mask import NO_MASK
+from jobs.streaming.operator.dead_letter_expiry import expire_stream
+from jobs.streaming.operator.dead_letter_states import (
+    StateChange,
+    change_dead_letters,
+    set_states_by_rows,
+    settle_lost_replay,
+)
+from jobs.streaming.pipeline.topic_tables import columns_by_topic
+from jobs.tables.commit.history.branch import stream_table
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.dead_letter_table.page import (
+    ColumnsOf,
+    DeadLetterPage,
+    ShownDeadLetter,
+    dead_letter_page,
+)
+from jobs.tables.dead_letter_table.reader import DeadLetterCounts, count_dead_letters
+from jobs.tables.dead_letter_table.selection import parse_selection
+from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
+from orchestration.cli.common.selection_options import selecting
+from orchestration.cli.common.terminal import (
+    current_user,
+    print_columns,
+    print_json,
+    visible,
+)
+from resources.deployment import Deployment
+
+_SHOWN_OF_EACH = 3
+
+
+@click.command()
+@click.argument("stream")
+@selecting
+@click.option("--dismiss", metavar="WHY", help="Set the letters aside for good; why is kept in them with your name.")
+@click.option("--restore", metavar="WHY", help="Make parked and dismissed letters new again.")
+@click.option("--after-rollback", metavar="WHY", help="Set letters to what the rows say, after a table's rollback.")
+@click.option("--settle-lost", metavar="WHY", help="Go on after a replay whose record is lost and settled by hand.")
+@click.option("--expire", is_flag=True, help="Delete those older than errors.dead_letters.keep, as each night.")
+@click.option("--dry-run", is_flag=True, help="With --expire: only tell what would be deleted.")
+@click.option("--page", type=click.IntRange(min=1), metavar="N", help="Show the next letters of each cause.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def letters(
+    deployment: Deployment,
+    stream: str,
+    dismiss: str | None,
+    restore: str | None,
+    after_rollback: str | None,
+    settle_lost: str | None,
+    expire: bool,
+    dry_run: bool,
+    page: int | None,
+    as_json: bool,
+    **selected: Any,
+) -> None:
+    """Count the dead letters of STREAM, show why they failed, or decide about those that are selected.
+
+    Letters are shown by cause, of each the first three (--limit, --page), with coordinates and what of the value is not
+    masked. --dismiss means new, failed and parked letters and --restore parked and dismissed ones, unless --state says
+    others.
+    """
+    answers = [each for each in (dismiss, restore, after_rollback, settle_lost) if each is not None]
+    if len(answers) + expire > 1 or any(not each.strip() for each in answers):
+        raise FrazilError("one decision at a time, and each with a reason.", fix="frazil letters --help")
+    if (dry_run and not expire) or (expire and any(selected.values())):
+        raise FrazilError(
+            "--expire goes by age alone, and only it has a dry run here.",
+            fix=f"frazil letters {stream} --expire --dry-run",
+        )
+    if page is not None and (answers or expire):
+        raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+        if not catalog.table_exists(spec.dead_letter_table):
+            missing = f"stream {stream}: table {spec.dead_letter_table} does not exist."
+            raise FrazilError(missing, fix=f"frazil run {stream}")
+        told: list[str] = []
+        if expire:
+            done = expire_stream(spec, settings, catalog, dry_run=dry_run)
+            told = done.sentences(spec, dry_run=dry_run) if done else []
+            changed = done.expired.letters if done and not dry_run else 0
+        elif after_rollback is not None:
+            changed = set_states_by_rows(spec, settings, catalog, current_user(), after_rollback)
+        elif settle_lost is not None:
+            changed = settle_lost_replay(spec, settings, catalog, f"{current_user()}: {settle_lost}")
+        elif dismiss is not None:
+            selection = parse_selection(**selected, default_states=("new", "failed_again", "parked"))
+            changed = change_dead_letters(
+                spec, settings, catalog, selection, StateChange("dismissed", current_user(), dismiss)
+            )
+        elif restore is not None:
+            selection = parse_selection(**selected, default_states=("parked", "dismissed"))
+            changed = change_dead_letters(
+                spec, settings, catalog, selection, StateChange("new", current_user(), restore)
+            )
+        else:
+            changed = None
+        table = catalog.load_table(spec.dead_letter_table)
+        check_dead_letter_table(table)
+        selection = parse_selection(**(selected if changed is None else _NOTHING), default_states=STATES)
+        counts = count_dead_letters(table, stream, selection)
+        looked = None
+        if changed is None:
+            looked = dead_letter_page(
+                table,
+                spec,
+                selection,
+                page=page or 1,
+                of_each=selected["limit"] or _SHOWN_OF_EACH,
+                columns_of=_columns_of(spec, catalog),
+            )
+    if as_json:
+        kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
+        facts = {"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds}
+        print_json(facts | (_page_facts(looked) if looked else {}))
+        return
+    for sentence in told:
+        click.echo(sentence)
+    if changed is not None and not expire:
+        click.echo(f"{stream}: {changed:,} letters changed")
+    _print(counts, spec.dead_letter_table)
+    if looked:
+        _print_page(looked, stream)
+
+
+_NOTHING: dict[str, Any] = {
+    "reasons": (), "stages": (), "fields": (), "since": None, "until": None, "offsets": (), "where": None,
+    "limit": None, "states": (),
+}  # fmt: skip
+
+
+def _columns_of(spec: StreamSpec, catalog: Catalog) -> ColumnsOf | None:
+    """The rows of each topic's records, of a stream with masks: what is masked is so under each name of its column."""
+    if spec.errors.mask == NO_MASK:
+        return None
+    return columns_by_topic(
+        with_named_tables(spec, catalog),
+        lambda name: stream_table(catalog, spec, name) if catalog.table_exists(name) else None,
+    )
+
+
+def _print(counts: DeadLetterCounts, table: str) -> None:
+    if not counts.total:
+        click.echo(f"no letters in {table}")
+        return
+    states = [state for state in STATES if state in counts.by(0)]
+    rows = [
+        [reason, *(counts.by_kind.get((state, reason), 0) for state in states), total]
+        for reason, total in counts.by(1).items()
+    ]
+    print_columns(["reason", *states, "all"], rows, text=["reason"])
+
+
+def _page_facts(page: DeadLetterPage) -> dict[str, Any]:
+    """A page, as `--json` prints it."""
+    causes = [
+        {
+            "letters": count,
+            "reason": cause.error_class,
+            "stage": cause.stage,
+            "field": cause.field or None,
+            "needs": cause.needs or None,
+            "shown": [asdict(letter) for letter in page.letters.get(cause, ())],
+        }
+        for cause, count in page.counts.items()
+    ]
+    return {
+        "causes": causes,
+        "letters_of_other_causes": page.others,
+        "page": page.page,
+        "pages": page.pages,
+        "problems": [{"sentence": each.message, "next": each.fix} for each in page.unreadable],
+    }
+
+
+def _print_page(page: DeadLetterPage, stream: str) -> None:
+    """A page, for a person: each cause with its letters, values cut."""
+    for cause, letters in page.letters.items():
+        field = f" at {visible(cause.field)}" if cause.field else ""
+        needs = f": {visible(cause.needs)}" if cause.needs else ""
+        click.echo(f"\n{page.counts[cause]:,} × {cause.error_class} in {cause.stage}{field}{needs}")
+        for letter in letters:
+            _print_letter(letter)
+    if page.others:
+        click.echo(f"\n{page.others:,} letters of other causes; select some, such as with --reason or --field")
+    for problem in page.unreadable:
+        click.echo(f"\n{problem.message}")
+    if page.page < page.pages:
+        click.echo(f"\npage {page.page} of {page.pages}\n  Next: frazil letters {stream} … --page {page.page + 1}")
+    elif page.counts and not page.letters:
+        click.echo(f"\nthere are {page.pages} pages")
+
+
+def _print_letter(letter: ShownDeadLetter) -> None:
+    state = "" if letter.state == "new" else f", {letter.state}"
+    field = f"{visible(letter.field)}: " if letter.field else ""
+    said = f": {field}{visible(letter.message)}" if letter.message else ""
+    click.echo(f"  topic {letter.topic}, partition {letter.partition}, offset {letter.offset}{state}{said}")
+    if letter.replay_reason:
+        again = f": {visible(letter.replay_message)}" if letter.replay_message else ""
+        click.echo(f"    last replay: {letter.replay_reason}{again}")
+    if letter.value is not None:
+        click.echo(f"    {visible(letter.value, f'{letter.value_bytes:,} bytes')}")
+    if letter.row_before:
+        click.echo(f"    before the step: {visible(letter.row_before)}")
+    if letter.masked:
+        click.echo(f"    masked: {visible(letter.masked)}")

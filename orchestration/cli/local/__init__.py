@@ -1,0 +1,1 @@
+"""Commands with local services: dev, demo, broker, generate, certify."""

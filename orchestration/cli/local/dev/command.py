@@ -1,0 +1,170 @@
+"""Command `frazil dev`: the local broker and Dagster, until Ctrl-C; the streams run on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import click
+
+from jobs.base.errors import FrazilError
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
+from jobs.config.settings.settings import Settings
+from jobs.streaming.supervision.control.stream_control import StreamControl
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.heartbeat import KEY as HEARTBEAT
+from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
+from jobs.streaming.supervision.documents.keeper_record import KEY as KEEPER
+from jobs.streaming.supervision.documents.keeper_record import read_keeper
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY, PROCESS_KEY, read_launch
+from jobs.streaming.supervision.processes.actual import read_actual
+from jobs.streaming.supervision.processes.groups import DriverGroup, known_groups
+from orchestration.cli.common.interrupts import Interrupts
+from orchestration.cli.common.terminal import print_error
+from orchestration.cli.local.broker import local_broker, local_registry
+from orchestration.cli.local.dev.services import DagsterServices
+from resources.deployment import Deployment
+
+
+@contextlib.contextmanager
+def local_services(
+    deployment: Deployment, port: int | None, interrupts: Interrupts, *, end_streams: bool = False
+) -> Iterator[DagsterServices]:
+    """The local broker and registry (if the settings want them) and Dagster's services, ended when the block is left.
+
+    A broker that was running before is left running, and so is one that streams still read from.
+
+    Args:
+        end_streams: End the streams' drivers as well, those that ran before excepted.
+
+    Raises:
+        FrazilError: Another process runs Dagster's services on this deployment.
+    """
+    settings = deployment.settings()
+    services = DagsterServices(deployment, port)
+    # First of all: what is found below would be the other one's, and ended with this one.
+    services.claim()
+    broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
+    ours = broker is not None and not broker.status().running
+    registry = local_registry(deployment)
+    our_registry = registry is not None and registry.running() is None
+    ran_before = attended_streams(settings)
+    if broker is not None:
+        # Here Ctrl-C may interrupt, while below it waits.
+        resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
+    resolve_jars("spark", on_progress=lambda line: click.echo(line, err=True))
+    try:
+        with interrupts.deferred():
+            services.start()
+        if broker is not None:
+            with interrupts.deferred():
+                broker.start()
+        if registry is not None:
+            with interrupts.deferred():
+                registry.start()
+        yield services
+    finally:
+        interrupts.ignore()
+        services.stop()
+        ended = [stream for stream in attended_streams(settings) if stream not in ran_before] if end_streams else []
+        for stream in ended:
+            drain_driver(deployment, stream)
+        # The keeper of a stream that was let go takes a moment to end.
+        living = streams_with_drivers(settings)
+        left = [stream for stream in attended_streams(settings) if stream in living or stream not in ended]
+        if broker is not None and ours and not left:
+            broker.stop()
+        if registry is not None and our_registry and not left:
+            registry.stop()
+        if left:
+            names = ", ".join(left)
+            down = ", then `frazil down` the broker" if broker is not None else ""
+            click.echo(
+                f"Running on: {names}.  (`frazil dev` finds them again; `frazil stop --all` ends them{down})", err=True
+            )
+
+
+def streams_with_drivers(settings: Settings) -> list[str]:
+    """The streams whose drivers live on this host, those included that have only just been launched."""
+    streams = sorted({*streams_with(settings, PROCESS_KEY), *streams_with(settings, HEARTBEAT)})
+    drivers = {stream: read_actual(stream_folder(settings, stream).store, stream).driver for stream in streams}
+    return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
+
+
+def attended_streams(settings: Settings) -> list[str]:
+    """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
+    local = state_store(settings).local
+    kept = [key.split("/")[1] for key in local.keys(f"streams/*/{KEEPER}")]
+    notes = {stream: read_keeper(stream_folder(settings, stream).store.local) for stream in kept}
+    alone = {name for name, note in notes.items() if note and note.lives()}
+    return sorted({*streams_with_drivers(settings), *alone, *_of_kept_groups(settings)})
+
+
+def _of_kept_groups(settings: Settings) -> Iterator[str]:
+    """The streams of groups whose driver has a living keeper, which starts it, and them, again."""
+    kept = [name for name in known_groups(settings) if _has_keeper(DriverGroup.of(settings, name))]
+    for stream in streams_with(settings, LAUNCH_KEY) if kept else ():
+        store = stream_folder(settings, stream).store
+        launch, beat, control = read_launch(store), read_heartbeat(store), read_control(store)
+        wanted = launch is not None and control.mode != "stopped" and control.end_attempt < launch.attempt
+        if launch is not None and wanted and launch.group in kept and not (beat is not None and beat.final):
+            yield stream
+
+
+def _has_keeper(group: DriverGroup) -> bool:
+    note = read_keeper(group.folder.store.local)
+    return note is not None and note.lives()
+
+
+def drain_driver(deployment: Deployment, stream: str) -> None:
+    """End a stream's driver after its batch, and leave what is wished of the stream as it is."""
+    control = StreamControl(deployment.home, deployment.settings_file, stream)
+    try:
+        control.drain_driver("what started it ends", "frazil")
+    except FrazilError as problem:
+        print_error(problem)
+
+
+def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> None:
+    """Wait until the web UI answers.
+
+    Raises:
+        FrazilError: A service ended meanwhile.
+    """
+    deadline = time.monotonic() + deadline_seconds
+    while time.monotonic() < deadline:
+        services.check()
+        with contextlib.suppress(OSError):
+            services.api.ask("query { version }", 5)
+            break
+        time.sleep(0.2)
+
+
+def stay(services: DagsterServices) -> None:
+    """Stay until Ctrl-C.
+
+    Raises:
+        FrazilError: A service has ended.
+    """
+    while True:
+        services.check()
+        time.sleep(0.5)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
+@click.pass_obj
+def dev(deployment: Deployment, port: int | None) -> None:
+    """Start the local broker and Dagster's web UI and daemon, until Ctrl-C.
+
+    Dagster keeps the streams running, and finds those that run already. They run on when it ends, and the local broker
+    with them. Its own state is in .frazil/dagster; its dagster.yaml is written once and then yours.
+    """
+    preflight()
+    with Interrupts() as interrupts, local_services(deployment, port, interrupts) as services:
+        wait_for_ui(services)
+        click.echo(f"Dagster is at {services.url}  (Ctrl-C ends it; the streams run on)")
+        stay(services)

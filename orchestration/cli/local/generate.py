@@ -1,0 +1,332 @@
+"""`frazil generate`: records of a stream's format and schema, into its topic."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+from pyiceberg.schema import Schema
+
+from jobs.base.errors import FrazilError
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.kafka.record_producer import RecordProducer, ensure_topic
+from jobs.clients.registry.client import RegistryClient, registry_client
+from jobs.clients.registry.failures import NotInRegistryError
+from jobs.config.services.security import librdkafka_options
+from jobs.config.settings.settings import KafkaSettings, Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.source import Source
+from jobs.config.values.decode import key_subjects, value_subjects
+from jobs.local.generate.derived_schema import derived_schema
+from jobs.local.generate.record import (
+    FIRST_TIME,
+    GeneratedRecord,
+    RecordGenerator,
+    generated,
+)
+from jobs.local.generate.stream_records import record_generator
+from jobs.local.generate.values import OneSchema
+from jobs.records.formats.interface.decoder_spec import ResolvedSchema
+from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.records.formats.record_columns import RecordColumns
+from orchestration.cli.common.terminal import progress_bar
+from orchestration.cli.stream_files.schema.tables import stream_table
+from resources.deployment import Deployment
+
+_EACH_SECONDS = 0.02
+_SHOWN_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """Where the schemas of values and keys are.
+
+    Attributes:
+        value: The subject of values.
+        key: That of keys.
+        register: Whether one that is not there is made.
+    """
+
+    value: str
+    key: str
+    register: bool = False
+
+
+def stream_generator(spec: StreamSpec, settings: Settings, subjects: Subjects) -> RecordGenerator:
+    """What makes records of a stream, in the schemas that a registry has for them.
+
+    Raises:
+        FrazilError: Its columns are not known as yet, a subject is not there, or such records cannot be generated.
+        RegistryError: The registry cannot be asked.
+    """
+    rows, columns = _known_rows(spec, settings)
+    key = columns.key
+    if not {_kind(spec.decode.format), _kind(key.decoder.kind if key else "json")} - {None}:
+        return record_generator(spec.stream, rows or spec.resolved, columns)
+    client = registry_client(settings.registry)
+    try:
+        writers = _Writers(client, spec.stream, register=subjects.register)
+        writer = writers.find(spec.decode.format, subjects.value, rows.schema if rows else None, "values")
+        key_rows = key.rows if key and key.is_resolved else None
+        key_writer = writers.find(key.decoder.kind, subjects.key, key_rows, "keys") if key else None
+    finally:
+        client.close()
+    if rows is None and writer is not None:
+        made = _rows_of(spec.decode.format, spec.decode.options, writer, subjects.value)
+        rows = spec.decode.resolved_for(made).with_options(spec.evolution.as_options())
+    if key is not None and not key.is_resolved:
+        if key_writer is None:
+            raise FrazilError(
+                f"stream {spec.stream}: decode.key.schema is 'table', and table {spec.table.name} is not there yet.",
+                fix=f"frazil run {spec.stream}, which creates it",
+            )
+        columns = columns.with_key_of(_rows_of(key.decoder.kind, key.decoder.options, key_writer, subjects.key).fields)
+    return record_generator(spec.stream, rows or spec.resolved, columns, writer, key_writer)
+
+
+def _kind(format_: str) -> str | None:
+    return FORMATS[format_].registry_kind
+
+
+def _known_rows(spec: StreamSpec, settings: Settings) -> tuple[ResolvedSchema | None, RecordColumns]:
+    """The rows as the stream's file or its table says them, None if neither does; and the columns beside them.
+
+    They are those of the stream's driver, which may alter the table.
+    """
+    declared = spec.decode.declared
+    rows = declared.with_options(spec.evolution.as_options()) if declared else None
+    table = None if spec.decode.declares_all else stream_table(spec, settings)
+    if table is None:
+        return rows, spec.record_columns
+    columns = spec.record_columns_for(table.schema(), table.properties)
+    return spec.resolved_for(table.schema(), table.properties, evolving=True), columns
+
+
+def _rows_of(format_: str, options: Mapping[str, Any], writer: OneSchema, subject: str) -> Schema:
+    """The columns of a table that is still to be made, of the schema with which it would be."""
+    make: Callable[..., Schema] | None = FORMATS[format_].writer_rows
+    assert make is not None
+    try:
+        return make(writer.schema.schema, options)
+    except BadWriterSchema as problem:
+        raise FrazilError(f"the schema of subject {subject} cannot be read: {problem.message}") from None
+
+
+class _Writers:
+    """Finds writer schemas in a registry, or makes them.
+
+    Args:
+        register: Whether a subject that is not there is made.
+    """
+
+    def __init__(self, client: RegistryClient, stream: str, *, register: bool) -> None:
+        self._client: RegistryClient = client
+        self._stream: str = stream
+        self._register: bool = register
+
+    def find(self, format_: str, subject: str, rows: Schema | None, what: str) -> OneSchema | None:
+        """The newest schema of a subject; None of a format whose records name none."""
+        kind = _kind(format_)
+        if kind is None:
+            return None
+        try:
+            found = self._client.version(subject)
+        except NotInRegistryError:
+            return self._made(format_, kind, subject, rows, what)
+        if found.schema.kind != kind:
+            raise FrazilError(
+                f"subject {subject} has schemas of the kind {found.schema.kind}, and {what} of stream {self._stream} "
+                f"are {format_}.",
+                fix=f"name another one with {_option(what)}",
+            )
+        return OneSchema(found.id, found.schema)
+
+    def _made(self, format_: str, kind: str, subject: str, rows: Schema | None, what: str) -> OneSchema:
+        problem = f"the registry has no subject {subject}, which says how {what} of stream {self._stream} are written"
+        if rows is None:
+            raise FrazilError(
+                f"{problem}; and its table, whose columns would do, is not there yet.",
+                fix=f"register a schema, or name a subject that is there with {_option(what)}",
+            )
+        text = derived_schema(format_, rows.fields, f"{self._stream} {'key' if what == 'keys' else ''}")
+        if not self._register:
+            raise FrazilError(
+                f"{problem}. --register makes it, with this schema of the stream's columns:\n{text}",
+                fix=f"frazil generate {self._stream} --register, or name a subject with {_option(what)}",
+            )
+        number = self._client.register(subject, kind, text)
+        click.echo(f"Registered subject {subject} (id {number}): a schema made of the stream's columns.", err=True)
+        return OneSchema(number, RegistrySchema(kind, WriterSchema(text)))
+
+
+def _option(what: str) -> str:
+    return "--key-subject" if what == "keys" else "--subject"
+
+
+class Share(click.ParamType):
+    """A share such as `1%` or `0.01`."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share, from 0 to 1."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{value!r} is no share; write 1% or 0.01", param, ctx)
+        return share
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+              help="Records per second.")  # fmt: skip
+@click.option("--bad", type=Share(), default=0.0, metavar="SHARE", help="How many are bad, such as 1%.")
+@click.option("--count", type=click.IntRange(min=1), help="How many in all.  [default: until Ctrl-C]")
+@click.option("--seed", help="The same seed gives the same records, times included.  [default: another each time]")
+@click.option("--topic", help="Where to.  [default: the stream's own, if it is one]")
+@click.option("--subject", help="Of the registry, for the schema of values.  [default: decode.subject, or TOPIC-value]")
+@click.option("--key-subject", help="As --subject, of keys.  [default: decode.key.subject, or TOPIC-key]")
+@click.option("--register", is_flag=True, help="Register a schema made of the stream's columns where there is none.")
+@click.option("--yes", is_flag=True, help="Also to brokers that are not on this machine.")
+@click.pass_obj
+def generate(
+    deployment: Deployment,
+    stream: str,
+    rate: float,
+    bad: float,
+    count: int | None,
+    seed: str | None,
+    topic: str | None,
+    subject: str | None,
+    key_subject: str | None,
+    register: bool,
+    yes: bool,
+) -> None:
+    """Produce records that STREAM lands, in its formats and with its schemas, into its topic.
+
+    They have the keys and headers of which it has columns. Avro, Protobuf and JSON Schema are written in the newest
+    schema that the registry has for them.
+
+    Bad ones (--bad) become dead letters, each for a reason of its own. It is for a first hour and for load: whoever
+    else reads the topic gets the records, too, so brokers elsewhere need --yes.
+    """
+    spec, settings = deployment.stream(stream), deployment.settings()
+    target = topic or _only_topic(spec)
+    bootstrap = settings.kafka.require_bootstrap()
+    if not yes and not is_loopback(bootstrap):
+        raise FrazilError(
+            f"the brokers {bootstrap} are not on this machine, and whoever reads topic {target} would get made-up "
+            "records.",
+            fix="add --yes if that is meant",
+        )
+    subjects = Subjects(
+        subject or "".join(value_subjects(spec.decode, [target])),
+        key_subject or "".join(key_subjects(spec.decode, [target])),
+        register=register,
+    )
+    generator = stream_generator(spec, settings, subjects)
+    if bad and not generator.bad_kinds:
+        every = f"stream {stream}: every value of the format {spec.decode.format} is a good one, so none can be bad."
+        raise FrazilError(every, fix="leave out --bad")
+    _ensure(settings.kafka, target)
+    records = _records(generator, seed, bad)
+    kinds, problem = _produce(settings.kafka, target, records, rate, count)
+    told = [f"{number:,} {kind}" for kind, number in sorted(kinds.items()) if kind != "good"]
+    among = f", among them {', '.join(told)}" if told else ""
+    click.echo(f"{stream}: {kinds.total():,} records in topic {target}{among}")
+    if problem is not None:
+        raise FrazilError(f"not all were acknowledged by the brokers: {problem}", fix="frazil validate")
+
+
+def _records(generator: RecordGenerator, seed: str | None, bad: float) -> Iterator[GeneratedRecord]:
+    number, fixed = 0, seed is not None
+    seed = seed if seed is not None else f"{random.SystemRandom().getrandbits(64):x}"
+    while True:
+        at = FIRST_TIME + timedelta(seconds=number) if fixed else datetime.now(UTC)
+        yield generated(generator, seed, number, at, bad)
+        number += 1
+
+
+def _produce(
+    settings: KafkaSettings, topic: str, records: Iterator[GeneratedRecord], rate: float, count: int | None
+) -> tuple[Counter[str], str | None]:
+    """Produce until there are enough, or somebody interrupts, which is how it ends where no number was asked for.
+
+    Returns:
+        What the brokers have, by kind; and why they do not have the rest.
+    """
+    producer = RecordProducer(
+        **{"bootstrap.servers": settings.require_bootstrap(), **librdkafka_options(settings.security)}
+    )
+    kinds: Counter[str] = Counter()
+    sent, began, shown = 0, time.monotonic(), 0.0
+    with progress_bar(
+        "{task.completed:,.0f} records", "{task.fields[rate]:,.0f}/s", "{task.fields[bad]:,} bad", bar=True
+    ) as bar:
+        task = bar.add_task("producing", total=count, bad=0, rate=0.0)
+        try:
+            while count is None or sent < count:
+                due = int((time.monotonic() - began) * rate) + 1
+                while sent < due and (count is None or sent < count):
+                    made = next(records)
+                    producer.produce(
+                        topic,
+                        made.value,
+                        made.key,
+                        headers=made.headers,
+                        on_delivery=lambda _, kind=made.kind: kinds.update([kind]),
+                    )
+                    sent += 1
+                    if sent % 1_000 == 0:
+                        producer.poll()
+                producer.poll(_EACH_SECONDS if count is None or sent < count else 0)
+                if time.monotonic() - shown > _SHOWN_SECONDS:
+                    shown, seconds = time.monotonic(), max(time.monotonic() - began, 1e-3)
+                    bar.update(task, completed=sent, bad=kinds.total() - kinds["good"], rate=sent / seconds)
+        except KeyboardInterrupt:
+            left = producer.flush()
+            if count is not None:
+                raise
+        else:
+            left = producer.flush()
+    return kinds, producer.refused or (f"{left:,} wait" if left else None)
+
+
+def _only_topic(spec: StreamSpec) -> str:
+    topics = spec.source.topics or ()
+    if len(topics) != 1:
+        several = ", ".join(topics) or f"whatever matches {spec.source.topics_pattern}"
+        raise FrazilError(f"stream {spec.stream} reads {several}.", fix="name one topic with --topic")
+    return topics[0]
+
+
+def _ensure(settings: KafkaSettings, topic: str) -> None:
+    """The local broker gets the topic if it lacks it; elsewhere its owner decides on partitions and copies."""
+    if settings.is_embedded:
+        ensure_topic(settings.require_bootstrap(), topic)
+    elif topic not in KafkaLog(settings).topics(Source(topics=(topic,))):
+        raise FrazilError(f"topic {topic} does not exist at {settings.require_bootstrap()}.", fix="create it")
+
+
+def is_loopback(bootstrap: str) -> bool:
+    """Whether all of these brokers are on this machine, by their names alone."""
+    return all(_local(server.strip().rpartition(":")[0].strip("[]")) for server in bootstrap.split(","))
+
+
+def _local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,192 @@
+"""`frazil schema infer`: the file of a stream, from records of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Literal, Protocol
+
+import click
+
+from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord, find_sample, read_sample
+from jobs.config.documents.validation import shown_path
+from jobs.config.settings.loading import find_stream_file
+from jobs.config.settings.settings import KafkaSettings
+from jobs.records.formats.connect_json.inference import is_enveloped
+from jobs.records.formats.json.inference import InferenceRules
+from jobs.records.schema.declared import Primitive
+from jobs.records.schema.parser import parse_schema
+from jobs.tables.commit.stamp.offsets import Ranges
+from orchestration.cli.common.terminal import progress_bar
+from orchestration.cli.stream_files.schema.infer_connect import LookedAtEnvelopes
+from orchestration.cli.stream_files.schema.infer_json import LookedAtJson
+from orchestration.cli.stream_files.schema.infer_registry import (
+    LookedAtIds,
+    is_framed,
+    subject_stream,
+    subject_version,
+)
+from orchestration.cli.stream_files.schema.stream_yaml import stream_id, stream_yaml
+from resources.deployment import Deployment
+
+_RECORDS = 10_000
+_JUDGED = 1_000
+_FRAMED = "framed"
+_FORMATS = ("json", "connect_json", "avro", "protobuf", "json_schema")
+
+
+def _decimal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Primitive | None:
+    if text is None:
+        return None
+    try:
+        found = parse_schema(f"n decimal({text})").fields[0].type
+    except FrazilError as problem:
+        raise click.BadParameter(f"write P,S such as 12,2: {problem.message}") from None
+    return found if isinstance(found, Primitive) else None
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--records", type=click.IntRange(1, 1_000_000), default=_RECORDS, show_default=True, help="How many to look at."
+)
+@click.option("--oldest", is_flag=True, help="Look at the oldest records instead of the newest.")
+@click.option("--decimal", metavar="P,S", callback=_decimal, help="Land numbers with a fraction as this decimal.")
+@click.option("--times", is_flag=True, help="Land texts that all look like times, or days, as such.")
+@click.option("--stream", metavar="ID", help="The stream's id.  [default: made of the topic]")
+@click.option("--table", metavar="NAME", help="Where rows go.  [default: landing.ID]")
+@click.option("--show-values", is_flag=True, help="Also show some values of each field in the comments.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(_FORMATS),
+    help="What the records are.  [default: what most of the first ones are]",
+)
+@click.option("--subject", metavar="SUBJECT", help="Look at this subject of the registry instead of at records.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there; never over it."
+)
+@click.pass_obj
+def infer(
+    deployment: Deployment,
+    topic: str,
+    records: int,
+    oldest: bool,
+    decimal: Primitive | None,
+    times: bool,
+    stream: str | None,
+    table: str | None,
+    show_values: bool,
+    format_: str | None,
+    subject: str | None,
+    output: Path | None,
+) -> None:
+    """Write the file of a stream that lands TOPIC, with comments that say what was seen.
+
+    Values are JSON; or JSON that carries its schema (connect_json), whose columns are those of the schemas; or they
+    name a schema of the registry, Avro, Protobuf or JSON Schema, whose subject then says the columns. --subject looks
+    at that subject of the registry and at no record.
+
+    Of JSON a whole number becomes a long, one with a fraction a double (--decimal), a text a string (--times). No
+    column is `not null`. The comments have ranges of numbers and times, and no other value without --show-values.
+    """
+    if output is not None and output.exists():
+        raise FrazilError(f"{output} exists, and nothing is written over it.", fix="name another file with --output")
+    name = stream or stream_id(topic)
+    target = table or f"landing.{name.replace('-', '_')}"
+    if subject is not None:
+        found = subject_version(deployment.settings().registry, subject)
+        write_stream(stream_yaml(subject_stream(found, topic, name, target)), output, name, deployment.streams_folder)
+        return
+    settings = deployment.settings()
+    end: Literal["newest", "oldest"] = "oldest" if oldest else "newest"
+    ranges = find_sample(settings.kafka, topic, records, end)
+    format_, parts = _of_format(format_, _with_progress(settings.kafka, ranges))
+    match format_:
+        case "json":
+            looked = LookedAtJson(show_values=show_values)
+            _look(looked, parts)
+            new = looked.stream(topic, end, name, target, InferenceRules(decimal, times, declared=True))
+        case "connect_json":
+            envelopes = LookedAtEnvelopes(show_values=show_values)
+            _look(envelopes, parts)
+            new = envelopes.stream(topic, end, name, target)
+        case _:
+            ids = LookedAtIds()
+            _look(ids, parts)
+            wanted = None if format_ == _FRAMED else format_
+            new = ids.stream(settings.registry, topic, end, name, target, wanted)
+    write_stream(stream_yaml(new), output, name, deployment.streams_folder)
+
+
+class _Looks(Protocol):
+    def add(self, records: Iterable[SampleRecord]) -> None: ...
+
+
+def _look(looked: _Looks, parts: Iterable[list[SampleRecord]]) -> None:
+    for part in parts:
+        looked.add(part)
+
+
+def _of_format(format_: str | None, parts: Iterator[list[SampleRecord]]) -> tuple[str, Iterator[list[SampleRecord]]]:
+    """What the records of a sample are, by the first of them, unless it is said; and the whole sample."""
+    if format_ is not None:
+        return format_, parts
+    first: list[list[SampleRecord]] = []
+    values: list[bytes] = []
+    for part in parts:
+        first.append(part)
+        values += [each.value for each in part if each.value is not None]
+        if len(values) >= _JUDGED:
+            break
+    return sampled_format(values[:_JUDGED]), chain(first, parts)
+
+
+def sampled_format(values: Sequence[bytes]) -> str:
+    """What most values are: `json`, `connect_json`, or `framed` of those that begin with the id of a schema."""
+    framed = sum(map(is_framed, values))
+    if 2 * framed > len(values):
+        return _FRAMED
+    enveloped = sum(is_enveloped(value) for value in values if value[:1] == b"{")
+    return "connect_json" if 2 * enveloped > len(values) else "json"
+
+
+def write_stream(text: str, output: Path | None, stream: str, folder: Path) -> None:
+    """Print a stream's file, or write it where nothing is yet.
+
+    Args:
+        output: The file; None to print it.
+
+    Raises:
+        FrazilError: The file exists, or cannot be written.
+    """
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        problem = f"{output} exists, and nothing is written over it."
+        raise FrazilError(problem, fix="name another file with --output") from None
+    except OSError as failed:
+        raise FrazilError(f"{output} cannot be written: {failed.strerror}", fix="name another file") from None
+    click.echo(f"{output} is written; look at it.", err=True)
+    found = find_stream_file(folder, stream)
+    move = (
+        ""
+        if found is not None and found.samefile(output)
+        else f"move it to {shown_path(folder / f'{stream}.yaml')}, then "
+    )
+    click.echo(f"  Next: {move}frazil validate {stream}", err=True)
+
+
+def _with_progress(settings: KafkaSettings, ranges: Ranges) -> Iterator[list[SampleRecord]]:
+    total = sum(range_.end - range_.start for range_ in ranges.values())
+    with progress_bar("{task.completed:,.0f} of {task.total:,.0f} records", bar=True) as bar:
+        task = bar.add_task("reading", total=total)
+        for part in read_sample(settings, ranges):
+            yield part
+            bar.advance(task, len(part))

@@ -1,0 +1,189 @@
+"""Checks of the tables of rows beside a stream's own: those that follow it, and those with columns of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.base.errors import FrazilError
+from jobs.clients.catalog.catalog import find_table
+from jobs.clients.registry.client import quick_registry
+from jobs.clients.registry.failures import NotInRegistryError
+from jobs.config.documents.base import field_path
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import misfit_fix
+from jobs.config.values.decode import value_subjects
+from jobs.records.formats.interface.writer_schema import BadWriterSchema
+from jobs.records.formats.known_formats import FORMATS
+from jobs.streaming.driver.context.source_topics import parked_tables
+from jobs.streaming.pipeline.route_naming import naming_state
+from jobs.streaming.pipeline.topic_tables import topic_tables
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.schema.followers import follower_names, following
+from jobs.tables.commit.schema.opening_columns import (
+    OpeningColumns,
+    has_landed,
+    keeps_decoded,
+    opening_columns,
+)
+from jobs.tables.write.dry_run import check_writable
+from jobs.tables.write.table_remaking import is_as_made
+from orchestration.cli.stream_files.validate.findings import Finding, Verdict
+
+
+def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[Finding], OpeningColumns | None]:
+    """What a table lacks of what the steps of a stream make, whose file does not declare all columns.
+
+    Args:
+        metadata: Of its table, which is there.
+
+    Returns:
+        What there is to say, nothing where the table takes the rows as it is; and what becomes of the table, None
+        where only the start knows which columns are decoded.
+    """
+    name, file = spec.table.name, f"streams/{spec.stream}.yaml"
+
+    def said(verdict: Verdict, sentence: str, fix: str = "") -> Finding:
+        return Finding(spec.stream, "table", verdict, sentence, fix)
+
+    if spec.shapes and not keeps_decoded(spec, metadata) and not has_landed(spec, metadata):
+        return [], None
+    try:
+        found = opening_columns(spec, metadata, None)
+    except FrazilError as problem:
+        return [said("wrong", problem.message, problem.fix or "")], None
+    fix, apply = f"correct {file}, or alter table {name}", f"frazil schema apply {spec.stream}"
+    if found.problems:
+        told = [said("wrong", f"{field_path(place)}: {problem}", fix) for place, problem in found.problems]
+        return told, found
+    told = [said("wrong", f"table {name}: {why}", misfit_fix(spec)) for why in found.refused]
+    told += [
+        said("wrong", f"table {name}: {each}, which evolve.{each.change} leaves to you", apply)
+        for each in found.unasked(spec)
+    ]
+    if found.changes and not told:
+        changes = "; ".join(map(str, found.changes))
+        told = [said("unchecked", f"table {name} lacks what the steps make; the next run makes it so: {changes}")]
+    return told, found
+
+
+def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> Iterator[Finding]:
+    """What stands in the way of a table that follows the own one; what it only lacks, the next start gives it.
+
+    Args:
+        own: Metadata of its own table, as it is.
+    """
+    if spec.problems_with(own.schema(), own.properties):
+        # It is told of the own table.
+        return
+    spec = with_named_tables(spec, catalog)
+    parked = parked_tables(spec, catalog)
+    for name in follower_names(spec):
+        if name in parked:
+            said = f"table {name} is parked: it gets the columns of table {spec.table.name} when it is unparked"
+            yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
+            continue
+        fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
+        try:
+            table = find_table(catalog, name)
+        except FrazilError as problem:
+            yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or "")
+            continue
+        if table is None:
+            said = f"table {name} is not there yet; it is made with the columns of table {spec.table.name}"
+            yield Finding(spec.stream, "table", "unchecked", said)
+            continue
+        try:
+            check_writable(name, table.metadata)
+            fit = following(spec, own, table.metadata, name)
+        except FrazilError as problem:
+            yield Finding(spec.stream, "table", "wrong", problem.message, problem.fix or fix)
+            continue
+        if is_as_made(table.metadata, spec.stream):
+            continue
+        for each in fit.refused:
+            said = f"table {name} cannot take the columns of table {spec.table.name}: {each}"
+            yield Finding(spec.stream, "table", "wrong", said, fix)
+        if fit.changes and not fit.refused:
+            told = "; ".join(map(str, fit.changes))
+            said = f"table {name} lacks columns of table {spec.table.name}; the next run adds them: {told}"
+            yield Finding(spec.stream, "table", "unchecked", said)
+
+
+def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | None) -> Iterator[Finding]:
+    """Whether the tables that the file names, and those of topics that it lists, can hold their records.
+
+    Args:
+        catalog: None where there is none yet.
+    """
+    route = spec.route
+    if route is None:
+        return
+    topics = spec.source.topics or ()
+    found = topic_tables(spec, topics, {*spec.target_names}, naming_state(spec, {}, decided=False))
+    of_topics = {name: topic for topic, each in reversed(list(found.items())) if (name := each.table) is not None}
+    parked = frozenset[str]() if catalog is None else parked_tables(spec, catalog)
+    for name in dict.fromkeys([*route.table_names, *of_topics]):
+        if name == spec.table.name:
+            continue
+        if name in parked:
+            said = f"table {name} is parked: letters keep its records until it is unparked"
+            yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
+            continue
+        try:
+            table = None if catalog is None else find_table(catalog, name)
+        except FrazilError as problem:
+            yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or "")
+            continue
+        of_table = spec.for_table(name)
+        if table is None:
+            yield from _new_table(of_table, settings, of_topics.get(name))
+            continue
+        wrong = [f"{field_path(at)}: {said}" for at, said in of_table.problems_with(table.schema(), table.properties)]
+        try:
+            check_writable(name, table.metadata)
+        except FrazilError as problem:
+            wrong.append(problem.message)
+        for each in wrong or of_table.disagreements_with(table.schema(), properties=table.properties):
+            fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
+            yield Finding(spec.stream, "table", "wrong", f"table {name}: {each}", fix)
+        if of_table.tables_follow and catalog is not None:
+            yield from check_followers(of_table, table.metadata, catalog)
+
+
+def _new_table(spec: StreamSpec, settings: Settings, topic: str | None) -> Iterator[Finding]:
+    """Whether a table goes with the newest schema of its topic, of which it would be made."""
+    name = spec.table.name
+    if spec.decode.schema_source == "table":
+        said = f"table {name} is not there, and decode.schema is 'table'"
+        yield Finding(
+            spec.stream, "table", "wrong", said, f"create table {name}, or correct streams/{spec.stream}.yaml"
+        )
+        return
+    said = f"table {name} is not there yet; it is made with the columns of its first records"
+    yield Finding(spec.stream, "table", "unchecked", said)
+    key, format_ = spec.decode.key, FORMATS[spec.decode.format]
+    if settings.registry is None or topic is None or spec.decode.schema_source != "registry":
+        return
+    if format_.writer_rows is None or (key is not None and key.schema_source != "declared"):
+        return
+    for subject in value_subjects(spec.decode, [topic]):
+        try:
+            with closing(quick_registry(settings.registry)) as client:
+                rows = format_.writer_rows(client.version(subject).schema.schema, spec.decode.options)
+        except NotInRegistryError:
+            continue
+        except BadWriterSchema as problem:
+            said = f"subject {subject} makes no table {name}: {problem.message}"
+            yield Finding(spec.stream, "spec", "wrong", said, "register a version that does")
+            continue
+        except FrazilError:
+            # What is wrong with the registry is said once.
+            return
+        for at, problem in spec.problems_of(rows, spec.record_columns):
+            said = f"{field_path(at)}: {problem}; the columns of table {name} are those of subject {subject}"
+            yield Finding(spec.stream, "spec", "wrong", said, f"correct streams/{spec.stream}.yaml")

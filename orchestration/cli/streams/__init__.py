@@ -1,0 +1,1 @@
+"""Commands about streams: run, status, start, stop, accept."""

@@ -1,0 +1,237 @@
+"""`frazil start`, `stop`, `pause`, `resume`, `restart`: what an operator does to streams."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+import click
+
+from jobs.base.errors import FrazilError
+from jobs.base.system.threads import background_thread
+from jobs.clients.state_store.store import StateStore
+from jobs.clients.state_store.stream_folder import stream_folder, streams_with
+from jobs.config.settings.groups import group_of
+from jobs.streaming.supervision.control.lifecycle import ActionResult
+from jobs.streaming.supervision.control.stream_control import FLUSH_SECONDS, StreamControl
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
+from orchestration.cli.common.durations import seconds_of
+from orchestration.cli.common.recorded_runs import RunRecorder, open_recorder
+from orchestration.cli.common.terminal import (
+    current_user,
+    print_doubts,
+    print_error,
+    print_json,
+)
+from orchestration.jobs.control import (
+    MAX_RUNTIME_SECONDS,
+    ControlConfig,
+    StreamAction,
+    control_job_of,
+    control_run_config,
+    control_tags,
+    perform_control,
+)
+from orchestration.jobs.runs import MAX_RUNTIME_TAG
+from resources.deployment import Deployment
+
+_TOGETHER = 8
+_STARTING = (StreamAction.start, StreamAction.resume, StreamAction.restart)
+Act: TypeAlias = Callable[[Deployment, ControlConfig], ActionResult]
+
+
+def _command(action: StreamAction, text: str) -> click.Command:
+    @click.command(action.value, help=text)
+    @click.argument("streams", nargs=-1)
+    @click.option("--all", "every", is_flag=True, help="All streams of the deployment.")
+    @click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
+    @click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON document.")
+    @click.pass_obj
+    def command(deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, as_json: bool) -> None:
+        chosen = _chosen(deployment, streams, action, every=every)
+        by = current_user()
+        if action in _STARTING:
+            with contextlib.suppress(FrazilError):
+                print_doubts(deployment.settings())
+        facts: list[dict[str, Any]] = []
+        unkept: dict[str, None] = {}
+        with open_recorder(deployment) as ledger:
+            for together in _by_driver(deployment, chosen):
+                configs = [ControlConfig(stream=stream, action=action, reason=reason, by=by) for stream in together]
+                for config, act in zip(configs, _begun(deployment, configs), strict=True):
+                    done: ActionResult | FrazilError
+                    try:
+                        done, problem = carry_out_control(ledger, config, act)
+                    except FrazilError as error:
+                        done, problem = error, ledger.problem
+                    if problem:
+                        unkept[problem] = None
+                    facts.append(_facts(config.stream, action, done, problem))
+                    if not as_json:
+                        _say(done)
+        for problem in unkept:
+            click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+        if as_json:
+            print_json({"actions": facts})
+        if not all(fact["done"] for fact in facts):
+            raise SystemExit(1)
+
+    return command
+
+
+def carry_out_control(
+    ledger: RunRecorder, config: ControlConfig, act: Act = perform_control
+) -> tuple[ActionResult, str | None]:
+    """Carry a control action out, as a run if possible.
+
+    Returns:
+        What it came to, and why there is no run of it; None if there is one.
+
+    Raises:
+        FrazilError: It could not be done.
+    """
+    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
+    return ledger.run(control_job_of, act, config, control_run_config(config), tags)
+
+
+def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:
+    if bool(streams) == every:
+        raise FrazilError(
+            "Name the streams, or give --all, not both." if streams else "Name at least one stream, or give --all.",
+            fix=f"frazil {action.value} --all",
+        )
+    if streams:
+        return list(dict.fromkeys(streams))
+    specs, errors = deployment.streams()
+    for error in errors:
+        print_error(error)
+    found = [
+        spec.stream for spec in specs if spec.continuous or action not in (StreamAction.start, StreamAction.restart)
+    ]
+    # A stream whose file is broken or gone has a state folder, and can be stopped by all means.
+    settings = deployment.settings()
+    if action is StreamAction.restart:
+        stopped = [stream for stream in found if _is_stopped(stream_folder(settings, stream).store)]
+        for stream in stopped:
+            click.echo(f"{stream} is stopped, and stays so; `frazil start {stream}` starts it", err=True)
+        found = [stream for stream in found if stream not in stopped]
+    left = streams_with(settings, LAUNCH_KEY)
+    if action in (StreamAction.stop, StreamAction.pause):
+        found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
+    return found
+
+
+def _by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
+    """The streams that the driver of one group carries, together; any other by itself, as a driver's start is heavy."""
+    if len(streams) == 1:
+        return [streams]
+    specs, _ = deployment.streams()
+    settings = deployment.settings()
+    groups = {spec.stream: group_of(spec, settings) for spec in specs}
+    drivers = dict[tuple[str | None, str], list[str]]()
+    for stream in streams:
+        group = groups.get(stream)
+        drivers.setdefault((group, "" if group else stream), []).append(stream)
+    return list(drivers.values())
+
+
+def _begun(deployment: Deployment, configs: list[ControlConfig]) -> list[Act]:
+    """What carries out each of some actions; several are begun before they are waited for, in threads.
+
+    Only the main thread keeps runs: Dagster's logging is one for the whole process. A thread ends with the process, as
+    if that was killed, which every action allows for.
+    """
+    if len(configs) == 1:
+        return [perform_control]
+    outcomes, turns = [Future[ActionResult]() for _ in configs], threading.Semaphore(_TOGETHER)
+
+    def perform(config: ControlConfig, outcome: Future[ActionResult]) -> None:
+        with turns:
+            try:
+                outcome.set_result(perform_control(deployment, config))
+            except BaseException as problem:
+                outcome.set_exception(problem)
+
+    for config, outcome in zip(configs, outcomes, strict=True):
+        background_thread(perform, config.stream, config, outcome).start()
+    return [lambda _, __, outcome=outcome: outcome.result() for outcome in outcomes]
+
+
+def _is_stopped(store: StateStore) -> bool:
+    with contextlib.suppress(FrazilError):
+        return read_control(store).mode == "stopped"
+    # Damaged: the action itself says so.
+    return False
+
+
+def _say(done: ActionResult | FrazilError) -> None:
+    if isinstance(done, FrazilError):
+        print_error(done)
+    else:
+        click.echo(done.sentence)
+
+
+def _facts(stream: str, action: StreamAction, done: ActionResult | FrazilError, problem: str | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {"stream": stream, "action": action.value, "kept_as_run": problem is None}
+    if isinstance(done, FrazilError):
+        return {**facts, "done": False, "sentence": done.message, "next": done.fix}
+    beat = done.heartbeat
+    driver = beat and {
+        "state": beat.state,
+        "attempt": beat.attempt,
+        "generation": beat.generation,
+        "pid": beat.pid,
+        "host": beat.host,
+        "log": beat.log,
+        "spark_ui": beat.ui_url,
+        "metrics": beat.metrics_url,
+    }
+    return {**facts, "done": True, "sentence": done.sentence, "next": None, "driver": driver}
+
+
+start = _command(
+    StreamAction.start, "See to it that STREAMS run as their files say, whatever was wished of them before."
+)
+stop = _command(StreamAction.stop, "End the drivers of STREAMS after their batch, and start none until told to.")
+pause = _command(StreamAction.pause, "Let the drivers of STREAMS stay and read nothing, until resumed.")
+resume = _command(StreamAction.resume, "Let paused or stopped STREAMS go on.")
+restart = _command(StreamAction.restart, "End the drivers of STREAMS after their batch, and start others.")
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
+@click.option(
+    "--timeout",
+    default=f"{FLUSH_SECONDS:.0f}s",
+    show_default=True,
+    callback=seconds_of,
+    help="How long to wait for it; the driver goes on with it afterwards.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what has landed as one JSON document.")
+@click.pass_obj
+def flush(deployment: Deployment, stream: str, reason: str, timeout: float, as_json: bool) -> None:
+    """Land now what STREAM's topics hold, without waiting for the pause of its trigger; ends once it has landed.
+
+    The stream's driver does it, in one batch or several, and goes on as before. What comes in meanwhile waits for the
+    next batch.
+    """
+    config = ControlConfig(stream=stream, action=StreamAction.flush, reason=reason, by=current_user())
+
+    def act(paths: Deployment, asked: ControlConfig) -> ActionResult:
+        control = StreamControl(paths.home, paths.settings_file, asked.stream)
+        return control.flush(asked.reason, asked.by, seconds=timeout, say=lambda line: click.echo(line, err=True))
+
+    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(int(timeout) + 300)}
+    with open_recorder(deployment) as ledger:
+        done, problem = ledger.run(control_job_of, act, config, control_run_config(config), tags)
+    if problem:
+        click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+    if as_json:
+        print_json({"stream": stream, "sentence": done.sentence, **done.facts, "kept_as_run": problem is None})
+    else:
+        click.echo(done.sentence)

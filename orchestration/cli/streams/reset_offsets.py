@@ -1,0 +1,126 @@
+"""`frazil reset-offsets`: move a stopped stream to other offsets, after showing what that would do."""
+
+from __future__ import annotations
+
+import click
+
+from jobs.base.errors import FrazilError
+from jobs.streaming.operator.reset_plan import Counting, ResetPlan
+from jobs.streaming.operator.reset_request import reset_request
+from orchestration.cli.common.recorded_runs import open_recorder
+from orchestration.cli.common.terminal import (
+    current_user,
+    print_columns,
+    print_json,
+    stderr_console,
+)
+from orchestration.jobs.reset import (
+    ResetConfig,
+    perform_reset,
+    reset_facts,
+    reset_job_of,
+    reset_rows,
+    reset_run_config,
+    reset_sentences,
+    reset_tags,
+)
+from resources.deployment import Deployment
+
+_TEXT = {"partition", "what", "kept by Kafka"}
+
+
+@click.command("reset-offsets")
+@click.argument("stream")
+@click.option("--to", required=True, metavar="WHERE", help="earliest, latest, a time, or topic:partition=offset,…")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic, or partition as TOPIC:3.")
+@click.option("--reason", help="Why; kept in the tables' stamps with your name. Needed with --yes.")
+@click.option("--yes", is_flag=True, help="Do it. Without it only what would happen is shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def reset_offsets(
+    deployment: Deployment,
+    stream: str,
+    to: str,
+    topics: tuple[str, ...],
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Move STREAM, which has to be stopped, to other offsets.
+
+    Shows per partition from where to where, what is skipped and what is read again, and what that means for the tables.
+    Nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z: the first record that is not older.
+    """
+    reset_request(to, topics)
+    if yes and not reason:
+        raise FrazilError("A reset needs a reason: it is kept in the tables' stamps.", fix="add --reason TEXT")
+    continuous, catalog = deployment.stream(stream).continuous, deployment.settings().catalog.name
+    config = ResetConfig(
+        stream=stream, to=to, topics=list(topics), dry_run=not yes, reason=reason or "", by=current_user()
+    )
+    if yes:
+        plan, problem = _carried_out(deployment, config)
+        if problem:
+            click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+    else:
+        plan = perform_reset(deployment, config, _progress())
+    if as_json:
+        print_json(reset_facts(plan, catalog, done=yes))
+        return
+    _print_moves(plan)
+    if yes:
+        _print_done(plan, continuous=continuous)
+        return
+    for sentence in reset_sentences(plan, catalog):
+        click.echo(sentence)
+    if plan.obstacle:
+        click.echo(f"Not now: {plan.obstacle.message}")
+        click.echo(f"  Next: {plan.obstacle.fix}")
+    elif plan.changed:
+        click.echo("Nothing was changed.")
+        click.echo(f"  Next: {plan.command(reason)}")
+
+
+def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan, str | None]:
+    """Do it, as a run if Dagster's storage allows.
+
+    Returns:
+        What was done, and why there is no run of it; None if there is one.
+    """
+    on_count = _progress()
+    with open_recorder(deployment) as ledger:
+        return ledger.run(
+            reset_job_of,
+            lambda there, asked: perform_reset(there, asked, on_count),
+            config,
+            reset_run_config(config),
+            reset_tags(config),
+        )
+
+
+def _progress() -> Counting:
+    """Shows on a terminal how far the counting is; elsewhere nothing."""
+    console = stderr_console()
+
+    def show(table: str, read: int, total: int) -> None:
+        if console.is_terminal:
+            console.print(f"counting rows of {table}: {read:,} of {total:,} at most", markup=False, end="\r")
+
+    return show
+
+
+def _print_moves(plan: ResetPlan) -> None:
+    rows = reset_rows(plan)
+    click.echo(f"{plan.stream}: offsets to {plan.request.to}")
+    if rows:
+        print_columns(list(rows[0]), [list(row.values()) for row in rows], text=_TEXT)
+
+
+def _print_done(plan: ResetPlan, *, continuous: bool) -> None:
+    if not plan.changed:
+        click.echo("Nothing moved: the stream stood there already.")
+        return
+    click.echo(f"Done, and recorded on {plan.names}: {plan.note}")
+    if plan.undo:
+        click.echo(f"  Undo, as long as the stream has not run since: {plan.undo}")
+    click.echo(f"  Next: frazil {'start' if continuous else 'run'} {plan.stream}")

@@ -1,0 +1,266 @@
+"""Command `frazil run`: drain a stream once, in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+
+from jobs.base.errors import FrazilError
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.spark.end import spark_is_over
+from jobs.clients.spark.session import prepare_environment, start_session
+from jobs.clients.spark.start import SessionStart
+from jobs.clients.state_store.lease import stream_lease
+from jobs.clients.state_store.stream_folder import stream_folder
+from jobs.config.redaction import RedactingFormatter
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.streaming.supervision.processes.actual import read_certain
+from orchestration.cli.common.terminal import (
+    print_columns,
+    print_doubts,
+    print_error,
+    print_json,
+    stderr_console,
+)
+from orchestration.cli.common.unexpected_error import is_interrupt, unexpected_error
+from orchestration.cli.streams.run.measurement import (
+    BatchLines,
+    Meter,
+    print_summary,
+    run_facts,
+    why_nothing_landed,
+)
+from resources.deployment import Deployment
+
+Result = Literal["landed", "nothing new", "skipped", "failed"]
+
+
+class NotLanded(FrazilError):
+    """The stream is not for this command to land: a driver does, or an operator has stopped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What became of one stream in a run of all.
+
+    Attributes:
+        name: The stream; the file where it cannot be read.
+        facts: As `frazil run` has them; None if it did not come to its end.
+        problem: Why it was skipped or failed.
+    """
+
+    name: str
+    result: Result
+    facts: dict[str, Any] | None = None
+    problem: FrazilError | None = None
+
+    def row(self) -> list[str | int | None]:
+        """As the table shows it."""
+        facts = self.facts
+        if facts is None:
+            return [self.name, self.result, *(None for _ in range(6))]
+        records = facts["records"]
+        counts = [records[name] for name in ("read", "landed", "dead", "tombstones")]
+        return [self.name, self.result, *counts, facts["lag"], f"{facts['whole']['seconds']:,.1f}"]
+
+
+def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]], *, as_json: bool) -> None:
+    """Land every stream, say what became of each, and end with status 1 if one failed.
+
+    They share one Spark, which is started anew if its JVM has ended with one of them. A stream that a driver lands, or
+    that an operator has stopped, is skipped, which is no failure; a file that cannot be read is one.
+
+    Args:
+        land: Lands one stream; returns the facts.
+    """
+    done = list(_each(deployment, land))
+    if as_json:
+        print_json({"runs": [_stream_facts(each) for each in done]})
+    else:
+        names = ("stream", "result", "read", "landed", "dead", "tombstones", "lag", "seconds")
+        print_columns(names, [each.row() for each in done], text=("stream", "result"))
+    for each in done:
+        if each.problem is not None and each.result == "failed":
+            print_error(each.problem)
+        elif each.problem is not None:
+            click.echo(f"skipped: {each.problem.message}", err=True)
+    if any(each.result == "failed" for each in done):
+        raise SystemExit(1)
+
+
+def _each(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]]) -> Iterator[Landed]:
+    specs, errors = deployment.streams()
+    for spec in specs:
+        try:
+            facts = land(spec)
+        except NotLanded as problem:
+            yield Landed(spec.stream, "skipped", problem=problem)
+        except FrazilError as problem:
+            yield Landed(spec.stream, "failed", problem=problem)
+        except Exception as problem:
+            if (interrupt := is_interrupt(problem)) is not None:
+                raise interrupt from None
+            yield Landed(spec.stream, "failed", problem=unexpected_error(problem, f"stream {spec.stream}", deployment))
+        else:
+            problem = why_nothing_landed(facts)
+            result: Result = "landed" if facts["records"]["read"] else "nothing new"
+            yield Landed(spec.stream, "failed" if problem else result, facts, problem)
+    for error in errors:
+        yield Landed(error.path.name if error.path is not None else "streams/", "failed", problem=error)
+
+
+def _stream_facts(each: Landed) -> dict[str, Any]:
+    problem = each.problem
+    return {
+        "stream": each.name,
+        "result": each.result,
+        "facts": each.facts,
+        "error": problem and problem.message,
+        "next": problem and problem.fix,
+    }
+
+
+@click.command()
+@click.argument("stream", required=False)
+@click.option("--all", "every", is_flag=True, help="Every stream of the deployment, one after the other.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
+@click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
+@click.pass_obj
+def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, force: bool) -> None:
+    """Land everything that STREAM's topics hold now, exactly once, and end."""
+    meter = Meter()
+    preflight()
+    if (stream is not None) == every:
+        raise FrazilError(
+            "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
+            fix="frazil run --all",
+        )
+    console = stderr_console()
+    if stream is None:
+        settings = deployment.prepared_settings()
+        resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+        _log_warnings(settings)
+
+        shared = SharedSpark(settings)
+
+        def land(spec: StreamSpec) -> dict[str, Any]:
+            _refuse(spec.stream, settings, force, console)
+            return _land(spec, settings, console, Meter(), shared.start())
+
+        try:
+            land_all(deployment, land, as_json=as_json)
+        finally:
+            shared.end()
+        return
+    spec = deployment.stream(stream)
+    settings = deployment.prepared_settings()
+    _refuse(spec.stream, settings, force, console)
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    _log_warnings(settings)
+    spark = _started(settings, f"frazil {spec.stream}", stream_folder(settings, spec.stream).root / "spark.log")
+    try:
+        facts = _land(spec, settings, console, meter, spark)
+    finally:
+        spark.end()
+    if as_json:
+        print_json(facts)
+    else:
+        print_summary(Console(highlight=False), facts)
+    if problem := why_nothing_landed(facts):
+        raise problem
+
+
+class SharedSpark:
+    """The Spark of several streams, which are drained one after the other; started when the first has records."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings: Settings = settings
+        self._spark: SessionStart | None = None
+
+    def start(self) -> SessionStart:
+        """Of the next stream: the one that the streams before had, unless that is over."""
+        if self._spark is not None and spark_is_over():
+            self.end()
+        if self._spark is None:
+            self._spark = _started(self._settings, "frazil run --all", self._settings.state / "spark" / "run-all.log")
+        return self._spark
+
+    def end(self) -> None:
+        """End it."""
+        if self._spark is not None:
+            self._spark.end()
+            self._spark = None
+
+
+def _started(settings: Settings, name: str, log: Path) -> SessionStart:
+    """A Spark that starts when it is first asked for, or told to begin."""
+    return SessionStart(lambda: start_session(settings, name, output=log), lambda: prepare_environment(settings))
+
+
+def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, spark: SessionStart) -> dict[str, Any]:
+    """Land what a stream's topics hold; returns the facts."""
+    with translate_errors(settings, spec.stream):
+        stream_lease(settings, spec.stream).refuse_if_held()
+        kafka = KafkaLog(settings.kafka.with_options(spec.source.options))
+        if _records_may_wait(spec, settings, kafka):
+            spark.begin()
+    # Imported here: while the JVM starts, this process imports PyIceberg.
+    from jobs.streaming.driver.process.drain import drain
+
+    watcher = BatchLines(console, meter)
+    with translate_errors(settings, spec.stream):
+        drained = drain(spec, settings, kafka, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
+    return run_facts(drained, meter)
+
+
+def _records_may_wait(spec: StreamSpec, settings: Settings, kafka: KafkaLog) -> bool:
+    """Whether Spark is worth starting before the tables are asked where the stream stands; a guess, from last time."""
+    folder = stream_folder(settings, spec.stream)
+    log = kafka.state(spec.source)
+    planned = {**log.earliest, **folder.last_planned()}
+    return any(end > planned.get(partition, 0) for partition, end in log.latest.items())
+
+
+def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
+    """Leave a stream alone that a driver lands, or that an operator has stopped."""
+    store = stream_folder(settings, stream).store
+    driver = read_certain(store, stream).driver
+    if driver is not None:
+        raise NotLanded(
+            f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
+            fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
+        )
+    control = read_control(store)
+    if control.mode == "running":
+        return
+    said = control.sentence(stream)
+    if not force:
+        raise NotLanded(
+            said,
+            fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands what is there now and leaves it "
+            f"{control.mode}",
+        )
+    console.print(f"{said} Its records are landed all the same (--force), and it stays {control.mode}.", markup=False)
+
+
+def _log_warnings(settings: Settings) -> None:
+    """Warnings go to standard error, each on a line, without secrets."""
+    print_doubts(settings)
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(settings, "%(message)s"))
+    handler.setLevel(logging.WARNING)
+    # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was Ctrl-C.
+    handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
+    logging.getLogger().addHandler(handler)

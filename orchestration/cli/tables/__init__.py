@@ -1,0 +1,1 @@
+"""Commands about tables: maintain, audit, check, at, tag, mirror, publish."""

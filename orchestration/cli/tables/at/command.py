@@ -1,0 +1,172 @@
+"""`frazil at`: from a record, a row or an instant to the snapshot, what made it, and how to read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from pyiceberg.catalog import Catalog
+
+from jobs.base.errors import FrazilError
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.state_store.epochs import has_exact_file, read_file
+from jobs.config.settings.settings import Settings
+from jobs.proof.lookup.reading import spark_sql
+from jobs.proof.lookup.record_lookup import look_up_record
+from jobs.proof.lookup.snapshot_lookup import look_up_instant, look_up_snapshot
+from jobs.proof.lookup.source_record import source_logs
+from jobs.proof.lookup.stored_rows import rows_at
+from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.snapshot_selection import (
+    SnapshotSelection,
+    parse_snapshot_selection,
+    selecting_snapshot,
+)
+from orchestration.cli.common.terminal import print_json
+from orchestration.cli.tables.at.output import (
+    instant_facts,
+    print_instant,
+    print_record,
+    print_snapshot,
+    record_facts,
+    snapshot_facts,
+)
+from resources.deployment import Deployment
+
+_MOST_ROWS = 5
+
+
+@click.command()
+@click.argument("stream")
+@selecting_snapshot
+@click.option("--row", metavar="FILTER", help="Rows, such as \"id = 'p-17'\": their records are looked up.")
+@click.option(
+    "--config",
+    "show_config",
+    is_flag=True,
+    help="Print the stream's file as it was then.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, as_json: bool, **selected: Any) -> None:
+    """Find what became of a record of STREAM: the snapshot that landed it, who did, and how to read it.
+
+    A record is named by --topic, --partition and --offset. --row finds the records of rows; --timestamp the snapshots
+    that go with an instant, by the records' time and by the commits'; --snapshot says what a snapshot holds. Works for
+    snapshots that have expired, by the ledger. Reads only.
+    """
+    fix = f"frazil at {stream} --partition 0 --offset 17, or --timestamp, --snapshot or --row"
+    spec, settings = deployment.stream(stream), deployment.settings()
+    selection = parse_snapshot_selection(spec, fix, **selected)
+    if selection.given == (row is not None):
+        raise FrazilError("a record, a row, a time or a snapshot: one of them.", fix=fix)
+    with translate_errors(settings, stream), opened_catalog(settings, stream) as catalog:
+        tables = load_stream_tables(spec, settings, catalog, asked=selection.table, branch=selection.branch)
+        found = _found(tables, selection, row)
+    if show_config:
+        _print_config(tables, found)
+    elif as_json:
+        print_json(found[0] if row is None else found)
+    else:
+        for number, facts in enumerate(found):
+            click.echo() if number else None
+            _print(stream, facts)
+
+
+def opened_catalog(settings: Settings, stream: str) -> Catalog:
+    """The catalog, for a look.
+
+    Raises:
+        FrazilError: It is not there yet, or does not answer.
+    """
+    try:
+        return quick_catalog(settings)
+    except NoCatalogYet as problem:
+        raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
+
+
+def _found(tables: StreamTables, selection: SnapshotSelection, row: str | None) -> list[dict[str, Any]]:
+    if selection.snapshot_id is not None:
+        tables = _having(tables, selection)
+        facts = snapshot_facts(tables, look_up_snapshot(tables, selection.snapshot_id))
+        return [facts] if facts else []
+    if selection.instant is not None:
+        return [instant_facts(tables, look_up_instant(tables, selection.instant))]
+    records = [selection.record] if selection.record else _records(tables, selection, row or "")
+    logs = source_logs(tables.settings.kafka, [partition for partition, _ in records])
+    return [record_facts(tables, look_up_record(tables, *each), logs) for each in records]
+
+
+def _having(tables: StreamTables, selection: SnapshotSelection) -> StreamTables:
+    """The tables, and asked about the one that has the snapshot, unless a table was named."""
+    if selection.snapshot_id is None or selection.table is not None:
+        return tables
+    found = tables.with_snapshot(selection.snapshot_id)
+    if found is not None:
+        return tables.asking(found.target.name)
+    # It has expired: the ledger says whose it was.
+    uuids = {row.table_uuid for row in tables.recorded.of_snapshot(selection.snapshot_id)}
+    whose = [each.target.name for each in tables.every if each.uuid in uuids]
+    return tables.asking(whose[0]) if whose else tables
+
+
+def _records(tables: StreamTables, selection: SnapshotSelection, row: str) -> list[tuple[TopicPartition, int]]:
+    """The records of the rows that fit, each once: of the table that was named, or of all that have rows."""
+    asked = [tables.table] if selection.table is not None else list(tables.of_rows)
+    records: list[tuple[TopicPartition, int]] = []
+    several = len(asked) > 1
+    for looked_at in asked:
+        rows = rows_at(tables, looked_at, row, _MOST_ROWS + 1)
+        records = list(dict.fromkeys([*records, *((partition, offset) for partition, offset, _ in rows)]))
+        if len(rows) > _MOST_ROWS or len(records) > _MOST_ROWS:
+            raise FrazilError(
+                f"more than {_MOST_ROWS} rows of {_told(tables, several=several)} fit {row}.",
+                fix="say more, such as with `and`, of the row",
+            )
+    if not records:
+        written = spark_sql(tables.settings.catalog.name, asked[0].target.name, None, [])
+        raise FrazilError(
+            f"no row of {_told(tables, several=several)} fits {row}.",
+            fix=f"see how rows have the value: {written} LIMIT 10; or, if the record is a dead letter, "
+            f"frazil letters {tables.spec.stream}",
+        )
+    return records
+
+
+def _told(tables: StreamTables, *, several: bool) -> str:
+    return f"the tables of stream {tables.spec.stream}" if several else f"table {tables.table.target.name}"
+
+
+def _print(stream: str, facts: dict[str, Any]) -> None:
+    if "fate" in facts:
+        print_record(facts)
+    elif "timestamp" in facts:
+        print_instant(facts)
+    else:
+        print_snapshot(stream, facts)
+
+
+def _print_config(tables: StreamTables, found: list[dict[str, Any]]) -> None:
+    """Print the stream's file as it was kept when what was found was made.
+
+    Raises:
+        FrazilError: The stream made nothing of what was found, or the file is not kept.
+    """
+    first = found[0]
+    commit = first.get("landing") if "fate" in first else first.get("complete") if "timestamp" in first else first
+    if not commit or not commit["config_hash"]:
+        raise FrazilError("nothing that the stream made was found, so there is no file.", fix="frazil at --help")
+    config, generation = commit["config_hash"], commit["generation"] or ""
+    text = read_file(tables.store, config, generation)
+    if text is None:
+        stream = tables.spec.stream
+        raise FrazilError(
+            f"the file of stream {stream} with the configuration {config} is not kept: it ran before files were, or "
+            "the state folder is a new one.",
+            fix=f"git log -p -- streams/{stream}.yaml, around {commit['committed_at']}",
+        )
+    if not has_exact_file(tables.store, config, generation):
+        click.echo(f"# The file that made the same rows; that of generation {generation} is not kept.", err=True)
+    click.echo(text, nl=not text.endswith("\n"))

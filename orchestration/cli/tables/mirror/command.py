@@ -1,0 +1,282 @@
+"""Commands `frazil mirror …`: tables that are what a stream's source is now, made from its changelog."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+from pyiceberg.catalog import Catalog
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from jobs.base.errors import FrazilError
+from jobs.base.system.signals import deferred_signals
+from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.clients.install.preflight import preflight
+from jobs.clients.spark.end import end_spark
+from jobs.clients.spark.session import start_session
+from jobs.clients.spark.start import SessionOnDemand
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.mirror import Mirror
+from jobs.config.stream.models import StreamSpec
+from jobs.mirrors.check.consistency import Consistency, buckets_of_day, check_consistency
+from jobs.mirrors.check.source_check import check_source
+from jobs.mirrors.check.source_report import SourceConsistency
+from jobs.mirrors.model.errors import KeylessChangelogError
+from jobs.mirrors.run.accepting import accept_new_generation
+from jobs.mirrors.run.merging import Merged
+from jobs.mirrors.run.mirror_run import (
+    IncrementMerger,
+    chosen_mirrors,
+    rebuild_mirror,
+    run_mirror,
+)
+from jobs.mirrors.run.mirror_status import mirror_status
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.durations import seconds_of
+from orchestration.cli.common.terminal import (
+    current_user,
+    print_error,
+    print_json,
+    stderr_console,
+)
+from orchestration.cli.tables.mirror.output import (
+    accepted_lines,
+    checked_facts,
+    checked_lines,
+    merged_facts,
+    merged_lines,
+    source_agrees,
+    status_facts,
+    status_lines,
+)
+from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.group()
+def mirror() -> None:
+    """Merge a stream's changes into its mirrors, and show how far these are what the source is."""
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--rebuild", is_flag=True, help="Make it anew from the whole changelog, as `frazil mirror rebuild` does.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, as_json: bool) -> None:
+    """Merge what is new in the changelog of STREAM into its mirrors.
+
+    Each mirror gets it in one commit, so readers see all of a merge, or nothing. It may run at any time, also while the
+    stream lands and while others read; what is merged is never merged again. Spark starts only if a
+    merge needs it.
+    Status 1 if a mirror could not be merged; the others are all the same.
+    """
+    _merge(deployment, stream, table, rebuild=rebuild, incomplete=False, as_json=as_json)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--incomplete", is_flag=True, help="Also where the changelog lacks rows that were landed there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def rebuild(deployment: Deployment, stream: str, table: str | None, incomplete: bool, as_json: bool) -> None:
+    """Make mirrors of STREAM anew from its whole changelog, beside their readers, who get it in one commit each."""
+    _merge(deployment, stream, table, rebuild=True, incomplete=incomplete, as_json=as_json)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def status(deployment: Deployment, stream: str, table: str | None, as_json: bool) -> None:
+    """Show through which offsets, position and time the mirrors of STREAM are its source, and what they lack."""
+    spec, settings = deployment.stream(stream), deployment.settings()
+    with translate_errors(settings, stream), _opened(settings, stream) as catalog:
+        chosen = chosen_mirrors(spec, catalog, table)
+        found = [(of, mirror_status(of, each, settings, catalog)) for of, each in chosen]
+    if as_json:
+        print_json({"stream": stream, "mirrors": [status_facts(of, each) for of, each in found]})
+        return
+    for of, each in found:
+        for line in status_lines(of, each):
+            click.echo(line)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--part", is_flag=True, help="Look at an eighth of the keys, another one each day.")
+@click.option(
+    "--wait",
+    callback=seconds_of,
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long rows that disagree with the source are looked at again, as changes come in.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def check(deployment: Deployment, stream: str, table: str | None, part: bool, wait: float, as_json: bool) -> None:
+    """Compare the mirrors of STREAM, row by row, with what the changes in its changelog make of each key.
+
+    Those whose file names a source are compared with the table there as well. It may run at any time, also while the
+    stream lands and merges: what is compared is the mirror's newest merge with the snapshot of the changelog that it
+    was made from, and with the source as it is now. Status 1 if rows disagree.
+    """
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
+    buckets = buckets_of_day(datetime.now(UTC).date()) if part else None
+    found: list[tuple[StreamSpec, Mirror, Consistency | None, SourceConsistency | FrazilError | None]] = []
+    try:
+        with translate_errors(settings, stream), _opened(settings, stream) as catalog, _progress() as progress:
+            for of, each in chosen_mirrors(spec, catalog, table):
+                task = progress.add_task(f"compare {each.table}", total=None)
+                done = check_consistency(of, each, settings, catalog, session.get, buckets)
+                progress.update(task, description=f"compare {each.table} with its source")
+                try:
+                    source = check_source(of, each, settings, catalog, session.get, buckets, wait)
+                except FrazilError as problem:
+                    # What the changelog says of the mirror is known, whether its source answers or not.
+                    source = problem
+                found.append((of, each, done, source))
+                progress.remove_task(task)
+    finally:
+        end_spark()
+    if as_json:
+        print_json({"stream": stream, "mirrors": [checked_facts(each, done, its) for _, each, done, its in found]})
+    else:
+        for of, each, done, its in found:
+            for line in checked_lines(of, each, done, its):
+                click.echo(line)
+    for problem in [its for *_, its in found if isinstance(its, FrazilError)]:
+        print_error(problem)
+    if any((done and done.wrong) or not source_agrees(its) for _, _, done, its in found):
+        raise SystemExit(1)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew.")
+@click.option(
+    "--at",
+    "places",
+    multiple=True,
+    metavar="TOPIC:PARTITION:OFFSET",
+    help="The first change after the restore, as the error says; without it what the mirror lacks is after it.",
+)
+@click.option("--reason", help="Kept in the mirror's stamp, with your name; asked for if it is not given.")
+@click.pass_obj
+def accept(
+    deployment: Deployment,
+    stream: str,
+    table: str | None,
+    new_generation: bool,
+    places: tuple[str, ...],
+    reason: str | None,
+) -> None:
+    """Answer the stop of a mirror of STREAM whose source went back to lower positions.
+
+    What the changelog has from those offsets on then counts as later than all before it, whatever positions it has,
+    now and whenever the mirror is made anew. Nothing is merged yet: the next `frazil mirror run` does that.
+    """
+    if not new_generation:
+        raise FrazilError(
+            "An answer is needed: --new-generation.", fix=f"frazil mirror accept {stream} --new-generation"
+        )
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    at = dict(_place(stream, each) for each in places)
+    note = f"{current_user()}: {reason or click.prompt('Why')}"
+    with translate_errors(settings, stream), _opened(settings, stream) as catalog:
+        chosen = chosen_mirrors(spec, catalog, table)
+        told = [(of, each, accept_new_generation(of, each, settings, catalog, note, at)) for of, each in chosen]
+    if all(said is None for _, _, said in told):
+        topics = ", ".join(sorted({partition.topic for partition in at}))
+        raise FrazilError(f"stream {stream}: no mirror has changes of {topics}.", fix=f"frazil mirror status {stream}")
+    for of, each, said in told:
+        for line in accepted_lines(of, each, said) if said is not None else ():
+            click.echo(line)
+
+
+def _place(stream: str, text: str) -> tuple[TopicPartition, int]:
+    topic, _, rest = text.rpartition(":")[0].rpartition(":")
+    offset = text.rpartition(":")[2]
+    if not topic or not rest.isdigit() or not offset.isdigit():
+        raise FrazilError(
+            f"--at {text} is no place in a topic: it is TOPIC:PARTITION:OFFSET.",
+            fix=f"frazil mirror accept {stream} --new-generation --at customers:0:1234",
+        )
+    return TopicPartition(topic, int(rest)), int(offset)
+
+
+def _merge(
+    deployment: Deployment, stream: str, table: str | None, *, rebuild: bool, incomplete: bool, as_json: bool
+) -> None:
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
+    merger = IncrementMerger(settings, session.get)
+    merged: list[tuple[StreamSpec, Mirror, Merged]] = []
+    problems: list[FrazilError] = []
+    try:
+        with _opened(settings, stream) as catalog, _progress() as progress:
+            chosen = chosen_mirrors(spec, catalog, table)
+            for of, each in chosen:
+                task = progress.add_task(f"merge into {each.table}", total=None)
+                try:
+                    with translate_errors(settings, stream):
+                        if rebuild:
+                            done = rebuild_mirror(of, each, settings, catalog, merger, incomplete=incomplete)
+                        else:
+                            done = run_mirror(of, each, settings, catalog, merger)
+                    merged.append((of, each, done))
+                except FrazilError as problem:
+                    problems.append(problem)
+                progress.remove_task(task)
+    finally:
+        end_spark()
+    if as_json:
+        print_json({"stream": stream, "mirrors": [merged_facts(of, each, done) for of, each, done in merged]})
+    else:
+        for of, each, done in merged:
+            for line in merged_lines(of, each, done):
+                click.echo(line)
+    for problem in problems:
+        print_error(problem)
+    # Some tables of a whole database have no keys; their mirrors are told of, and fail no run of all.
+    if any(table is not None or len(chosen) == 1 or not isinstance(each, KeylessChangelogError) for each in problems):
+        raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings, stream: str) -> Iterator[Catalog]:
+    try:
+        catalog = quick_catalog(settings)
+    except NoCatalogYet as problem:
+        raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
+    with catalog:
+        yield catalog
+
+
+def _start_spark(settings: Settings) -> SparkSession:
+    preflight()
+    console = stderr_console()
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    log = settings.state / "spark" / "mirror.log"
+    with deferred_signals():
+        return start_session(settings, "frazil mirror", work="sql", output=log)
+
+
+def _progress() -> Progress:
+    console = stderr_console()
+    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}"), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
