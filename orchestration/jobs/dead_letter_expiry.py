@@ -46,7 +46,7 @@ def expire_dead_letters_op(
     """Delete letters that are older than `errors.dead_letters.keep`, by whole days, while the streams run."""
     # Imported here: a code location that only loads should not wait for it.
     from jobs.clients.catalog.translate import translate_errors
-    from jobs.streaming.operator.dead_letter_expiry import no_retention_error
+    from jobs.dead_letters.expiry.dead_letter_expiry import no_retention_error
 
     problems: list[FrazilError] = []
     rows: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ def _expired(
 ) -> dict[str, Any] | None:
     """Delete the old letters of a stream, and report how the others stand; None if it has no table of them yet."""
     from assets.dead_letters import report_dead_letters
-    from jobs.streaming.operator.dead_letter_expiry import expire_stream
+    from jobs.dead_letters.expiry.dead_letter_expiry import expire_stream
     from jobs.tables.commit.history.branch import stream_table
     from orchestration.reconcile.state_metadata import current_state_metadata
 

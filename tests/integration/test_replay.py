@@ -15,12 +15,12 @@ import pytest
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_reader import TopicReader
 from jobs.dead_letters.connect_queue.importer import dry_run_queue, import_queue
+from jobs.dead_letters.expiry.dead_letter_states import set_states_by_rows
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
 from jobs.proof.audit.audit import audit
 from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.opening.opening import ensure_tables
-from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append

@@ -13,12 +13,12 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.base.failpoints import STEPS
+from jobs.dead_letters.expiry.dead_letter_states import StateChange, change_dead_letters
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.return_to_topic import ReturnResult, return_letters_to_topic
 from jobs.dead_letters.replay.run import replay
 from jobs.records.formats.interface.decoder import Failure
 from jobs.streaming.driver.opening.opening import ensure_tables
-from jobs.streaming.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.dead_letter_table.rows import dead_letter_rows

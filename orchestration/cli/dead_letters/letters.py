@@ -13,8 +13,8 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
-from jobs.streaming.operator.dead_letter_expiry import expire_stream
-from jobs.streaming.operator.dead_letter_states import (
+from jobs.dead_letters.expiry.dead_letter_expiry import expire_stream
+from jobs.dead_letters.expiry.dead_letter_states import (
     StateChange,
     change_dead_letters,
     set_states_by_rows,

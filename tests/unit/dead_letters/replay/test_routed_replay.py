@@ -14,6 +14,7 @@ from pyiceberg.types import LongType
 from jobs.base.errors import FrazilError
 from jobs.config.settings.correction import parse_correction
 from jobs.config.settings.loading import load_stream
+from jobs.dead_letters.expiry.dead_letter_states import set_states_by_rows
 from jobs.dead_letters.replay import session as replay_sessions
 from jobs.dead_letters.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.dead_letters.replay.result import ReplayResult
@@ -21,7 +22,6 @@ from jobs.dead_letters.replay.run import dry_run, replay
 from jobs.dead_letters.replay.session import ReplaySession, replay_folder
 from jobs.proof.audit.audit import audit
 from jobs.proof.audit.ledger_fill import fill_ledger
-from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.stamp.errors import RolledBackError
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.dead_letter_table.tally import tally_dead_letters

@@ -11,10 +11,10 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.config.settings.loading import load_stream
+from jobs.dead_letters.expiry import dead_letter_states
+from jobs.dead_letters.expiry.dead_letter_states import set_states_by_rows
 from jobs.dead_letters.replay import opening
 from jobs.dead_letters.replay.session import ReplaySession, replay_folder
-from jobs.streaming.operator import dead_letter_states
-from jobs.streaming.operator.dead_letter_states import set_states_by_rows
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
 from jobs.tables.dead_letter_table.selection import Selection
 from tests.unit.dead_letters.replay.test_routed_replay import (

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
 from jobs.base.errors import FrazilError
-from jobs.streaming.operator.dead_letter_states import (
+from jobs.dead_letters.expiry.dead_letter_states import (
     StateChange,
     change_dead_letters,
     set_states_by_rows,

@@ -12,7 +12,7 @@ import pytest
 from jobs.base.system.boot import boot_clock
 from jobs.clients.catalog.catalog import quick_catalog
 from jobs.clients.kafka.metadata import quick_kafka
-from jobs.streaming.operator.dead_letter_states import StateChange, change_dead_letters
+from jobs.dead_letters.expiry.dead_letter_states import StateChange, change_dead_letters
 from jobs.tables.dead_letter_table.selection import Selection
 from orchestration.reconcile import table_reports
 from orchestration.reconcile.background_query import BackgroundQuery

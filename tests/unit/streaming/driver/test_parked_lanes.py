@@ -13,10 +13,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
 from jobs.base.errors import FrazilError, StreamStopped
+from jobs.dead_letters.expiry.dead_letter_states import StateChange, change_dead_letters
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import dry_run
 from jobs.streaming.operator.accept import Answer, record_answer
-from jobs.streaming.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.tables.commit.stamp.errors import SchemaChangeError, TableUnableError
 from jobs.tables.dead_letter_table.parked_letters import TABLE_PARKED
 from jobs.tables.dead_letter_table.selection import parse_selection

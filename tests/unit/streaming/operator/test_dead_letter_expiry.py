@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.dead_letters.expiry.dead_letter_expiry import DeadLetterExpiry, expire_stream
 from jobs.streaming.dead_letter_publisher.position import OutboxPosition
 from jobs.streaming.driver.process.outbox_thread import position_store
-from jobs.streaming.operator.dead_letter_expiry import DeadLetterExpiry, expire_stream
 from tests.helpers.dead_letters import BROKEN, DeadLetterWorld
 
 OLD = datetime.now(UTC) - timedelta(days=45)

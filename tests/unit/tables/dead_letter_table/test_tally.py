@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.streaming.operator.dead_letter_states import StateChange, change_dead_letters
+from jobs.dead_letters.expiry.dead_letter_states import StateChange, change_dead_letters
 from jobs.tables.dead_letter_table.selection import Selection
 from jobs.tables.dead_letter_table.tally import (
     DeadLetterTally,
