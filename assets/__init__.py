@@ -1,0 +1,1 @@
+"""Topics, tables and dead letters as Dagster assets, with their checks."""

@@ -1,8 +1,8 @@
 """Start benchmark, what a driver's start costs with Spark's classes prepared and without: `python -m bench.start`.
 
 Starts a broker of its own in a temporary folder, produces a few of the demo's payments, and runs the command that users
-run on them, in turn with the archive that `make setup` made (jobs/clients/spark/class_archive.py) and without it. What it
-prints is what docs/architecture.md quotes.
+run on them, in turn with the archive that `make setup` made (jobs/clients/spark/class_archive.py) and without it. What
+it prints is what docs/architecture.md quotes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Time lapse: commits of weeks on a real catalog in minutes, dated by a clock that the bench moves.
 
-Every commit is the stream's own (`jobs.tables.commit.protocol.target`): its manifest, its manifest list and its snapshot are made as
-ever. What its data files would hold is left out: only their descriptions are there. And between the commits that are
-timed the table's metadata file is not written: what an hour's commits add to it is collected, and handed to the catalog
-at once. So a timed commit finds exactly what it would find.
+Every commit is the stream's own (`jobs.tables.commit.protocol.target`): its manifest, its manifest list and its
+snapshot are made as ever. What its data files would hold is left out: only their descriptions are there. And between
+the commits that are timed the table's metadata file is not written: what an hour's commits add to it is collected, and
+handed to the catalog at once. So a timed commit finds exactly what it would find.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What runs without Dagster: drivers, Spark tasks, commands."""

@@ -1,0 +1,1 @@
+"""The deployment, Kafka, catalog and Spark as Dagster resources."""

@@ -1,7 +1,6 @@
-"""The former name of `python -m jobs.streaming.driver.main`, and nothing else.
+"""Former name of `python -m jobs.streaming.driver.main`, and nothing else.
 
-An earlier release documented it for FRAZIL_DRIVER_COMMAND, so wrappers name it, and so does a keeper that was started
-before an upgrade.
+The oldest one: FRAZIL_DRIVER_COMMAND of the first deployments names it.
 """
 
 from __future__ import annotations

@@ -8,5 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-if sys.orig_argv[1:3] == ["-m", "jobs.streaming.supervision.keeper.keeper_process"]:
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+if sys.orig_argv[1:3] == ["-m", "jobs.supervise.keeper_process"]:
+    os.execv(
+        sys.executable,
+        [sys.executable, "-m", "jobs.streaming.supervision.keeper.keeper_process", *sys.orig_argv[3:]],
+    )

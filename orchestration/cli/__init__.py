@@ -1,0 +1,1 @@
+"""The `frazil` command."""

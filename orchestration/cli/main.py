@@ -16,42 +16,43 @@ from orchestration.cli.common.interrupts import Interrupts, Terminated
 from orchestration.cli.common.terminal import print_error
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
 
+_PACKAGE = "orchestration.cli"
 # Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
 _COMMANDS = {
-    "validate": ("orchestration.cli.stream_files.validate.command", "Check streams and settings, also against what is live."),
-    "schema": ("orchestration.cli.stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
-    "contract": ("orchestration.cli.tables.contract", "Take over a suite of Great Expectations as a contract."),
-    "preview": ("orchestration.cli.stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
-    "generate": ("orchestration.cli.local.generate", "Produce records that a stream lands, good and bad ones."),
-    "up": ("orchestration.cli.local.broker", "Start the local broker."),
-    "down": ("orchestration.cli.local.broker", "Stop the local broker."),
-    "run": ("orchestration.cli.streams.run.command", "Land everything that a stream's topics, or all, hold now."),
-    "status": ("orchestration.cli.streams.status.command", "Show every stream: state, lag, rate, last commit, last error."),
-    "start": ("orchestration.cli.streams.control", "Start streams: a driver of its own for each."),
-    "stop": ("orchestration.cli.streams.control", "Stop streams after their batch."),
-    "pause": ("orchestration.cli.streams.control", "Pause streams: the driver stays and reads nothing."),
-    "resume": ("orchestration.cli.streams.control", "Let paused or stopped streams go on."),
-    "restart": ("orchestration.cli.streams.control", "End streams' drivers after their batch, and start others."),
-    "flush": ("orchestration.cli.streams.control", "Land now what a stream's topics hold, without the trigger's pause."),
-    "reset-offsets": ("orchestration.cli.streams.reset_offsets", "Move a stopped stream to other offsets."),
-    "manifest": ("orchestration.cli.streams.manifest", "Print the pod in which Kubernetes would run a stream's driver."),
-    "letters": ("orchestration.cli.dead_letters.letters", "Show dead letters and why they failed; dismiss or restore some."),
-    "replay": ("orchestration.cli.dead_letters.replay", "Bring dead letters back, each record once."),
-    "publish": ("orchestration.cli.tables.publish", "Append to main what a stream has landed on its branch."),
-    "release": ("orchestration.cli.tables.publish", "Publish what a contract holds, as it is."),
-    "discard": ("orchestration.cli.tables.publish", "Make dead letters of what a contract holds."),
-    "mirror": ("orchestration.cli.tables.mirror.command", "Merge changes into mirrors, which are what their source is."),
-    "accept": ("orchestration.cli.streams.accept", "Answer the question that stopped a stream."),
-    "registry": ("orchestration.cli.streams.registry", "Ask the schema registry; forget schemas after it was made anew."),
-    "state": ("orchestration.cli.streams.state", "Copy what streams keep outside their tables to another store."),
-    "maintain": ("orchestration.cli.tables.maintain", "Keep tables healthy: compact, expire, clean up."),
-    "certify": ("orchestration.cli.local.certify", "Kill drivers at every step, and prove that nothing is lost."),
-    "audit": ("orchestration.cli.tables.audit", "Prove that every record read stands in its tables, exactly once."),
-    "check": ("orchestration.cli.tables.check", "Hold what is new in a stream's tables against its contract."),
-    "at": ("orchestration.cli.tables.at.command", "From a record, a row or a time to the snapshot, and back."),
-    "tag": ("orchestration.cli.tables.tag", "Name a snapshot, and keep it from expiry."),
-    "dev": ("orchestration.cli.local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
-    "demo": ("orchestration.cli.local.demo.command", "Show it all: produce payments, land them, add them up."),
+    "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
+    "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
+    "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
+    "preview": ("stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
+    "generate": ("local.generate", "Produce records that a stream lands, good and bad ones."),
+    "up": ("local.broker", "Start the local broker."),
+    "down": ("local.broker", "Stop the local broker."),
+    "run": ("streams.run.command", "Land everything that a stream's topics, or all, hold now."),
+    "status": ("streams.status.command", "Show every stream: state, lag, rate, last commit, last error."),
+    "start": ("streams.control", "Start streams: a driver of its own for each."),
+    "stop": ("streams.control", "Stop streams after their batch."),
+    "pause": ("streams.control", "Pause streams: the driver stays and reads nothing."),
+    "resume": ("streams.control", "Let paused or stopped streams go on."),
+    "restart": ("streams.control", "End streams' drivers after their batch, and start others."),
+    "flush": ("streams.control", "Land now what a stream's topics hold, without the trigger's pause."),
+    "reset-offsets": ("streams.reset_offsets", "Move a stopped stream to other offsets."),
+    "manifest": ("streams.manifest", "Print the pod in which Kubernetes would run a stream's driver."),
+    "letters": ("dead_letters.letters", "Show dead letters and why they failed; dismiss or restore some."),
+    "replay": ("dead_letters.replay", "Bring dead letters back, each record once."),
+    "publish": ("tables.publish", "Append to main what a stream has landed on its branch."),
+    "release": ("tables.publish", "Publish what a contract holds, as it is."),
+    "discard": ("tables.publish", "Make dead letters of what a contract holds."),
+    "mirror": ("tables.mirror.command", "Merge changes into mirrors, which are what their source is."),
+    "accept": ("streams.accept", "Answer the question that stopped a stream."),
+    "registry": ("streams.registry", "Ask the schema registry; forget schemas after it was made anew."),
+    "state": ("streams.state", "Copy what streams keep outside their tables to another store."),
+    "maintain": ("tables.maintain", "Keep tables healthy: compact, expire, clean up."),
+    "certify": ("local.certify", "Kill drivers at every step, and prove that nothing is lost."),
+    "audit": ("tables.audit", "Prove that every record read stands in its tables, exactly once."),
+    "check": ("tables.check", "Hold what is new in a stream's tables against its contract."),
+    "at": ("tables.at.command", "From a record, a row or a time to the snapshot, and back."),
+    "tag": ("tables.tag", "Name a snapshot, and keep it from expiry."),
+    "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
+    "demo": ("local.demo.command", "Show it all: produce payments, land them, add them up."),
 }  # fmt: skip
 
 
@@ -68,7 +69,7 @@ class Commands(click.Group):
             return None
         # pyarrow, with its first array, would import pandas, which few commands have a use for, and which ask by name.
         with without_pandas():
-            module = importlib.import_module(_COMMANDS[cmd_name][0])
+            module = importlib.import_module(f"{_PACKAGE}.{_COMMANDS[cmd_name][0]}")
         return getattr(module, cmd_name.replace("-", "_"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

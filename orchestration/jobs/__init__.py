@@ -1,0 +1,1 @@
+"""Dagster's jobs with their schedules and reports."""

@@ -1,0 +1,1 @@
+"""From a stream's observation to a decision and to what is shown."""

@@ -1,0 +1,1 @@
+"""Sensors: desired state, replays, publications, contracts, mirrors."""

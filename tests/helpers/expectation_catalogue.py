@@ -1,4 +1,4 @@
-"""Catalogue of expectations: written from Great Expectations itself, read without it (jobs/config/contract/expectation_catalogue).
+"""Catalogue of expectations: written from Great Expectations itself, read without it.
 
 ``python -m tests.helpers.expectation_catalogue`` writes it anew, after an upgrade of Great Expectations.
 """

@@ -11,8 +11,8 @@ import pytest
 
 import jobs.clients.spark.end
 import jobs.clients.spark.session
+import orchestration.cli.common.sql_session
 import orchestration.cli.streams.run.command
-import orchestration.cli.tables.maintain
 import orchestration.cli.tables.mirror.command
 import resources.services
 from jobs.clients.spark.start import SessionStart
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _STARTS = (
     jobs.clients.spark.session,
-    orchestration.cli.tables.maintain,
+    orchestration.cli.common.sql_session,
     orchestration.cli.tables.mirror.command,
     orchestration.cli.streams.run.command,
 )
 _ENDS = (
     jobs.clients.spark.end,
-    orchestration.cli.tables.maintain,
+    orchestration.cli.common.sql_session,
     orchestration.cli.tables.mirror.command,
     resources.services,
 )

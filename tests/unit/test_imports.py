@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.import_order import (
     LAYERS,
     ORDER,
+    ROOT,
     child_names,
     imported_by,
     imported_names,
@@ -16,14 +17,13 @@ from tests.helpers.import_order import (
 )
 
 # Tables are created and rows written without them; a kernel must start in milliseconds wherever it is called.
-PURE_PACKAGES = [
-    "jobs.records.expressions",
-    "jobs.records.formats",
-    "jobs.records.schema",
-    "jobs.config",
-    "jobs.records.transforms",
-]
+PURE_PACKAGES = ["jobs.records", "jobs.config"]
 NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]
+# Broker, registry, generator and certificate stand above the product: commands offer them, the product works without.
+LOCAL_SERVICES = ["jobs.local", "bench"]
+MOST_FILES, MOST_PACKAGES = 20, 12
+# Packages that hold nothing but former names of programs, which running deployments start.
+FORMER_NAMES = {"runtime", "stream", "group", "mirror", "install", "supervise"}
 
 
 def test_the_finder_sees_every_form_of_import() -> None:
@@ -54,6 +54,24 @@ def test_packages_import_only_what_stands_before_them(package: str) -> None:
         for sentence in wrong_imports(path, [f"{package}.{above}" for above in order[number + 1 :]])
     ]
     assert wrong == []
+
+
+def test_folders_and_packages_stay_few() -> None:
+    folders = {path.parent for package in LAYERS for path in package_files(package)}
+    large = {
+        str(folder.relative_to(ROOT)): count
+        for folder in folders
+        if (count := sum(path.name != "__init__.py" for path in folder.glob("*.py"))) > MOST_FILES
+    }
+    assert large == {}
+    assert len(child_names("jobs") - FORMER_NAMES) <= MOST_PACKAGES
+
+
+def test_only_commands_import_the_local_services() -> None:
+    product = [path for package in LAYERS for path in package_files(package)]
+    allowed = (ROOT / "jobs" / "local", ROOT / "orchestration" / "cli")
+    others = [path for path in product if not path.is_relative_to(allowed[0]) and not path.is_relative_to(allowed[1])]
+    assert [wrong for path in others for wrong in wrong_imports(path, LOCAL_SERVICES)] == []
 
 
 def test_jobs_never_import_dagster() -> None:

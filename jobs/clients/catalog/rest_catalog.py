@@ -1,9 +1,9 @@
 """REST catalog's client of PyIceberg, with an end to its waiting, and keys of files that are renewed.
 
 PyIceberg's own asks without a time-out: of a server, or a load balancer, that takes a request and never answers, a
-driver would wait for ever. Relied upon, and pinned by `tests/unit/clients/catalog/test_rest_catalog.py`: `RestCatalog._create_session`
-calls `_config_headers(session)` before the session is used for anything, a token included, what is loaded or made
-becomes a table by `_response_to_table`, and a commit ends with `_delete_old_metadata`.
+driver would wait for ever. Relied upon, and pinned by `tests/unit/clients/catalog/test_rest_catalog.py`:
+`RestCatalog._create_session` calls `_config_headers(session)` before the session is used for anything, a token
+included, what is loaded or made becomes a table by `_response_to_table`, and a commit ends with `_delete_old_metadata`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command `python -m jobs.clients.install.artifacts`: fetches the JVM artifacts that frazil runs on, and checks them."""
+"""Command `python -m jobs.clients.install.artifacts`: fetches and checks the JVM artifacts that frazil runs on."""
 
 from __future__ import annotations
 

@@ -327,7 +327,8 @@ class RegistryClient:
             raise NotInRegistryError(f"{self.shown} does not look up such an id.") from None
 
     def _ask(self, question: Callable[[], T]) -> T:
-        # What it keeps would grow without an end; what has to be kept is kept in `jobs.clients.registry.process_schemas`.
+        # What it keeps would grow without an end; what has to be kept is kept in
+        # `jobs.clients.registry.process_schemas`.
         self._client.clear_caches()
         try:
             return question()

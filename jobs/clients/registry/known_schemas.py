@@ -70,7 +70,7 @@ class KnownSchemas:
 
     @property
     def schemas(self) -> Mapping[SchemaId, RegistrySchema]:
-        """All of them, the oldest first: what goes to the tasks (`jobs.clients.registry.lookup.RegistryLookup.known`)."""
+        """All schemas, oldest first, for the tasks (`jobs.clients.registry.lookup.RegistryLookup.known`)."""
         return dict(self._schemas)
 
     def add(self, learned: Mapping[SchemaId, RegistrySchema]) -> None:

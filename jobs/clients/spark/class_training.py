@@ -1,4 +1,4 @@
-"""Class archive training, `python -m jobs.clients.spark.class_training FILE FOLDER`: a short run, archived by its JVM."""
+"""Class archive training (`python -m jobs.clients.spark.class_training FILE FOLDER`): a run archived by its JVM."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ _JVM: dict[Workload, str] = {
     "batches": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "sql": "-XX:+UseParallelGC",
 }
-# A query's checkpoint is scratch, see `jobs.streaming.driver.process.query`. What Spark itself takes for local files has Hadoop start
-# `readlink` seven times a batch; and checksums are for those who read a checkpoint again.
+# A query's checkpoint is scratch, see `jobs.streaming.driver.process.query`. What Spark itself takes for local files
+# has Hadoop start `readlink` seven times a batch; and checksums are for those who read a checkpoint again.
 _SCRATCH_CHECKPOINT = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -1,7 +1,7 @@
 """Daemon of Spark's Python workers, which has imported what the tasks import before it forks the first of them.
 
-Spark starts `python -m jobs.clients.spark.worker_daemon pyspark.worker` where `spark.python.daemon.module` says so, and it
-forks a worker for each core. With Spark's own daemon every worker imports everything by itself when its first task
+Spark starts `python -m jobs.clients.spark.worker_daemon pyspark.worker` where `spark.python.daemon.module` says so, and
+it forks a worker for each core. With Spark's own daemon every worker imports everything by itself when its first task
 begins: the same seconds of processor once per core, at the moment at which records wait.
 """
 

@@ -123,8 +123,8 @@ class Changes(SpecModel):
         order_by: The columns by which the source orders its changes, the most significant first.
         at: The column with the time of a change; without it Kafka's time is taken.
         keep: Changes that are older may be deleted, once a base of each mirror stands for them; without it all stay.
-        schema_text: The fields of MongoDB's documents, in the language of ``jobs.records.schema.parser``; without it a document
-            is one column of text.
+        schema_text: The fields of MongoDB's documents, in the language of ``jobs.records.schema.parser``; without it a
+            document is one column of text.
     """
 
     envelope: Envelope

@@ -96,8 +96,8 @@ class DecodeKey(SpecModel):
         form: Name of the format of keys, or the name with options, as of values.
         into: The one column that takes a key: of a key that is one value, or a struct of its columns. With ``not null``
             a record without a key is refused.
-        schema_text: The columns of a key, in the language of ``jobs.records.schema.parser``; or where those of the struct are
-            from: ``registry``, ``table``, ``infer``.
+        schema_text: The columns of a key, in the language of ``jobs.records.schema.parser``; or where those of the
+            struct are from: ``registry``, ``table``, ``infer``.
         unknown_fields: What becomes of fields of a key that no column takes.
         subject: Of the registry, whose newest version makes the struct; without it the topic's name with ``-key``
             behind it. Keys say themselves which schema they have.
@@ -277,8 +277,8 @@ class Decode(SpecModel):
 
     Args:
         value: Name of the format of values, or the name with options.
-        schema_text: The columns, in the language of ``jobs.records.schema.parser``; or where they are from: ``registry``,
-            ``table``, ``infer``.
+        schema_text: The columns, in the language of ``jobs.records.schema.parser``; or where they are from:
+            ``registry``, ``table``, ``infer``.
         unknown_fields: What becomes of fields of a value that no column takes.
         case_insensitive: Whether a field of a value goes into a column whose name differs from its own by case only.
         key: Columns from the record's key, if there are any.

@@ -167,7 +167,7 @@ class RegistryOptions(ConverterOptions):
 
 
 class JsonSchemaOptions(RegistryOptions):
-    """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.records.formats.json_schema.options`."""
+    """JSON values behind the id of their JSON Schema in a registry; see `jobs.records.formats.json_schema.options`."""
 
     _without_meaning: ClassVar[Mapping[str, str]] = json_schema_options.WITHOUT_MEANING
     format: Literal["json_schema"]

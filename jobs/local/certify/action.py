@@ -1,4 +1,4 @@
-"""An action on a certificate's stream, in a process of its own that may be killed: `python -m jobs.local.certify.action`."""
+"""Action on a certificate's stream, in its own process that may be killed: `python -m jobs.local.certify.action`."""
 
 from __future__ import annotations
 

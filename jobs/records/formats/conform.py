@@ -1,9 +1,9 @@
 """Conforming rows of a writer schema to the columns of a stream: by name, each value exactly as it was, or not at all.
 
 What a writer schema and the stream's columns disagree about is judged once, when the plan for the two is made
-(`jobs.records.formats.conform_plan`). A field that no column takes is left out and counted; a column that no field fills is
-null. A field whose type the column's does not hold is looked at value by value where the two are of one kind (a long
-that an int holds lands), and otherwise fails each record that has it.
+(`jobs.records.formats.conform_plan`). A field that no column takes is left out and counted; a column that no field
+fills is null. A field whose type the column's does not hold is looked at value by value where the two are of one kind
+(a long that an int holds lands), and otherwise fails each record that has it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Rescued data of records with a writer schema: the fields without a column, as JSON in the shape of their record.
 
-Their JSON (`jobs.records.formats.json_texts`) is what the JSON decoders read, so that a rescued field can become a column.
+Their JSON (`jobs.records.formats.json_texts`) is what the JSON decoders read, so that a rescued field can become a
+column.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Pipeline:
 
 
 def fetched_parts(decoder: DecoderSpec, columns: RecordColumns, steps: RowSteps | None = None) -> frozenset[str]:
-    """What has to be fetched of a record beyond its value and coordinates, see `jobs.clients.kafka.records.fetched_block`.
+    """Parts of a record to fetch beyond value and coordinates, see `jobs.clients.kafka.records.fetched_block`.
 
     Args:
         decoder: Of the values.

@@ -52,7 +52,7 @@ _COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 
 
 def asked_parts(spec: StreamSpec, tables: Sequence[TableAsWritten]) -> frozenset[str]:
-    """What a preview fetches of a record beyond its value and coordinates, see `jobs.clients.kafka.records.fetched_block`."""
+    """Parts of a record to fetch beyond value and coordinates, see `jobs.clients.kafka.records.fetched_block`."""
     table = _own(spec, tables).metadata
     resolved = spec.resolved_for(table.schema(), table.properties, evolving=True)
     columns = _columns(spec, table, None)

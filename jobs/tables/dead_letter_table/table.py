@@ -1,7 +1,7 @@
 """The dead-letter table: its columns and types, the check that it still has them, and the adding of new ones.
 
-Its rows are the records that could not be landed (`jobs.tables.dead_letter_table.rows`), with what became of them since: the columns
-of the replay state.
+Its rows are the records that could not be landed (`jobs.tables.dead_letter_table.rows`), with what became of them
+since: the columns of the replay state.
 """
 
 from __future__ import annotations

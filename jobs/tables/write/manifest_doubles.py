@@ -4,8 +4,9 @@ That decoder (0.12) gives every double as the nearest float: 0.1 as 0.1000000014
 manifests only partition values are doubles. Here such a field is read by its eight bytes, everything else as PyIceberg
 reads it.
 
-Relied upon, and pinned by `tests/unit/tables/write/test_pyiceberg_files.py`: `AvroFile` makes `reader` in its `__enter__`, a
-`StructReader` whose `field_readers` are pairs of position and reader; `OptionReader.option`; `DoubleReader`.
+Relied upon, and pinned by `tests/unit/tables/write/test_pyiceberg_files.py`: `AvroFile` makes `reader` in its
+`__enter__`, a `StructReader` whose `field_readers` are pairs of position and reader; `OptionReader.option`;
+`DoubleReader`.
 """
 
 from __future__ import annotations

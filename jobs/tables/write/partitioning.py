@@ -27,8 +27,8 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
     """The partition spec of a new table.
 
     Args:
-        expressions: In the order of the spec, as `jobs.config.values.partitioning` lets them pass; none makes an unpartitioned
-            table.
+        expressions: In the order of the spec, as `jobs.config.values.partitioning` lets them pass; none makes an
+            unpartitioned table.
         schema: The table's schema; columns of structs are found by dotted names.
 
     Raises:

@@ -1,9 +1,10 @@
 """PyIceberg's functions for writing data files: the only module of `jobs.tables.write` that uses its internals.
 
-Relied upon, and pinned by `tests/unit/tables/write/test_pyiceberg_files.py`: `schema_to_pyarrow` puts `PARQUET:field_id` on
-every level; `sanitize_column_names` keeps the ids; `_get_parquet_writer_kwargs` gives keyword arguments of
-`pyarrow.parquet.ParquetWriter`; `match_metrics_mode` reads a metrics mode; location providers ask a `PartitionKey` for
-its `to_path()` and nothing else; `DataFile.from_args` takes the fields of a v2 manifest entry by name.
+Relied upon, and pinned by `tests/unit/tables/write/test_pyiceberg_files.py`: `schema_to_pyarrow` puts
+`PARQUET:field_id` on every level; `sanitize_column_names` keeps the ids; `_get_parquet_writer_kwargs` gives keyword
+arguments of `pyarrow.parquet.ParquetWriter`; `match_metrics_mode` reads a metrics mode; location providers ask a
+`PartitionKey` for its `to_path()` and nothing else; `DataFile.from_args` takes the fields of a v2 manifest entry by
+name.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Dagster's job for maintenance."""

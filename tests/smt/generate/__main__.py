@@ -3,8 +3,8 @@
 Every case of `tests/smt/cases` goes through a real worker of Kafka Connect 4.3 with a real broker: its records are
 produced, a sink connector with the case's chain consumes them with Connect's JSON converter, and what reaches the
 sink, what is dropped and what ends in the dead letter queue is written to `tests/smt/tables`. The artifacts come from
-Maven Central, checked against `jobs/clients/install/artifacts.sha256` (set `transforms`). It needs a JDK of Java 17, takes a
-few minutes, and is not part of the tests: those read the tables.
+Maven Central, checked against `jobs/clients/install/artifacts.sha256` (set `transforms`). It needs a JDK of Java 17,
+takes a few minutes, and is not part of the tests: those read the tables.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Few changes become rows of a mirror in this process, with Arrow."""

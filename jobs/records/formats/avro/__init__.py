@@ -1,0 +1,1 @@
+"""Avro: writer schemas, reference decoder, block decoder."""

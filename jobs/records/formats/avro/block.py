@@ -2,8 +2,8 @@
 
 A block is taken only if each of its records is known to have been read from its first byte to its last
 (`jobs.records.formats.avro.container`). Of any other the records that are not as their schema says are sought
-(`jobs.records.formats.avro.block`) and the rest is read again; if that fails as well, it is halved. What is left goes to the
-reference, so failures are always its own. So do records with a value that its logical type does not hold.
+(`jobs.records.formats.avro.block`) and the rest is read again; if that fails as well, it is halved. What is left goes
+to the reference, so failures are always its own. So do records with a value that its logical type does not hold.
 """
 
 from __future__ import annotations

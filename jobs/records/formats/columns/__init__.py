@@ -1,0 +1,1 @@
+"""Primitive values to Arrow arrays, exactly."""

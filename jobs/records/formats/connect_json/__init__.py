@@ -1,0 +1,1 @@
+"""The envelope of Kafka Connect's JsonConverter."""

@@ -1,7 +1,8 @@
 """Schema of Connect's JSON: what the schema that a record carries says of its payload, as declared types.
 
 The words are those of `org.apache.kafka.connect.json.JsonSchema`. Fields of a logical type that is known
-(`jobs.records.formats.connect_types`) become what they mean; the other names, versions and documentation say nothing here.
+(`jobs.records.formats.connect_types`) become what they mean; the other names, versions and documentation say nothing
+here.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ class WriterDecoder(Protocol):
             values: What follows the schema's id in each record; never null.
 
         Returns:
-            Rows in the Arrow types of `schema` (`jobs.records.schema.arrow_schema.rows_arrow_schema`), without tombstones.
+            Rows in the Arrow types of `schema` (`jobs.records.schema.arrow_schema.rows_arrow_schema`), without
+            tombstones.
         """
         ...
 

@@ -1,0 +1,1 @@
+"""JSON: reference decoder, block decoder, inference, new fields."""

@@ -1,12 +1,12 @@
 """Block decoder of JSON: many records at a time; it gives what the reference decoder gives.
 
 Records of one stream mostly look alike: the same keys in the same order with the same punctuation. What they look like
-is learnt (jobs.records.formats.json.block_nodes), and all records of a block are read along that plan at once, each byte
-compared (jobs.records.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first byte
-to its last, an object with the plan's keys in the plan's order and punctuation, whose texts have no escape, whose
-numbers have JSON's grammar and whose values the leaf conversions (jobs.records.formats.columns.primitive_columns) accept. That
-record means the same to any JSON parser. All others, be they bad or only different, are decoded by the reference, so
-failures are always its own.
+is learnt (jobs.records.formats.json.block_nodes), and all records of a block are read along that plan at once, each
+byte compared (jobs.records.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first
+byte to its last, an object with the plan's keys in the plan's order and punctuation, whose texts have no escape, whose
+numbers have JSON's grammar and whose values the leaf conversions (jobs.records.formats.columns.primitive_columns)
+accept. That record means the same to any JSON parser. All others, be they bad or only different, are decoded by the
+reference, so failures are always its own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""JSON behind the id of its JSON Schema."""

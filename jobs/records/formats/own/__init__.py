@@ -1,0 +1,1 @@
+"""Values that a function of an installed package reads."""

@@ -1,0 +1,1 @@
+"""A value that is one column: text, bytes, a number."""

@@ -1,12 +1,12 @@
 """Block decoder of Protobuf: many records at a time; it gives what the reference decoder gives.
 
-A message without lists and maps is walked along with the others of its block (jobs.records.formats.protobuf.wire_walk), and
-taken if every byte of it is accounted for. Of any other message ptars reads the block into Arrow by its wire message
-(jobs.records.formats.protobuf.wire_walk), and writes the same columns as records again: a record is taken only if what is
-written is, byte for byte, what was sent. So in both ways nothing of it was dropped, cut, merged or taken for something
-else. What the bytes do not tell (two fields of a oneof, a key of a map that comes twice) and what a value means
-(jobs.records.formats.protobuf.block_columns) is looked at in whole columns. All other records, be they bad or only written in
-another order, are decoded by the reference, so failures are always its own.
+A message without lists and maps is walked along with the others of its block (jobs.records.formats.protobuf.wire_walk),
+and taken if every byte of it is accounted for. Of any other message ptars reads the block into Arrow by its wire
+message (jobs.records.formats.protobuf.wire_walk), and writes the same columns as records again: a record is taken only
+if what is written is, byte for byte, what was sent. So in both ways nothing of it was dropped, cut, merged or taken for
+something else. What the bytes do not tell (two fields of a oneof, a key of a map that comes twice) and what a value
+means (jobs.records.formats.protobuf.block_columns) is looked at in whole columns. All other records, be they bad or
+only written in another order, are decoded by the reference, so failures are always its own.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class WireWalk:
         self.good: npt.NDArray[np.bool_] = np.ones(len(values), np.bool_)
 
     def read(self, tree: Message) -> pa.RecordBatch:
-        """The fields of the messages, as `jobs.records.formats.protobuf.wire_walk` names them; null where none is there."""
+        """The fields of the messages, by the names of this module; null where a message lacks one."""
         columns = self._message(tree.parts, self._begins, self._ends, np.arange(len(self.good)))
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

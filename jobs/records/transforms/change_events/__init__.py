@@ -1,0 +1,1 @@
+"""Change events of Debezium, MongoDB and DMS as rows of a changelog."""

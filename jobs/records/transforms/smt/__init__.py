@@ -1,0 +1,1 @@
+"""Kafka Connect's transforms (SMT) by their own names."""

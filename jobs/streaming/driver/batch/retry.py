@@ -1,8 +1,8 @@
 """Retry of what passes by itself: which errors mean that something is unavailable, and how a batch is tried again.
 
 What a batch does before it records or commits anything is tried again in place, for as long as `errors.retry.timeout`
-says. After that a running stream is opened anew (`jobs.streaming.driver.process.runner`), and a drain ends with the error. From the
-pending record on nothing is tried again here: the commit protocol finds out what has happened.
+says. After that a running stream is opened anew (`jobs.streaming.driver.process.runner`), and a drain ends with the
+error. From the pending record on nothing is tried again here: the commit protocol finds out what has happened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeper process of a driver: `python -m jobs.streaming.supervision.keeper.keeper_process ORDER`, started by the driver that it keeps.
+"""Keeper process of a driver, which starts it: `python -m jobs.streaming.supervision.keeper.keeper_process ORDER`.
 
 It waits for the driver's end with a few megabytes, since it imports little; what it needs to start the next driver is
 imported then. Its work is done when it has started that one, which starts a keeper of its own. There is one per stream

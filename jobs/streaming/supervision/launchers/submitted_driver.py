@@ -1,4 +1,6 @@
-"""Submitted driver: what a worker of Spark runs, `python -m jobs.streaming.supervision.launchers.submitted_driver MODULE …`.
+"""Submitted driver: what a worker of Spark runs.
+
+The command is `python -m jobs.streaming.supervision.launchers.submitted_driver MODULE …`.
 
 The worker sees a JVM of its own, which waits for this process; the driver is a third one, with a session of its own and
 a JVM as on any machine. When the JVM of the worker ends, as by the master's order, the driver is asked to end and

@@ -46,6 +46,7 @@ from jobs.streaming.supervision.processes.termination import Timeouts, end_drive
 
 MODULE = "jobs.streaming.groups.main"
 _STREAM_MODULE = "jobs.streaming.driver.main"
+_FORMER_NAMES = {"jobs.stream.main": _STREAM_MODULE, "jobs.runtime.driver": _STREAM_MODULE, "jobs.group.main": MODULE}
 # Touched by whoever is about to give the group a stream, so that a driver without one does not end at that moment.
 BELL = "bell"
 _STABLE_SECONDS = 600.0
@@ -280,6 +281,7 @@ class DriverGroup:
 
 def group_command(command: Sequence[str]) -> tuple[str, ...]:
     """What starts the driver of a group, where this starts a stream's own."""
+    command = [_FORMER_NAMES.get(part, part) for part in command]
     if _STREAM_MODULE not in command and MODULE not in command:
         raise FrazilError(
             f"{COMMAND_VARIABLE} does not name {_STREAM_MODULE}, so how it starts the driver of a group is not known.",

@@ -1,8 +1,8 @@
 """Commit of an operation through PyIceberg, once: with `snapshot_producers` all that touches its commit path.
 
 PyIceberg's public append rebases onto whatever head it finds. So updates and requirements are taken from its snapshot
-producer and handed to the catalog once. Relied upon, and pinned by `tests/unit/tables/commit/test_pyiceberg_commit.py`: the
-snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements, updates)`;
+producer and handed to the catalog once. Relied upon, and pinned by `tests/unit/tables/commit/test_pyiceberg_commit.py`:
+the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements, updates)`;
 `Catalog._delete_old_metadata`.
 """
 

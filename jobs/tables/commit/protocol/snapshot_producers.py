@@ -1,11 +1,11 @@
 """Snapshot producers of PyIceberg: of exactly the table that was read, with the partition values that files have.
 
-Relied upon, and pinned by `tests/unit/tables/commit/test_pyiceberg_commit.py`: `_MergeAppendFiles(operation, transaction, io,
-snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
-`_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
-`_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
-`delete_by_predicate` as well; a summary counts `_added_data_files` by their content; `ManifestWriterV2` writes what
-`content()` says; producers read `Transaction.table_metadata` and change nothing of it.
+Relied upon, and pinned by `tests/unit/tables/commit/test_pyiceberg_commit.py`: `_MergeAppendFiles(operation,
+transaction, io, snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id`
+and `_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
+`_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and `delete_by_predicate` as
+well; a summary counts `_added_data_files` by their content; `ManifestWriterV2` writes what `content()` says; producers
+read `Transaction.table_metadata` and change nothing of it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def payment_maker(spec: StreamSpec, topic: str, settings: Settings) -> MakePayme
         try:
             client.version(subject)
         except NotInRegistryError:
-            client.register(subject, kind, _payment_schema(format_))
+            client.register(subject, kind, payment_schema(format_))
         finally:
             client.close()
     generator = stream_generator(spec, settings, Subjects(subject, f"{topic}-key"))
@@ -112,7 +112,8 @@ def payment_maker(spec: StreamSpec, topic: str, settings: Settings) -> MakePayme
     return make
 
 
-def _payment_schema(format_: str) -> str:
+def payment_schema(format_: str) -> str:
+    """The schema of the payments that a registry gets."""
     if format_ == "protobuf":
         return _PROTOBUF
     return derived_schema(format_, iceberg_schema(parse_schema(_COLUMNS)).fields, "payment")

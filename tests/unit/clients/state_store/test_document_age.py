@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.base.system.boot import boot_id
-from jobs.clients.state_store import document_age, observed
+from jobs.clients.state_store import document_age
 from jobs.clients.state_store.document_age import forget, unchanged_for
 
 
@@ -36,12 +35,3 @@ def test_a_folder_that_may_not_be_written_is_observed_by_the_process_that_looks(
     path = tmp_path / "lease-00000001.json"
     assert unchanged_for(path, b"one", "a kernel", 100.0) == 0.0
     assert unchanged_for(path, b"one", "a kernel", 131.0) == 31.0
-
-
-def test_a_driver_of_an_earlier_release_finds_it_by_its_former_name(tmp_path: Path) -> None:
-    """It imports the module when it first removes a document, and its code may have been replaced by then."""
-    path = tmp_path / "pending-00000001-00000000.json"
-    assert observed.unchanged_for(path, b"one") == 0.0
-    assert [each.name for each in tmp_path.iterdir()] == [f".seen-{boot_id()[:8]}-{path.name}"]
-    observed.forget(path)
-    assert list(tmp_path.iterdir()) == []

@@ -7,9 +7,23 @@ import sys
 
 import pytest
 
+NAMES = {
+    "jobs.streaming.driver.main": "jobs.streaming.driver.main",
+    "jobs.stream.main": "jobs.streaming.driver.main",
+    "jobs.runtime.driver": "jobs.streaming.driver.main",
+    "jobs.group.main": "jobs.streaming.groups.main",
+    "jobs.mirror.main": "jobs.mirrors.main",
+}
 
-@pytest.mark.parametrize("name", ["jobs.streaming.driver.main", "jobs.runtime.driver"])
-def test_it_starts_by_its_name_and_by_the_former_one(name: str) -> None:
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_starts_by_its_name_and_by_the_former_ones(name: str) -> None:
     said = subprocess.run([sys.executable, "-m", name], capture_output=True, text=True, check=False, timeout=300)
     assert said.returncode == 2
-    assert "usage: python -m jobs.streaming.driver.main" in said.stderr
+    assert f"usage: python -m {NAMES[name]}" in said.stderr
+
+
+def test_images_of_earlier_releases_are_built_by_a_former_name() -> None:
+    command = [sys.executable, "-m", "jobs.install.artifacts", "--help"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert "--write-checksums" in said.stdout

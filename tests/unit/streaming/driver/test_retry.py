@@ -152,7 +152,7 @@ def test_a_stop_ends_the_waiting() -> None:
             True,
         ),
         (
-            "jobs.clients.registry.failures.RegistryRefusedError: The schema registry at http://a refuses us\n  Next: look",
+            "jobs.clients.registry.failures.RegistryRefusedError: The registry at http://a refuses us\n  Next: look",
             False,
         ),
         ("jobs.clients.registry.failures.RegistryError: The schema registry at http://a\n  Next: look", False),

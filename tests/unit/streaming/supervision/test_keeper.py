@@ -323,13 +323,14 @@ def test_a_note_that_cannot_be_read_is_none(world: World) -> None:
 
 EARLIER = """
 import json, sys
-sys.orig_argv = [sys.executable, "-m", "jobs.streaming.supervision.keeper.keeper_process", sys.argv[1]]
-from jobs.streaming.supervision.kept_stream import KeptStream
+sys.orig_argv = [sys.executable, "-m", "jobs.supervise.keeper_process", sys.argv[1]]
+from jobs.supervise.{module} import {name}
 """
 
 
+@pytest.mark.parametrize(("module", "name"), [("kept_stream", "KeptStream"), ("keeper_restart", "restart_driver")])
 def test_a_keeper_of_an_earlier_release_begins_anew_with_its_order(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, module: str, name: str
 ) -> None:
     """It has that release's modules in memory, and imports what it acts with when its driver has ended."""
     monkeypatch.setenv("STANDIN", "lands")
@@ -345,7 +346,7 @@ def test_a_keeper_of_an_earlier_release_begins_anew_with_its_order(
     order |= {"arguments": ["--home", str(world.home), "--stream", "payments"]}
     order |= {"policy": {"max_restarts": 7, "first_delay": 10.0, "longest_delay": 600.0, "stable_after": 600.0}}
     monkeypatch.setenv("FRAZIL_DRIVER_COMMAND", shlex.join(STANDIN))
-    command = [sys.executable, "-c", EARLIER, json.dumps(order)]
+    command = [sys.executable, "-c", EARLIER.format(module=module, name=name), json.dumps(order)]
     keeper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert keeper_of(world).pid == keeper.pid, "it waits again while its driver lives"
     kill(world)

@@ -11,11 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.local.generate.derived_schema import derived_schema
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.parser import parse_schema
-from orchestration.cli.local.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
+from orchestration.cli.local.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker, payment_schema
 from orchestration.cli.local.demo.payments import BAD_KINDS, payments
 from orchestration.cli.local.demo.report import stamped_counts
 from resources.deployment import Deployment
@@ -86,9 +85,8 @@ def test_most_of_its_payments_are_good_and_some_are_bad(tmp_path: Path, name: st
     columns = Deployment.at(tmp_path)
     deployment = format_deployment(columns, name)
     spec, kind = deployment.stream("payments"), FORMATS[name].registry_kind
-    declared = format_deployment(columns, "connect_json").stream("payments").table_schema.fields
     with serving(RegistryServer()) as server:
-        server.newest["payments-value"] = (kind or "", derived_schema(name, declared[:6], "payment"))
+        server.newest["payments-value"] = (kind or "", payment_schema(name))
         (deployment.home / "frazil.yaml").write_text(f"registry: {{url: '{server.url}', timeout: 5s}}\n")
         make = payment_maker(spec, "payments", deployment.settings())
     assert make is not None

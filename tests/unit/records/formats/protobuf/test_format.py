@@ -154,5 +154,8 @@ def decode(make: str, times: int, **options: Any) -> Decoded:
 
 
 def test_other_streams_do_not_import_what_protobuf_needs() -> None:
-    asked = "import sys, jobs.records.formats.known_formats; print({'google.protobuf', 'ptars', 'grpc_tools'} & {*sys.modules})"
+    asked = (
+        "import sys, jobs.records.formats.known_formats;"
+        "print({'google.protobuf', 'ptars', 'grpc_tools'} & {*sys.modules})"
+    )
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout.split() == [b"set()"]
