@@ -38,6 +38,11 @@ from orchestration.cli.stream_files.validate.service_checks import (
 )
 from resources.deployment import Deployment
 
+_STOPS = (
+    "errors.dead_letters.topic.stops has no effect: the record that stops a stream is named by the stop, "
+    "and is not put into the topic"
+)
+
 
 @click.command()
 @click.argument("streams", nargs=-1)
@@ -90,6 +95,8 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
     for spec in specs:
         for problem in filter(None, map(_unset, dead_letter_secrets(spec.errors))):
             findings.append(Finding(spec.stream, "spec", "unchecked", problem.message, problem.fix))
+        if spec.errors.topic is not None and spec.errors.topic.stops:
+            findings.append(Finding(spec.stream, "spec", "warning", _STOPS, "remove the key; docs/upgrading.md"))
     if not specs and not errors:
         findings.append(Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}"))
     return specs, findings

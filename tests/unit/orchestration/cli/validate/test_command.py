@@ -53,6 +53,16 @@ def test_a_misspelt_property_of_the_catalog_is_a_warning(tmp_path: Path) -> None
     assert f"Next: correct {home}/frazil.yaml, then run `frazil validate`" in shown.output
 
 
+def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments")
+    (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: '127.0.0.1:1'}\n")
+    file = home / "streams" / "payments.yaml"
+    text = file.read_text()
+    file.write_text(text + "errors: {dead_letters: {table: orders.dead, topic: {name: dead, stops: true}}}\n")
+    shown = CliRunner().invoke(main, ["--home", str(home), "validate"])
+    assert "warning     payments: spec: errors.dead_letters.topic.stops has no effect" in shown.output, text
+
+
 def test_streams_with_one_id_or_one_table_leave_the_others_alone(tmp_path: Path) -> None:
     home = deployment_in(tmp_path, "payments", "refunds", "orders", "letters")
     (home / "streams" / "again.yaml").write_text((home / "streams" / "payments.yaml").read_text())
