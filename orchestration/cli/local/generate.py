@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
@@ -41,6 +43,7 @@ from orchestration.cli.common.terminal import progress_bar
 from orchestration.cli.stream_files.schema.tables import stream_table
 from resources.deployment import Deployment
 
+_TEXT_FORMATS = {"json", "connect_json", "string"}
 _EACH_SECONDS = 0.02
 _SHOWN_SECONDS = 0.25
 
@@ -199,6 +202,13 @@ class Share(click.ParamType):
 @click.option("--subject", help="Of the registry, for the schema of values.  [default: decode.subject, or TOPIC-value]")
 @click.option("--key-subject", help="As --subject, of keys.  [default: decode.key.subject, or TOPIC-key]")
 @click.option("--register", is_flag=True, help="Register a schema made of the stream's columns where there is none.")
+@click.option(
+    "--from",
+    "lines",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Send the lines of this file instead, each as a record, as fast as the brokers take them.",
+)
 @click.option("--yes", is_flag=True, help="Also to brokers that are not on this machine.")
 @click.pass_obj
 def generate(
@@ -212,6 +222,7 @@ def generate(
     subject: str | None,
     key_subject: str | None,
     register: bool,
+    lines: Path | None,
     yes: bool,
 ) -> None:
     """Produce records that STREAM lands, in its formats and with its schemas, into its topic.
@@ -231,6 +242,14 @@ def generate(
             "records.",
             fix="add --yes if that is meant",
         )
+    if lines is not None:
+        if spec.decode.format not in _TEXT_FORMATS:
+            sentence = f"stream {stream} reads {spec.decode.format}, and --from sends lines of text as they are."
+            raise FrazilError(sentence, fix="leave out --from, or send records with a producer of that format")
+        _ensure(settings.kafka, target)
+        sent = _send_lines(settings.kafka, target, lines, count)
+        click.echo(f"{stream}: {sent:,} records in topic {target}")
+        return
     subjects = Subjects(
         subject or "".join(value_subjects(spec.decode, [target])),
         key_subject or "".join(key_subjects(spec.decode, [target])),
@@ -302,6 +321,36 @@ def _produce(
         else:
             left = producer.flush()
     return kinds, producer.refused or (f"{left:,} wait" if left else None)
+
+
+def _send_lines(settings: KafkaSettings, topic: str, file: Path, count: int | None) -> int:
+    """Send the lines of a file that are not blank, at most `count`; returns how many the brokers have.
+
+    Raises:
+        FrazilError: The file cannot be read, or the brokers do not have all of them.
+    """
+    producer = RecordProducer(
+        **{"bootstrap.servers": settings.require_bootstrap(), **librdkafka_options(settings.security)}
+    )
+    sent = 0
+    with progress_bar("{task.completed:,.0f} records", bar=False) as bar:
+        task = bar.add_task("sending")
+        try:
+            with file.open("rb") as lines:
+                for line in islice((line.strip() for line in lines if line.strip()), count):
+                    producer.produce(topic, line)
+                    sent += 1
+                    if sent % 1_000 == 0:
+                        producer.poll()
+                        bar.update(task, completed=sent)
+        except OSError as problem:
+            raise FrazilError(f"{file} cannot be read: {problem.strerror}", fix="name another file") from None
+        finally:
+            left = producer.flush()
+    if producer.refused or left:
+        why = producer.refused or f"{left:,} wait"
+        raise FrazilError(f"not all were acknowledged by the brokers: {why}", fix="frazil validate")
+    return sent
 
 
 def _only_topic(spec: StreamSpec) -> str:

@@ -13,7 +13,7 @@ from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_sample import SampleRecord, find_sample, read_sample
 from jobs.config.documents.validation import shown_path
 from jobs.config.settings.loading import find_stream_file
-from jobs.config.settings.settings import KafkaSettings
+from jobs.config.settings.settings import KafkaSettings, Settings
 from jobs.records.formats.connect_json.inference import is_enveloped
 from jobs.records.formats.json.inference import InferenceRules
 from jobs.records.schema.declared import Primitive
@@ -28,7 +28,7 @@ from orchestration.cli.stream_files.schema.infer_registry import (
     subject_stream,
     subject_version,
 )
-from orchestration.cli.stream_files.schema.stream_yaml import stream_id, stream_yaml
+from orchestration.cli.stream_files.schema.stream_yaml import NewStream, stream_id, stream_yaml
 from resources.deployment import Deployment
 
 _RECORDS = 10_000
@@ -100,25 +100,55 @@ def infer(
         found = subject_version(deployment.settings().registry, subject)
         write_stream(stream_yaml(subject_stream(found, topic, name, target)), output, name, deployment.streams_folder)
         return
-    settings = deployment.settings()
     end: Literal["newest", "oldest"] = "oldest" if oldest else "newest"
+    rules = InferenceRules(decimal, times, declared=True)
+    new = topic_stream(
+        deployment.settings(), topic, name, target, rules, records=records, end=end, format_=format_, show=show_values
+    )
+    write_stream(stream_yaml(new), output, name, deployment.streams_folder)
+
+
+def topic_stream(
+    settings: Settings,
+    topic: str,
+    stream: str,
+    table: str,
+    rules: InferenceRules,
+    *,
+    records: int = _RECORDS,
+    end: Literal["newest", "oldest"] = "newest",
+    format_: str | None = None,
+    show: bool = False,
+) -> NewStream:
+    """The stream of a topic, from a sample of its records.
+
+    Args:
+        stream: Its id.
+        table: Name of the table that rows go to.
+        records: How many records to look at.
+        end: End of the log to look at.
+        format_: Format of the values; None: what most of the first records are.
+        show: Whether comments have values.
+
+    Raises:
+        FrazilError: There is no such topic, Kafka does not answer, or nothing can be inferred.
+    """
     ranges = find_sample(settings.kafka, topic, records, end)
     format_, parts = _of_format(format_, _with_progress(settings.kafka, ranges))
     match format_:
         case "json":
-            looked = LookedAtJson(show_values=show_values)
+            looked = LookedAtJson(show_values=show)
             _look(looked, parts)
-            new = looked.stream(topic, end, name, target, InferenceRules(decimal, times, declared=True))
+            return looked.stream(topic, end, stream, table, rules)
         case "connect_json":
-            envelopes = LookedAtEnvelopes(show_values=show_values)
+            envelopes = LookedAtEnvelopes(show_values=show)
             _look(envelopes, parts)
-            new = envelopes.stream(topic, end, name, target)
+            return envelopes.stream(topic, end, stream, table)
         case _:
             ids = LookedAtIds()
             _look(ids, parts)
             wanted = None if format_ == _FRAMED else format_
-            new = ids.stream(settings.registry, topic, end, name, target, wanted)
-    write_stream(stream_yaml(new), output, name, deployment.streams_folder)
+            return ids.stream(settings.registry, topic, end, stream, table, wanted)
 
 
 class _Looks(Protocol):

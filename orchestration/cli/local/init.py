@@ -1,0 +1,190 @@
+"""`frazil init`: the folder of a new deployment, with a stream made from a file of JSON lines or from a topic."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+import click
+import yaml
+
+from jobs.base.errors import FrazilError
+from jobs.clients.kafka.topic_sample import SampleRecord
+from jobs.config.settings.settings import load_settings
+from jobs.records.formats.json.inference import InferenceRules, inferred
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.stream_files.schema.infer import topic_stream
+from orchestration.cli.stream_files.schema.infer_json import LookedAtJson, column_lines, time_column
+from orchestration.cli.stream_files.schema.stream_yaml import NewStream, stream_id, stream_yaml
+from resources.deployment import STREAMS_FOLDER
+
+SETTINGS_FILE = "frazil.yaml"
+_SAMPLE_LINES = 10_000
+_HEAD = """\
+# Where Kafka and the catalog are. What is not named is local, below .frazil/: a Kafka broker, a catalog in SQLite and
+# its warehouse. All keys: docs/streams.md, "Settings". Secrets are references: ${env:NAME}, ${file:/path}.
+"""
+_LOCAL = """\
+kafka: {}
+#   bootstrap_servers: broker-1.example.com:9092
+# catalog:
+#   name: lake
+#   properties: {type: rest, uri: https://catalog.example.com, warehouse: s3://lake/warehouse}
+"""
+_IGNORED = """\
+# State, the local broker, the embedded catalog and Dagster's instance
+/.frazil/
+"""
+
+
+@dataclass(slots=True)
+class NewDeployment:
+    """Files of a deployment that is about to be made.
+
+    Attributes:
+        folder: Its folder, which is empty or does not exist.
+        files: Contents by path within the folder.
+        next_steps: Commands that land the first rows, in their order.
+    """
+
+    folder: Path
+    files: dict[str, str] = field(default_factory=dict)
+    next_steps: list[str] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Write the files.
+
+        Raises:
+            FrazilError: The folder cannot be written.
+        """
+        try:
+            (self.folder / STREAMS_FOLDER).mkdir(parents=True, exist_ok=True)
+            for name, text in self.files.items():
+                with (self.folder / name).open("x", encoding="utf-8") as file:
+                    file.write(text)
+        except OSError as problem:
+            raise FrazilError(
+                f"{self.folder} cannot be written: {problem.strerror}", fix="name another folder"
+            ) from None
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--records",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Make a stream for the JSON records in this file, one a line.",
+)
+@click.option("--topic", help="Make a stream for this topic; with --records, its name.  [default: the file's name]")
+@click.option("--brokers", metavar="HOST:PORT", help="Kafka's brokers.  [default: a broker on this machine]")
+@click.option("--catalog", metavar="URI", help="A REST catalog.  [default: a catalog in SQLite on this machine]")
+@click.option("--warehouse", metavar="NAME", help="The REST catalog's warehouse.")
+@click.option("--times", is_flag=True, help="Land texts that all look like times, or days, as such.")
+def init(
+    folder: Path,
+    records: Path | None,
+    topic: str | None,
+    brokers: str | None,
+    catalog: str | None,
+    warehouse: str | None,
+    times: bool,
+) -> None:
+    """Make the deployment FOLDER: settings, and a stream for a file of JSON records or for a topic.
+
+    Nothing is written over, and nothing is started. The next commands are printed.
+    """
+    _require_new(folder)
+    if warehouse is not None and catalog is None:
+        raise click.UsageError("--warehouse belongs to a REST catalog; name it with --catalog.")
+    if topic is not None and records is None and brokers is None:
+        raise click.UsageError("--topic asks Kafka; name the brokers with --brokers, or a file with --records.")
+    new = NewDeployment(folder, {SETTINGS_FILE: settings_text(brokers, catalog, warehouse), ".gitignore": _IGNORED})
+    rules = InferenceRules(times=times, declared=True)
+    if records is not None:
+        _add_file_stream(new, records, topic or stream_id(records.stem), rules, local=brokers is None)
+    elif topic is not None:
+        _add_topic_stream(new, topic, rules)
+    else:
+        new.next_steps = ["frazil up", f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml"]
+    new.write()
+    for name in new.files:
+        click.echo(f"wrote {folder / name}")
+    click.echo(f"\nNext:\n  cd {shlex.quote(str(folder))}")
+    for command in new.next_steps:
+        click.echo(f"  {command}")
+
+
+def _require_new(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise FrazilError(f"{folder} is not empty, and nothing is written over.", fix="name a new folder")
+
+
+def settings_text(brokers: str | None, catalog: str | None, warehouse: str | None) -> str:
+    """The text of frazil.yaml: what was named, and examples of the rest as comments."""
+    settings: dict[str, object] = {}
+    if brokers is not None:
+        settings["kafka"] = {"bootstrap_servers": brokers}
+    if catalog is not None:
+        properties = {"type": "rest", "uri": catalog} | ({"warehouse": warehouse} if warehouse else {})
+        settings["catalog"] = {"name": "lake", "properties": properties}
+    return _HEAD + (yaml.safe_dump(settings, sort_keys=False) if settings else _LOCAL)
+
+
+def _add_file_stream(new: NewDeployment, file: Path, topic: str, rules: InferenceRules, *, local: bool) -> None:
+    stream = stream_id(topic)
+    looked = LookedAtJson(show_values=False)
+    looked.add(file_records(file, topic))
+    found = inferred(looked.seen, rules)
+    if found.schema is None:
+        raise FrazilError(
+            f"{file}: no line is a JSON object with a field.", fix="name a file with one JSON object a line"
+        )
+    said = [f"Inferred on {datetime.now(UTC):%Y-%m-%d} from {looked.seen.count:,} records of {file.name}."]
+    columns = list(column_lines(found, looked.examples))
+    described = NewStream(stream, topic, "json", columns, _table(stream), said, time_column(found.schema))
+    new.files[f"{STREAMS_FOLDER}/{stream}.yaml"] = stream_yaml(described)
+    broker = ["frazil up"] if local else []
+    source = shlex.quote(str(file.absolute()))
+    new.next_steps = [*broker, f"frazil generate {stream} --from {source}", f"frazil run {stream}", "frazil dev"]
+
+
+def file_records(file: Path, topic: str) -> Iterator[SampleRecord]:
+    """The first lines of a file as records of a topic's partition 0; the offset is the line's number from 0.
+
+    Raises:
+        FrazilError: The file cannot be read.
+    """
+    partition = TopicPartition(topic, 0)
+    try:
+        with file.open("rb") as lines:
+            yield from (
+                SampleRecord(partition, number, line.strip())
+                for number, line in enumerate(islice(_filled(lines), _SAMPLE_LINES))
+            )
+    except OSError as problem:
+        raise FrazilError(f"{file} cannot be read: {problem.strerror}", fix="name another file") from None
+
+
+def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
+    return (line for line in lines if line.strip())
+
+
+def _add_topic_stream(new: NewDeployment, topic: str, rules: InferenceRules) -> None:
+    stream = stream_id(topic)
+    with tempfile.TemporaryDirectory(prefix="frazil-init-") as folder:
+        file = Path(folder) / SETTINGS_FILE
+        file.write_text(new.files[SETTINGS_FILE], encoding="utf-8")
+        settings = load_settings(file, home=new.folder)
+    described = topic_stream(settings, topic, stream, _table(stream), rules)
+    new.files[f"{STREAMS_FOLDER}/{stream}.yaml"] = stream_yaml(described)
+    new.next_steps = [f"frazil validate {stream}", f"frazil preview {stream}", f"frazil run {stream}", "frazil dev"]
+
+
+def _table(stream: str) -> str:
+    return f"landing.{stream.replace('-', '_')}"
