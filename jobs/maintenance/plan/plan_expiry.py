@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -53,7 +53,15 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
     due = max(by_age, over)
     why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
     refused = isinstance(cutoff, str)
-    go, oldest = (due, times[0]) if refused else (cutoff.going, cutoff.oldest_going or at.now)
+    if refused:
+        # Who else needs snapshots is not known. Each branch or tag holds one, most likely an old one.
+        spared = max(0, bisect_right(times, at.now - expire.time_travel) - 1) if expire.time_travel else due
+        go, refs = min(due, spared), len(at.facts.refs)
+        if go and refs >= go:
+            return Skip("expire", "", f"{go:,} of {kept} are due, but branches or tags hold as many.")
+        go, oldest = max(0, go - refs), times[min(refs, count - 1)]
+    else:
+        go, oldest = cutoff.going, cutoff.oldest_going or at.now
     held = ""
     if due > go and not refused:
         holding = "; ".join(dict.fromkeys(hold.what for hold in cutoff.holds)) or "branches or tags"

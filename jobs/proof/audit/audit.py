@@ -111,7 +111,7 @@ def audit(
     _count(spec, settings, catalog, audited, totals, on_progress, window, None if table is not None else undecided)
     if full:
         there = [(each.target, each.table) for each in audited if each.table is not None]
-        judge_routes(spec, settings, catalog, there, found)
+        judge_routes(spec, settings, catalog, there, frozenset(target.name for target in targets), found)
     for each in audited:
         if each.table is not None and each.facts.method == "rows":
             mine = [problem for problem in found.problems if problem.table == each.name]

@@ -116,7 +116,7 @@ class ParkedRows:
         self._parked: Mapping[str, int] = newest.parked if newest else {}
         self._audited: dict[str, AuditedTable] = {each.name: each for each in audited}
         self._ledger: Callable[[str], list[LedgerRow]] = ledger
-        self._batches: list[LedgerRow] | None = None
+        self._batches: dict[str, list[LedgerRow]] = {}
         self._places: dict[str, Stamp] = parked_places(letters.metadata, spec.stream) if letters is not None else {}
         self._known: dict[str, ParkedLetters] = {}
         self.notes: list[str] = []
@@ -146,22 +146,19 @@ class ParkedRows:
         for (place, range_), counts in zip(ranges, counted, strict=True):
             came = _within(back.get(place, _NO_OFFSETS), range_) - range_.start
             if len(came := came[counts[came] > 1]):
-                counts[came[self._read_again(place, range_)[came]]] -= 1
+                counts[came[self._reads(self._spec.coordinator, place, range_)[came] > 1]] -= 1
         return counted
 
-    def _read_again(self, place: TopicPartition, range_: OffsetRange) -> np.ndarray:
-        """Which offsets of a range more than one batch has read, by all of the ledger: a mask.
-
-        The audit itself may have followed only what is new.
-        """
-        if self._batches is None:
-            rows = effective_rows(self._ledger(self._spec.coordinator))
-            self._batches = [row for row in rows if row.kind in ("batch", "unknown")]
+    def _reads(self, name: str, place: TopicPartition, range_: OffsetRange, uuid: str | None = None) -> np.ndarray:
+        """How often batches have read each offset of a range for a table, by all of the ledger."""
+        if name not in self._batches:
+            rows = effective_rows(self._ledger(name))
+            self._batches[name] = [row for row in rows if row.kind in ("batch", "unknown")]
         reads = np.zeros(range_.end - range_.start, np.int16)
-        for row in self._batches:
-            if row.partition == place and ranges_overlap(row.range, range_):
+        for row in self._batches[name]:
+            if row.partition == place and uuid in (None, row.table_uuid) and ranges_overlap(row.range, range_):
                 reads[slice_of_range(row.range, range_.start)] += 1
-        return reads > 1
+        return reads
 
     def problems(self) -> Iterator[AuditProblem]:
         """What is wrong; notes follow."""
@@ -190,7 +187,13 @@ class ParkedRows:
                 (rows,) = counter.count([PartitionRange(place, range_)])
                 mine, came = _within(offsets, range_), _within(back, range_)
                 twice = mine[rows[mine - start] > 1]
-                twice = twice[~self._read_again(place, range_)[twice - start]] if len(twice) else twice
+                if len(twice):
+                    landed = self._reads(name, place, range_, str(table.metadata.table_uuid))
+                    both = landed.copy()
+                    both[came - start] += 1
+                    reads = self._reads(self._spec.coordinator, place, range_)
+                    allowed = np.maximum(landed, np.minimum(both, reads))
+                    twice = twice[rows[twice - start] > np.maximum(allowed, 1)[twice - start]]
                 lacks = came[(rows[came - start] == 0) & (came >= audited.begins.get(place, 0))]
                 said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
                 yield from _problem("doubled", name, place, range_, twice, said)

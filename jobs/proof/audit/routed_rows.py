@@ -136,12 +136,14 @@ def judge_routes(
     settings: Settings,
     catalog: Catalog,
     tables: Sequence[tuple[TargetSpec, Table]],
+    names: frozenset[str],
     found: StreamAudit,
 ) -> None:
     """Look at every row of a stream's tables of rows, and add what is found; nothing if it has never had a route.
 
     Args:
-        tables: Those that are there.
+        tables: Tables to look at.
+        names: Names of all tables of the stream, with those that its file names no more.
 
     Raises:
         FrazilError: A table cannot be read.
@@ -156,7 +158,6 @@ def judge_routes(
         found.scanned += rows
 
     letters = existing_table(catalog, spec.dead_letter_table)
-    names = frozenset(target.name for target in (*spec.targets, *(target for target, _ in tables)))
     work = _Work(spec, stored, read, names, letters)
     for target, table in tables:
         if target.role != "rows":

@@ -34,6 +34,7 @@ from tests.unit.maintenance.plan_fixtures import (
     every,
     made,
     partition,
+    policy,
     skips_of,
     steps_of,
     table,
@@ -210,3 +211,17 @@ def test_a_young_table_has_no_orphans_yet() -> None:
     assert "younger" in skips_of(made(table(snapshot_id=None), MaintenanceHistory()), "orphans")[0].reason
     for old in (replace(young, sequence=2), with_snapshots(young, [NOW - 8 * DAY])):
         assert steps_of(made(old, MaintenanceHistory()), "orphans")[0].reason.startswith("Never looked for yet")
+
+
+@pytest.mark.parametrize(
+    ("facts", "rules"),
+    [
+        (every(MINUTE, 400), {"time_travel": "24h"}),
+        (replace(every(HOUR, 11, oldest=60 * DAY), refs=("kept",)), {}),
+    ],
+    ids=["promised by time_travel", "held by a tag"],
+)
+def test_a_refused_expiry_that_could_take_nothing_is_no_step(facts: TableFacts, rules: dict[str, Any]) -> None:
+    found = plan(facts, policy(expire=rules), LOOKED, NOW, cutoff="Table x was rolled back")
+    assert steps_of(found, "expire") == []
+    assert len(skips_of(found, "expire")) == 1

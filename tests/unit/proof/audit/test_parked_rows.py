@@ -13,6 +13,7 @@ from jobs.tables.commit.stamp.log_state import LogState
 from tests.helpers.parking import (
     DEAD,
     DELETES,
+    SINK,
     Answer,
     again,
     answered,
@@ -43,14 +44,14 @@ def test_letters_that_a_rollback_took_out_are_not_asked_for(tmp_path: Path, answ
     audited(third, gone=DELETES)
 
 
-def read_again(one: RoutedStream, at: int) -> RoutedStream:
+def read_again(one: RoutedStream, at: int, epoch: int = 60) -> RoutedStream:
     """An operator resets the offsets of a stream whose letters were replayed, and a driver lands what follows."""
     one.stream.log = LogState({"payments": "id"}, {one.at: 0}, {one.at: len(one.log)})
-    one.stream.epoch = 60
+    one.stream.epoch = epoch
     for target in one.stream.targets.values():
         target.read()
     move_positions(one.stream, one.catalog, {one.at: at}, "ada: once more", [])
-    after = again(one, 80)
+    after = again(one, epoch + 20)
     after.land(batch=0)
     return after
 
@@ -99,3 +100,38 @@ def test_a_record_that_is_read_again_while_its_table_is_parked_comes_home_once(t
     replayed(fourth)
     assert fourth.offsets(DELETES) == [1, 2, 6, 7]
     audited(fourth)
+
+
+def test_a_record_that_came_home_once_stands_there_no_second_time(tmp_path: Path) -> None:
+    """Its table was suspended while the record was read twice, so two letters brought one row."""
+    after = again(dropped(tmp_path / "home"), 20)
+    after.land(*records(5), batch=0)
+    third = read_again(after, 5)
+    unpark(third, DELETES)
+    fourth = again(third, 90)
+    replayed(fourth)
+    assert fourth.offsets(DELETES) == [1, 2, 6, 7]
+    audited(fourth)
+    table = fourth.catalog.load_table(DELETES)
+    table.append(table.scan(row_filter="_kafka_offset = 6").to_arrow().slice(0, 1))
+    fill_ledger(fourth.catalog, fourth.settings, [fourth.spec])
+    for full, only in ((True, None), (False, DELETES)):
+        found = audit(fourth.spec, fourth.settings, fourth.catalog, full=full, table=only)
+        assert found.verdict == "incomplete"
+        assert [problem.kind for problem in found.problems] == ["doubled"]
+
+
+def test_rows_that_the_tables_own_ledger_knows_outlive_a_rollback_of_the_coordinator(tmp_path: Path) -> None:
+    after = again(dropped(tmp_path / "home"), 20)
+    after.land(*records(5), batch=0)
+    unpark(after, DELETES)
+    third = again(after, 40)
+    third.land(batch=0)
+    before = head(third, SINK)
+    twice = read_again(read_again(third, 5), 5, epoch=100)
+    roll_back(twice, SINK, before)
+    answered(twice, Answer(rollback="keep"))
+    last = again(twice, 140)
+    last.land(batch=0)
+    assert last.offsets(DELETES) == [6, 6, 7, 7]
+    audited(last)

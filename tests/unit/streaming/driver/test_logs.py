@@ -49,7 +49,8 @@ def test_a_line_says_when_in_utc_and_who(logged: Path, monkeypatch: pytest.Monke
     logging.getLogger("pyiceberg.catalog").warning("of interest")
     lines = logged.read_text().splitlines()
     assert len(lines) == 2
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO jobs\.stream\.batch: batch 7", lines[0])
+    when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    assert re.fullmatch(when + r" INFO jobs\.streaming\.driver\.batch\.batch: batch 7", lines[0])
     assert lines[1].endswith("WARNING pyiceberg.catalog: of interest")
 
 
