@@ -17,6 +17,7 @@ ORDER: dict[str, list[str]] = {
         "tables",
         "clients",
         "install",
+        "spark",
         "streaming",
         "stream",
         "dead_letters",
@@ -51,6 +52,7 @@ ORDER: dict[str, list[str]] = {
         "operator",
         "preview",
     ],
+    "jobs.supervise": ["launchers", "keeper_process", "kept_stream", "keeper_restart"],
     "jobs.tables": ["write", "commit", "dead_letter_table", "ledger"],
     "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "local"],
     "orchestration.jobs": [

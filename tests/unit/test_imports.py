@@ -23,7 +23,7 @@ NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]
 LOCAL_SERVICES = ["jobs.local", "bench"]
 MOST_FILES, MOST_PACKAGES = 20, 12
 # Packages that hold nothing but former names of programs, which running deployments start.
-FORMER_NAMES = {"runtime", "stream", "group", "mirror", "install", "supervise"}
+FORMER_NAMES = {"runtime", "stream", "group", "mirror", "install", "supervise", "spark"}
 
 
 def test_the_finder_sees_every_form_of_import() -> None:

@@ -139,7 +139,11 @@ class SetValue(SpecModel):
             yield ("value",), "goes without from: a column has one value"
         if self.source is None and self.value is None and self.type is None:
             yield (), "needs value, or from; null needs a type, such as {type: string}"
-        if self.source is not None and self.source not in SOURCES and not re.fullmatch(f"{HEADER}.+", self.source):
+        if (
+            self.source is not None
+            and self.source not in SOURCES
+            and (self.source == HEADER or not self.source.startswith(HEADER))
+        ):
             yield ("from",), f"must be {', '.join(SOURCES)}, or header:NAME"
 
     def column(self, name: str) -> SetColumn:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, LongType, StringType, StructType
 
@@ -137,6 +137,17 @@ class UnmatchedTable(SpecModel):
     table: TableName
 
 
+def _form_of_unmatched(value: object) -> str:
+    return "@table" if isinstance(value, dict | UnmatchedTable) else "@word"
+
+
+Unmatched: TypeAlias = Annotated[
+    Annotated[Literal["dead_letter", "drop", "fail"], Tag("@word")] | Annotated[UnmatchedTable, Tag("@table")],
+    Discriminator(_form_of_unmatched),
+    BeforeValidator(_unmatched),
+]
+
+
 def _hashed(_: Any, route: Route | None) -> Any:
     if route is None:
         return None
@@ -180,9 +191,7 @@ class Route(SpecModel):
     by: Annotated[str, AfterValidator(_by)]
     tables: tuple[RoutedTable, ...] = ()
     to: NameOfTables | None = None
-    unmatched: Annotated[Literal["dead_letter", "drop", "fail"] | UnmatchedTable, BeforeValidator(_unmatched)] = (
-        "dead_letter"
-    )
+    unmatched: Unmatched = "dead_letter"
     limit: PositiveInt = 500
     columns: TableColumnsField = None
     on_table_error: OnTableError = "stop"

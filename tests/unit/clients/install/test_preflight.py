@@ -148,7 +148,7 @@ def test_the_command_shows_no_stack_trace(path_folder: Path) -> None:
     fake_java(path_folder, f"echo '{ANSWER_11}' >&2")
     answer = subprocess.run(
         [sys.executable, "-m", "jobs.clients.install.preflight"],
-        cwd=Path(preflight.__file__).parents[2],
+        cwd=Path(preflight.__file__).parents[3],
         capture_output=True,
         text=True,
         check=False,

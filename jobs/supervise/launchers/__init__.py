@@ -1,0 +1,1 @@
+"""Former names of programs, which deployments of earlier releases start; nothing else."""
