@@ -109,6 +109,7 @@ def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_l
         ({"by": "now()"}, "cannot be an expression of type timestamptz"),
         ({"unmatched": "dropp"}, "must be dead_letter, drop, fail or {table: namespace.name}; found 'dropp'"),
         ({"unmatched": {"table": "ev.other_dead"}}, "write dead_letter"),
+        ({"unmatched": {}}, "route.unmatched.table: is required and missing"),
         ({"limit": 1}, "2 tables are more than route.limit, which is 1"),
         ({"tables": []}, "route.tables"),
         ({"tables": [{"match": "(", "table": "a.b"}]}, "is no regular expression"),
