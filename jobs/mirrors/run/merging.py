@@ -191,8 +191,9 @@ def merge_new(
                 start = session.branch_head(branch)
             state = known.state if known else state_to_begin_with(newest)
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id)
-            if known is None:
-                plan = replace(plan, begins={}, incomplete=how == "incomplete")
+            # Changes that expired by their offset do not count, also where a file has kept them beside younger ones: of
+            # a row that was deleted, the deletion may be gone and an earlier change left.
+            plan = replace(plan, incomplete=how == "incomplete")
             result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")
             # Where all of the changelog was read, most of it is what the mirror has.

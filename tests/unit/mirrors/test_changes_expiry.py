@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.types import LongType
 
 from jobs.mirrors.model.changelog_increment import refuse_incomplete
 from jobs.mirrors.model.errors import ExpiredChangesError
 from jobs.tables.commit.history.stamp_history import history_of
+from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.schema.operations import ReplaceFiles
 from jobs.tables.commit.stamp.expired_changes import FORGOTTEN, expired_changes
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp
@@ -85,6 +91,24 @@ def test_where_changes_have_expired_a_mirror_is_made_of_what_is_left_only_by_an_
     world.write(mirrors=[{"table": "shop.others"}])
     with pytest.raises(ExpiredChangesError, match=r"mirror shop\.others cannot be made"):
         world.merge()
+
+
+def test_a_row_whose_deletion_has_expired_does_not_come_back_from_a_file_with_younger_changes(
+    world: MirrorWorld,
+) -> None:
+    world.land(Change(1, "ann"))
+    world.land(Change(1, None))
+    world.at = LATER - timedelta(days=1)
+    world.land(Change(2, "bob"))
+    first, _, younger = files_by_offset(world)
+    compact(world, first, younger)
+    world.land(Change(5, "eve"))
+    world.merge()
+    assert maintained(world).done[0].detail["expired_changes"] == 1
+    offsets = world.changelog().scan().to_arrow()["_kafka_offset"].to_pylist()
+    assert sorted(offsets) == [0, 2, 3]
+    world.merge(how="incomplete")
+    assert world.rows() == world.source() == {2: "bob", 5: "eve"}
 
 
 def test_changes_stay_for_letters_and_for_younger_ones(world: MirrorWorld) -> None:
@@ -197,6 +221,22 @@ def test_a_letter_of_a_year_that_python_does_not_know_does_not_stop_what_expires
     far = pa.array([2**60, 2**60], pa.int64()).cast(kinds.field("timestamp").type)
     letters.append(rows.set_column(rows.schema.get_field_index("timestamp"), kinds.field("timestamp"), far))
     assert maintained(world).done[0].detail["expired_changes"] == 1
+
+
+def files_by_offset(world: MirrorWorld) -> list[DataFile]:
+    """The changelog's data files in the order of their first offsets."""
+    table = world.changelog()
+    field = table.schema().find_field("_kafka_offset").field_id
+    files = [task.file for task in table.scan().plan_files()]
+    return sorted(files, key=lambda file: from_bytes(LongType(), file.lower_bounds[field]))
+
+
+def compact(world: MirrorWorld, *files: DataFile) -> None:
+    """Somebody writes some of the changelog's files as one."""
+    table = world.changelog()
+    tables = [pq.read_table(file.file_path.removeprefix("file://")) for file in files]
+    rows = pa.concat_tables(tables).cast(table.schema().as_arrow()).to_pylist()
+    commit_once(table, ReplaceFiles(files, world.data_files(table, rows)), summary={}, properties={})
 
 
 def retired_topic(world: MirrorWorld, *names: str) -> None:
