@@ -29,6 +29,7 @@ from jobs.clients.spark.end import end_spark, spark_is_over
 from jobs.clients.spark.session import start_session
 from jobs.clients.spark.start import SessionOnDemand
 from jobs.clients.state_store.lease import LeaseHeldError
+from jobs.clients.state_store.mirror_problem import forget_problem, note_problem
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.secrets import secrets_in
 from jobs.config.redaction import RedactingFormatter, redacted
@@ -38,7 +39,6 @@ from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.maintenance.run.table_lock import TableBusyError
 from jobs.mirrors.model.errors import KeylessChangelogError
-from jobs.mirrors.model.mirror_problem import forget_problem, note_problem
 from jobs.mirrors.run.merging import Merger
 from jobs.mirrors.run.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from jobs.streaming.supervision.documents.launches import launched_file

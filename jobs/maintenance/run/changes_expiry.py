@@ -2,7 +2,8 @@
 
 A file goes if all of its changes came to Kafka before `changes.keep`, and each mirror has merged them; if nothing that
 is yet to come can be from before its changes: dead letters that wait, replays that landed since, another log of the
-topic, and what the stream has not read or a mirror has not merged. A merge looks for deletions of the week before its
+topic, and what the stream has not read or a mirror has not merged. Nothing goes while a mirror has to be rebuilt, which
+takes all changes. A merge looks for deletions of the week before its
 changes, so these stay. What is gone is known by offsets, in a property that the same commit sets.
 """
 
@@ -15,10 +16,12 @@ from typing import Any
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import find_table
 from jobs.clients.spark.jvm_calls import jvm_error_text
+from jobs.clients.state_store.mirror_problem import noted_problem
 from jobs.config.stream.changes import DELETION_MEMORY
 from jobs.config.stream.models import StreamSpec
 from jobs.maintenance.plan.plan import Step
@@ -35,6 +38,7 @@ from jobs.maintenance.run.expiring_files import (
 )
 from jobs.maintenance.run.pending_files import read_pending_files
 from jobs.records.schema.decoded_columns import whole_property
+from jobs.tables.commit.history.mirror_merges import newest_merge, other_writes
 from jobs.tables.commit.history.other_logs import other_logs
 from jobs.tables.commit.history.stamp_history import history_of
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
@@ -94,7 +98,7 @@ def expiry_limits(
             f"Topic {log.topic} {log.said} since the mirrors were merged, so all changes stay.",
             fix=f"frazil mirror run {spec.stream}",
         )
-    _refuse_pending(context, spec, table, max(stamp["at"] for stamp in stamps))
+    _refuse_pending(context, spec, table)
     limits, gone, until, why = _limits(context, spec, table, stamps, reads)
     return ExpiryLimits(limits, gone, until, why, covered)
 
@@ -149,16 +153,59 @@ def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table)
 def _merged(
     context: TableContext, spec: StreamSpec, mirror: str, changelog: Table, known: ExpiredChanges | None
 ) -> Mapping[str, Any]:
-    """What the stamp of a mirror says (`jobs.mirrors.model.mirror_stamp`), which has all that is gone."""
-    table = find_table(context.catalog, mirror)
-    past = history_of(table, f"{spec.stream}{MIRROR_PART}{mirror}") if table is not None else None
+    """What the stamp of a mirror says (`jobs.mirrors.model.mirror_stamp`), which has all that is gone.
+
+    Raises:
+        ChangesKeptError: The mirror lacks changes, or it is not known to be right.
+    """
+    table, stamped_as = find_table(context.catalog, mirror), f"{spec.stream}{MIRROR_PART}{mirror}"
+    past = history_of(table, stamped_as) if table is not None else None
     stamped = past.newest.mirror if past and past.newest and not past.rolled_back else {}
-    if stamped.get("changelog") != str(changelog.metadata.table_uuid) or (known and stamped["seq"] < known.sequence):
+    other = stamped.get("changelog") != str(changelog.metadata.table_uuid)
+    if table is None or other or (known and stamped["seq"] < known.sequence):
         raise ChangesKeptError(
             f"Mirror {mirror} has not merged the changes of {context.name}, so all of them stay.",
             fix=f"frazil mirror run {spec.stream} --table {mirror}",
         )
+    _refuse_unsound(context, spec, mirror, table.metadata, stamped_as, stamped)
     return stamped
+
+
+def _refuse_unsound(
+    context: TableContext,
+    spec: StreamSpec,
+    mirror: str,
+    metadata: TableMetadata,
+    stamped_as: str,
+    stamped: Mapping[str, Any],
+) -> None:
+    """Keep all changes while a mirror is not known to be right: only they can mend it.
+
+    Args:
+        metadata: Metadata of the mirror.
+        stamped_as: Id under which the mirror is stamped.
+        stamped: What its stamp says.
+
+    Raises:
+        ChangesKeptError: Its rows lack values, somebody else has changed them, or its newest merge was not made.
+    """
+    rebuild = f"frazil mirror rebuild {spec.stream} --table {mirror}"
+    if rows := stamped.get("state", {}).get("waiting"):
+        raise ChangesKeptError(
+            f"{len(rows):,} rows of mirror {mirror} lack values of their former keys, so all changes stay.", fix=rebuild
+        )
+    if others := other_writes(metadata, stamped_as, tuple(stamped.get("others", ()))):
+        raise ChangesKeptError(
+            f"Somebody else has changed rows of mirror {mirror}, last in snapshot {others[-1]}, so all changes stay: a "
+            "rebuild needs them.",
+            fix=rebuild,
+        )
+    noted, merged = noted_problem(context.settings, spec.stream, mirror), newest_merge(metadata, stamped_as)
+    if noted is not None and (merged is None or noted.at >= merged.timestamp_ms / 1000):
+        raise ChangesKeptError(
+            f"The newest merge into mirror {mirror} was not made, so all changes stay: {noted.problem}",
+            fix=noted.fix or f"frazil mirror run {spec.stream} --table {mirror}",
+        )
 
 
 def _merged_by_all(spec: StreamSpec, stamps: Sequence[Mapping[str, Any]]) -> Positions:
@@ -204,14 +251,17 @@ def _newest(spec: StreamSpec, table: Table) -> Stamp | None:
     return Stamp.from_json(text, table.metadata.properties) if text else None
 
 
-def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table, merged_ms: int) -> None:
-    """A batch that is there, and has been merged, may be without its dead letters yet: they are committed last."""
+def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table) -> None:
+    """Keep all changes while a batch is under way: it may be merged, and its dead letters are committed last.
+
+    When the batch was written does not matter. That is by another clock than the time of the merge.
+    """
     for each in read_pending_files(context.settings):
         concerned = each.concerns(context.name, str(table.metadata.table_uuid))
-        if each.stream == spec.stream and concerned and each.written.timestamp() * 1000 <= merged_ms:
+        if each.stream == spec.stream and concerned:
             raise ChangesKeptError(
-                f"A batch of stream {spec.stream} was not committed to all of its tables before the mirrors were "
-                f"merged ({each.place}), so its dead letters are not known, and all changes stay.",
+                f"A batch of stream {spec.stream} is not committed to all of its tables ({each.place}), so its dead "
+                "letters are not known, and all changes stay.",
                 fix=each.command,
             )
 

@@ -11,6 +11,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.mirror_problem import forget_problem
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
@@ -22,7 +23,6 @@ from jobs.mirrors.merge.small_merge.small_merge import merge_small
 from jobs.mirrors.model.changed_topics import refuse_recreated_topics
 from jobs.mirrors.model.changelog_increment import changelog_increment, hold_changelog, refuse_incomplete
 from jobs.mirrors.model.merge_plan import MergePlan, MergeResult
-from jobs.mirrors.model.mirror_problem import forget_problem
 from jobs.mirrors.model.mirror_stamp import mirror_id, mirrored, refuse_other_rows
 from jobs.mirrors.model.session import LOCK_SECONDS, mirror_session
 from jobs.mirrors.run.merging import (

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import find_table
+from jobs.clients.state_store.mirror_problem import noted_problem
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
@@ -22,19 +23,17 @@ from jobs.mirrors.merge.mirror_table import (
 )
 from jobs.mirrors.model.changed_topics import refuse_recreated_topics
 from jobs.mirrors.model.changelog_increment import refuse_moved
-from jobs.mirrors.model.mirror_problem import noted_problem
 from jobs.mirrors.model.mirror_stamp import (
     MirrorStamp,
     SourcePosition,
     mirror_id,
     mirrored,
-    newest_merge,
-    other_writes,
     refuse_other_rows,
     source_position,
 )
 from jobs.mirrors.model.session import mirror_rolled_back
 from jobs.quality.incremental_scan.increment import snapshots_since
+from jobs.tables.commit.history.mirror_merges import newest_merge, other_writes
 from jobs.tables.commit.history.stamp_history import history_of
 from jobs.tables.commit.stamp.offsets import Positions
 from jobs.tables.dead_letter_table.tally import tally_dead_letters

@@ -11,16 +11,14 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.base.errors import FrazilError
 from jobs.mirrors.model.changelog_increment import ChangelogIncrement
 from jobs.mirrors.model.merge_plan import MergeResult
-from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirrored, other_writes
+from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirrored
 from jobs.mirrors.model.session import MirrorSession
 from jobs.tables.commit.history.lineage import ancestors
+from jobs.tables.commit.history.mirror_merges import other_writes
 from jobs.tables.commit.protocol.proposals import Proposal
 from jobs.tables.commit.schema.operations import Append, PublishBranch
 from jobs.tables.commit.stamp.offsets import pointwise_max
 from jobs.tables.commit.stamp.stamps import Stamp
-
-"""So many are remembered; whether there are some does not depend on it."""
-
 
 STAMP_EVERY = timedelta(hours=1)
 

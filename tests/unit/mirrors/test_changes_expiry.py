@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import LongType
 
+from jobs.clients.state_store.mirror_problem import note_problem
 from jobs.mirrors.model.changelog_increment import refuse_incomplete
 from jobs.mirrors.model.errors import ExpiredChangesError
+from jobs.mirrors.model.mirror_stamp import mirror_id
 from jobs.tables.commit.history.stamp_history import history_of
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.protocol.target import Target
@@ -33,7 +36,7 @@ from tests.unit.mirrors.mirror_world import (
     Change,
     MirrorWorld,
 )
-from tests.unit.mirrors.plain_merger import P0
+from tests.unit.mirrors.plain_merger import P0, copy_on_write
 
 OLD = TopicPartition("old", 0)
 
@@ -168,18 +171,62 @@ def test_changes_stay_for_a_week_before_what_a_mirror_has_not_merged(world: Mirr
     assert maintained(world).done[0].detail["expired_changes"] == 3
 
 
-def test_changes_stay_while_a_batch_that_mirrors_have_is_not_committed_everywhere(world: MirrorWorld) -> None:
+def test_changes_stay_while_a_batch_is_not_committed_everywhere(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"))
     world.merge()
     pending = world.settings.state / "streams" / "customers" / "pending-0.json"
     pending.parent.mkdir(parents=True, exist_ok=True)
     pending.write_text(json.dumps({"targets": {CHANGELOG: {"uuid": "u", "files": []}}}))
-    os.utime(pending, (0, 0))
-    assert "was not committed to all of its tables before the mirrors" in said(maintained(world))
-    # That of a batch that was made later than the merge holds nothing.
-    later = LATER.timestamp() + 10 * 365 * 86_400
-    os.utime(pending, (later, later))
+    # Clocks say nothing of which was first, the batch or the merge.
+    for written in (0, LATER.timestamp() + 10 * 365 * 86_400):
+        os.utime(pending, (written, written))
+        assert "is not committed to all of its tables" in said(maintained(world))
+    pending.unlink()
     assert maintained(world).done[0].detail["expired_changes"] == 1
+
+
+def test_changes_stay_while_somebody_else_has_changed_the_mirror(world: MirrorWorld) -> None:
+    rebuild = f"frazil mirror rebuild customers --table {MIRROR}"
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    world.merge()
+    with copy_on_write():
+        world.table().delete("id = 1")
+    refused = said(maintained(world))
+    assert "Somebody else has changed rows of mirror" in refused and rebuild in refused
+    # The next merge brings nothing back.
+    world.at = LATER - timedelta(days=1)
+    world.land(Change(3, "cid"))
+    world.merge()
+    assert "Somebody else has changed rows of mirror" in said(maintained(world))
+    assert world.changelog().scan().count() == 3
+    world.merge(how="anew")
+    assert world.rows() == world.source()
+    assert maintained(world).done[0].detail["expired_changes"] == 2
+
+
+def test_changes_stay_while_rows_of_a_mirror_lack_values(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    mirror = Target(world.catalog(), MIRROR, mirror_id("customers", MIRROR))
+    newest = mirror.read()
+    assert newest is not None
+    waiting = {**newest.mirror, "state": {**newest.mirror["state"], "waiting": [[1, "token"]]}}
+    mirror.restamp(replace(newest, mirror=waiting))
+    refused = said(maintained(world))
+    assert f"1 rows of mirror {MIRROR} lack values" in refused
+    assert f"frazil mirror rebuild customers --table {MIRROR}" in refused
+
+
+def test_changes_stay_while_a_mirror_stops(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    note_problem(world.settings, "customers", MIRROR, "The source was restored.", "frazil mirror accept customers")
+    refused = said(maintained(world))
+    assert "all changes stay: The source was restored. Next: frazil mirror accept customers" in refused
+    # A later merge was made, by a process that removed no note.
+    world.land(Change(2, "bob"))
+    world.merge()
+    assert maintained(world).done[0].detail["expired_changes"] == 2
 
 
 def test_a_row_of_a_topic_that_was_retired_does_not_come_back(world: MirrorWorld) -> None:

@@ -11,12 +11,12 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.clients.state_store.mirror_problem import note_problem, noted_problem
 from jobs.maintenance.run.table_lock import TableBusyError, table_lock
 from jobs.mirrors import main as mirror_main
 from jobs.mirrors.main import Due, merge_while
 from jobs.mirrors.model.errors import KeylessChangelogError, RestoredSourceError
 from jobs.mirrors.model.merge_plan import MergePlan, MergeResult
-from jobs.mirrors.model.mirror_problem import note_problem, noted_problem
 from jobs.mirrors.model.mirror_stamp import abandoned_branches
 from jobs.mirrors.run.merging import Merged, Merger
 from jobs.mirrors.run.mirror_run import run_mirror

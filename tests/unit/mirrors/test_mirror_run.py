@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.mirror_problem import note_problem, noted_problem
 from jobs.maintenance.run.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.mirrors.model.changelog_increment import hold_changelog, hold_property
-from jobs.mirrors.model.mirror_problem import note_problem, noted_problem
 from jobs.mirrors.model.mirror_stamp import refuse_other_rows
 from jobs.mirrors.run import publication
 from jobs.mirrors.run.merging import Merged, Merger

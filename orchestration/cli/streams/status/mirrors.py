@@ -11,9 +11,9 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import NoCatalogYet
 from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.state_store.mirror_problem import MirrorProblem, noted_problem
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.mirrors.model.mirror_problem import MirrorProblem, noted_problem
 from orchestration.formatting import span
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.base.errors import FrazilError
+from jobs.clients.state_store.mirror_problem import note_problem
 from jobs.mirrors.model.merge_plan import Break, MergePlan, MergeResult
-from jobs.mirrors.model.mirror_problem import note_problem
 from jobs.mirrors.run.merging import Merger
 from jobs.mirrors.run.mirror_run import rebuild_mirror, run_mirror
 from orchestration.cli.main import main
