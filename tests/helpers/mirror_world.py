@@ -92,7 +92,7 @@ class MirrorWorld:
         self.begins: dict[TopicPartition, int] = {}
         self.small: int = 0
         columns = iceberg_schema(parse_schema(row))
-        old_key = ", ".join(f"{name} {columns.find_type(name)}" for name in key)
+        old_key = ", ".join(f"`{name}` {columns.find_type(name)}" for name in key)
         changes = f"{row}, {_CHANGE_COLUMNS}, _change_old_key struct<{old_key}>"
         self.catalog.create_table(CHANGELOG, KAFKA_COLUMNS.added_to(iceberg_schema(parse_schema(changes))))
         self.columns: tuple[str, ...] = tuple(each.name for each in columns.fields)

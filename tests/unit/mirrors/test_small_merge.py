@@ -75,6 +75,15 @@ def test_changes_of_rows(tmp_path: Path) -> None:
     assert world.rows() == CHANGED_ROWS
 
 
+def test_a_key_whose_name_begins_with_a_dot(tmp_path: Path) -> None:
+    world = MirrorWorld(tmp_path, None, "`.id` long, name string", [".id"])
+    world.land([change("c", 0, **{".id": 1}, name="a"), change("c", 1, **{".id": 2}, name="b")])
+    world.merged(by="process")
+    world.land([change("u", 2, **{".id": 1}, name="new"), change("d", 3, **{".id": 2})])
+    world.merged(by="process")
+    assert world.rows() == {(1,): {".id": 1, "name": "new"}}
+
+
 def test_a_compressed_transaction_of_mysql_comes_whole(tmp_path: Path) -> None:
     """All of its events have one place, and the rows of each are counted from 0; part of it was sent twice."""
     world = MirrorWorld(tmp_path, None, SMALL, ["id"])

@@ -81,13 +81,16 @@ class ChangedKeys:
 
     def __init__(self, keys: pa.Table) -> None:
         self.names: list[str] = keys.column_names
-        self._changes: pa.Table = keys.append_column(_CHANGE, pa.array(np.arange(keys.num_rows)))
+        # Arrow's join reads a name that begins with a dot as a path into a struct, so the columns are numbered.
+        self._numbers: list[str] = [str(number) for number in range(keys.num_columns)]
+        changes = pa.Table.from_arrays(keys.columns, names=self._numbers)
+        self._changes: pa.Table = changes.append_column(_CHANGE, pa.array(np.arange(keys.num_rows)))
 
     def met(self, batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
         """The rows of a batch that have one of the keys, ascending, and for each the place of its change."""
-        rows = pa.Table.from_batches([batch.select(self.names)])
+        rows = pa.Table.from_arrays([batch.column(name) for name in self.names], names=self._numbers)
         rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-        both = rows.join(self._changes, self.names, join_type="inner", use_threads=False).sort_by(_ROW)
+        both = rows.join(self._changes, self._numbers, join_type="inner", use_threads=False).sort_by(_ROW)
         return both[_ROW].to_numpy(), both[_CHANGE].to_numpy()
 
 
