@@ -78,6 +78,20 @@ def test_a_version_that_has_expired_is_not_replaced_by_a_lower_one(tmp_path: Pat
     assert world.rows() == {(1,): {"id": 1, "name": "nine"}}
 
 
+def test_a_late_value_of_the_newest_version_comes_into_its_row(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"], scope="key")
+    world.land([change("u", 0, 1, id=1, name="n", note="first", lineage=None)])
+    world.merged()
+    world.land([change("u", 2, 5, id=1, name="five", unavailable=["note"], lineage=None)])
+    world.merged()
+    assert world.rows()[(1,)] == {"id": 1, "name": "five", "note": "first"}
+    world.expire({TopicPartition("shop", 0): 1})
+    # The version between, whose dead letter is replayed, has the value that the newest one left out.
+    world.land([change("u", 1, 3, id=1, name="three", note="late", lineage=None)])
+    assert world.merged().counts.refolded == 1
+    assert world.rows()[(1,)] == {"id": 1, "name": "five", "note": "late"}
+
+
 def test_a_mirror_stops_where_values_of_a_former_key_have_expired(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
     world.land([change("c", 0, id=1, name="n", note="large"), change("c", 1, id=9, name="n", note="nine")])

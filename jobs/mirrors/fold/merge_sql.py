@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 SET_COLUMN = "_set"
-"""Of a folded row: whether it holds whatever the order of the mirror's row, as it was folded from all changes."""
+"""Of a folded row: whether it holds whatever the order of the mirror's row, as it was folded from all changes.
+
+Null if it was folded again from the changes that are left: it holds unless the mirror's row is later.
+"""
 LONGEST_BOUND = 200
 
 
@@ -133,7 +136,8 @@ def merge_sql(
         narrowed: What `where_changes_are` gives for `t`.
     """
     same = " AND ".join(f"t.{quoted_name(name)} = s.{quoted_name(name)}" for name in key)
-    newer = f"(s.{SET_COLUMN} OR s.{ORDER_COLUMN} > coalesce(t.{ORDER_COLUMN}, ''))"
+    orders = f"s.{ORDER_COLUMN}", f"coalesce(t.{ORDER_COLUMN}, '')"
+    newer = f"(coalesce(s.{SET_COLUMN}, {' >= '.join(orders)}) OR {' > '.join(orders)})"
     values = {name: f"s.{quoted_name(name)}" for name in columns}
     for name in kept:
         listed = f"array_contains(s.{FROM_TARGET_COLUMN}, {quoted_text(name)})"

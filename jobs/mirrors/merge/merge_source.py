@@ -57,7 +57,7 @@ class MergeSource:
     """What is merged.
 
     Attributes:
-        frame: One row for each key, with `_set`.
+        frame: One row for each key, with `_set` (`merge_sql.SET_COLUMN`).
         refolded: How many keys were folded again.
         unresolved: How many values no change has.
         changed: Whether it is more than the folded rows of the increment.
@@ -119,8 +119,9 @@ class SourceRows:
         rows, unresolved = self._refolded(again, count)
         rest = without_keys(folded, again, count)
         # A version says nothing of one that has expired, which may be greater.
-        whole = not (self.plan.begins and self.plan.scope == "key")
-        source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(whole)))
+        whole = None if self.plan.begins and self.plan.scope == "key" else True
+        again = rows.withColumn(SET_COLUMN, sql.lit(whole).cast("boolean"))
+        source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(again)
         return MergeSource(self._kept(source), count, unresolved, changed=True)
 
     def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:

@@ -57,6 +57,16 @@ def test_soft_deletes_keep_the_row() -> None:
     )
 
 
+def test_a_row_that_was_folded_again_from_what_is_left_replaces_one_of_its_order() -> None:
+    text = merge_sql("m", "v", ["id"], ["id"], deletes="hard", kept=(), narrowed="true")
+    newer = (
+        "(coalesce(s._set, s._change_order >= coalesce(t._change_order, '')) OR "
+        "s._change_order > coalesce(t._change_order, ''))"
+    )
+    assert f"WHEN MATCHED AND s._fold_op = 'delete' AND {newer} THEN DELETE\n" in text
+    assert f"WHEN MATCHED AND s._fold_op = 'upsert' AND {newer} THEN UPDATE SET" in text
+
+
 def test_a_floor_takes_all_that_is_older() -> None:
     floor = TruncateFloor("0001.05.1.0")
     assert floor_sql("m", [floor], "hard") == (
