@@ -26,6 +26,7 @@ from jobs.mirrors.run.mirror_status import mirror_status
 from tests.integration.test_mirror import Merges
 from tests.unit.mirrors.expiry import LATER, maintained
 from tests.unit.mirrors.mirror_world import (
+    AT,
     CHANGELOG,
     COLUMNS,
     MIRROR,
@@ -127,6 +128,57 @@ def test_where_changes_have_expired_rows_with_changes_are_compared(tmp_path: Pat
     assert wrong(compared(world, merges.session)) == {
         "expected": 2, "found": 2, "missing": 1, "extra": 1, "different": 0,
     }  # fmt: skip
+
+
+def test_a_row_of_a_later_version_than_the_changes_that_are_left_is_not_compared(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = MirrorWorld(tmp_path)
+    key = {"format": "json", "schema": "id long", "into": "_change_key"}
+    decode = {"value": "json", "schema": "id long, name string, __op string, v long", "key": key}
+    changes = {"envelope": "columns", "op": "__op", "order_by": "v", "keep": "30d"}
+    world.write(decode=decode, changes=changes)
+    merges = Merges(world, spark)
+    world.position_shift = 1_000
+    world.land(Change(1, "nine"), Change(2, "two"), Change(3, "three"), Change(3, None))
+    merges.run()
+    # Lower versions come behind, of a deletion among them; one row is new.
+    world.position_shift, world.at = 0, AT + timedelta(days=1, hours=12)
+    world.land(Change(1, "five"), Change(2, None), Change(3, "late"))
+    world.position_shift = 2_000
+    world.land(Change(4, "dan"))
+    merges.run()
+    assert world.rows() == {1: "nine", 2: "two", 4: "dan"}
+    everything = {"expected": 3, "found": 3, "missing": 0, "extra": 0, "different": 0}
+    assert wrong(compared(world, merges.session)) == everything
+    (gone,) = maintained(world, AT + timedelta(days=31, hours=1)).done
+    assert gone.detail["expired_changes"] == 4
+    found = compared(world, merges.session)
+    assert wrong(found) == {"expected": 2, "found": 2, "missing": 0, "extra": 0, "different": 0}
+    assert found is not None and found.adopted == 1
+    # A row that its changes tell is compared.
+    with copy_on_write():
+        table = world.table()
+        table.overwrite(_changed(table.scan(row_filter="id = 4").to_arrow(), "name", "not so"), "id = 4")
+    assert wrong(compared(world, merges.session)) == {
+        "expected": 2, "found": 2, "missing": 0, "extra": 0, "different": 1,
+    }  # fmt: skip
+
+
+def test_a_row_whose_key_changed_and_that_the_filter_leaves_out_is_not_missing(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = MirrorWorld(tmp_path, where="name <> 'hidden'")
+    merges = Merges(world, spark)
+    world.land(Change(1, "hidden"), Change(2, "bob"))
+    merges.run()
+    # The new keys' rows lack the name, which stands in changes of the former keys.
+    world.land(Change(1, None), Change(3, "hidden", moved_from=1), Change(2, None), Change(4, "bob", moved_from=2))
+    merges.run()
+    assert world.rows() == {4: "bob"}
+    found = compared(world, merges.session)
+    assert wrong(found) == {"expected": 1, "found": 1, "missing": 0, "extra": 0, "different": 0}
+    assert found is not None and found.consistent
 
 
 def test_rows_that_are_kept_as_deleted_and_rows_outside_of_the_filter_are_none(

@@ -3,7 +3,8 @@
 Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
 it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
 disagree are named by their keys. Rows of whose keys there is no change are counted and otherwise left out, as they
-were there when the table became a mirror, or their changes have expired: no changelog says what they should be.
+were there when the table became a mirror, or their changes have expired: no changelog says what they should be. So
+is a row of a later version than all changes that are left, where columns order the changes of a key.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,13 @@ from jobs.mirrors.fold.merge_sql import table_path
 from jobs.mirrors.fold.merging_session import interruptible_jobs, merging_session
 from jobs.mirrors.fold.order import Order
 from jobs.mirrors.fold.refold import History
-from jobs.mirrors.fold.row_filter import RowFilter
-from jobs.mirrors.merge.mirror_table import row_columns
+from jobs.mirrors.fold.row_filter import UNJUDGED_COLUMN, RowFilter
 from jobs.mirrors.model.changed_topics import expired_offsets, refuse_recreated_topics
 from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirrors.model.row_types import has_map, in_types_of
 from jobs.mirrors.model.session import mirror_rolled_back
-from jobs.mirrors.run.merging import load_changelog
+from jobs.mirrors.run.merging import load_changelog, merge_plan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
 from jobs.tables.commit.history.stamp_history import history_of
 
@@ -54,8 +54,8 @@ DAYS = 8
 """In so many days a check that looks at a part each day has looked at every key."""
 EXAMPLES = 10
 KINDS = ("missing", "extra", "different")
-_WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_wanted", "_found", "_unknown", "_unordered"
-_GONE = "_gone"
+_WANTED, _FOUND, _UNKNOWN, _GONE = "_wanted", "_found", "_unknown", "_gone"
+_WANTED_ORDER, _FOUND_ORDER = "_wanted_order", "_found_order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Consistency:
         rows: Rows that there should be.
         found: Rows that there are.
         counts: Keys that disagree, by what they are: see `KINDS`.
-        adopted: Rows that were not compared, as they were there before the mirror; they are in no other count.
+        adopted: Rows that were not compared, as they were there before the mirror, or their changes have expired; they
+            are in no other count.
         examples: Keys that disagree, each as `(what, {column: value})`.
         letters: Dead letters that had not come back at its newest merge: changes that neither side has.
     """
@@ -213,17 +214,24 @@ class _Comparison:
         rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
         expected, found = self._expected(rows.schema, buckets), self._found(rows, buckets)
         joined = expected.join(found, list(self.stamp.key), "full_outer")
-        gone = sql.coalesce(_GONE, sql.lit(False))
-        joined = joined.where(~gone | sql.col(_FOUND).isNotNull())
+        begins, no = expired_offsets(self.spec, self.changelog), sql.lit(False)
+        missing, gone = sql.col(_FOUND).isNull(), sql.coalesce(_GONE, no)
+        # Whether a row belongs there is not known if the filter reads values that only other keys have.
+        absent, later = gone | sql.coalesce(UNJUDGED_COLUMN, no), no
+        if begins and self._plan(rows.schema).scope == "key":
+            # A version that has expired may be greater than those that are left, that of a deletion among them.
+            later = sql.coalesce(sql.col(_FOUND_ORDER) > sql.col(_WANTED_ORDER), no)
+            absent = absent | sql.coalesce(sql.col(_WANTED_ORDER) < sql.lit(self.stamp.state.removed), no)
+        joined = joined.where(~(missing & absent))
         # Where changes have expired, a row without one may be right all the same.
-        unjudged = sql.lit(True) if expired_offsets(self.spec, self.changelog) else sql.col(_UNORDERED)
-        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull() | gone
+        unjudged = sql.lit(True) if begins else sql.col(_FOUND_ORDER).isNull()
+        extra = sql.col(_WANTED).isNull() | gone
         both = ~missing & ~extra
-        different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
+        different = both & ~sql.col(_UNKNOWN) & ~later & (sql.col(_WANTED) != sql.col(_FOUND))
         judged = joined.select(
             *[quoted_name(name) for name in self.stamp.key],
             sql.when(missing, "missing")
-            .when(extra & ~gone & unjudged, "adopted")
+            .when(extra & ((unjudged & ~gone) | later), "adopted")
             .when(extra, "extra")
             .when(different, "different")
             .otherwise("same")
@@ -248,7 +256,7 @@ class _Comparison:
         )
 
     def _expected(self, kinds: StructType, buckets: Sequence[int] | None) -> DataFrame:
-        """By key a checksum of the row that the changelog says, in the mirror's types."""
+        """By key a checksum of the row that the changelog says, in the mirror's types, and its order."""
         from pyspark.sql import functions as sql
 
         plan = self._plan(kinds)
@@ -259,12 +267,14 @@ class _Comparison:
         folded = history.folded_where(part, row_filter)
         folded = folded.withColumn(_GONE, sql.col(FOLD_COLUMN) != UPSERT)
         folded = folded.withColumn(_UNKNOWN, sql.col(REFOLD_COLUMN) | (sql.size(FROM_TARGET_COLUMN) > 0))
-        there = in_types_of(folded, plan.columns, kinds, (_UNKNOWN, _GONE))
+        folded = folded.withColumn(_WANTED_ORDER, sql.col(ORDER_COLUMN))
+        more = (_WANTED_ORDER, _UNKNOWN, _GONE, UNJUDGED_COLUMN)
+        there = in_types_of(folded, plan.columns, kinds, more)
         names = [quoted_name(name) for name in plan.key]
-        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), _UNKNOWN, _GONE)
+        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), *more)
 
     def _found(self, rows: DataFrame, buckets: Sequence[int] | None) -> DataFrame:
-        """By key a checksum of the row that the mirror has."""
+        """By key a checksum of the row that the mirror has, and its order."""
         from pyspark.sql import functions as sql
 
         if self.stamp.deletes == "soft":
@@ -273,22 +283,13 @@ class _Comparison:
             rows = rows.where(self._bucket(rows.schema).isin(*buckets))
         names = [quoted_name(name) for name in self.stamp.key]
         values = self._checksum(self._plan(rows.schema).columns).alias(_FOUND)
-        return rows.select(*names, values, sql.col(ORDER_COLUMN).isNull().alias(_UNORDERED))
+        return rows.select(*names, values, sql.col(ORDER_COLUMN).alias(_FOUND_ORDER))
 
     def _plan(self, kinds: StructType) -> MergePlan:
+        stamp = self.stamp
+        plan = merge_plan(self.spec, self.mirror, self.changelog, stamp.key, stamp.state, stamp.snapshot_id)
         # A column that the changelog has got since the newest merge is none of the mirror's yet.
-        there = {*kinds.names}
-        return MergePlan(
-            self.spec.stream,
-            self.stamp.key,
-            tuple(name for name in row_columns(self.spec, self.changelog.schema()) if name in there),
-            self.stamp.state,
-            self.stamp.snapshot_id,
-            self.mirror.deletes,
-            self.stamp.where,
-            coordinates=self.spec.kafka_columns.coordinates,
-            begins=expired_offsets(self.spec, self.changelog),
-        )
+        return replace(plan, columns=tuple(name for name in plan.columns if name in kinds.names), where=stamp.where)
 
     def _bucket(self, kinds: StructType) -> Column:
         """The bucket of a key, by its values in the mirror's types: the same number hashes otherwise in a wider one."""

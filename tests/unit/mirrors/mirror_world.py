@@ -91,11 +91,16 @@ class AtStep:
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the source: the row as it is then, or that it is gone."""
+    """One change of the source: the row as it is then, or that it is gone.
+
+    Attributes:
+        moved_from: Key that the row had until then, whose deletion is the change before. The name is not sent.
+    """
 
     id: int
     name: str | None
     op: str | None = None
+    moved_from: int | None = None
 
 
 class MirrorWorld:
@@ -170,11 +175,13 @@ class MirrorWorld:
         rows: list[Mapping[str, object]] = [
             {
                 "id": each.id,
-                "name": each.name,
-                "_change_op": each.op or ("d" if each.name is None else "u"),
+                "name": each.name if each.moved_from is None else None,
+                "_change_op": each.op or ("d" if each.name is None else "u" if each.moved_from is None else "c"),
+                "_change_unavailable": None if each.moved_from is None else ["name"],
+                "_change_old_key": None if each.moved_from is None else {"id": each.moved_from},
                 "_change_at": self.at + timedelta(minutes=start + n),
                 "_kafka_timestamp": self.at + timedelta(minutes=start + n),
-                "_change_position": f"{start + n + self.position_shift:016x}",
+                "_change_position": f"{start + n + self.position_shift - (each.moved_from is not None):016x}",
                 "_change_lineage": self.lineage,
                 "_change_key": {"id": each.id},
                 "_kafka_topic": "customers",
