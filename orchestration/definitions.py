@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jobs.base.system.pandas_import import keep_pandas_out
+
+keep_pandas_out()
+
 import dagster as dg
 
 from assets import dagster_names
@@ -25,7 +29,6 @@ from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
 from assets.table_health import health_checks
-from jobs.base.system.pandas_import import keep_pandas_out
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -60,8 +63,6 @@ from orchestration.sensors.schemas import schema_sensor
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, RegistryResource, SparkResource
-
-keep_pandas_out()
 
 
 def build_definitions(deployment: Deployment) -> dg.Definitions:

@@ -208,7 +208,8 @@ def test_records_land_by_the_route_once_though_their_import_is_killed(queue: Que
     for record in left:
         record.unlink()
     done = queue.take()
-    assert (done.read, done.landed, done.dead, done.known) == (14, 12, 1, 1)
+    # The stream's own table had its part of the batch before the kill; this run says what it took itself.
+    assert (done.read, done.landed, done.dead, done.known) == (14, 0, 1, 0)
     assert queue.take().read == 0
     spec, catalog = pipeline.spec(), pipeline.catalog()
 

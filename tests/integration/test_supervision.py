@@ -51,16 +51,20 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: Super
         assert_without_pandas(first.pid)
         wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
 
-        # The daemon, with its code server: another is started, and it finds the stream, which does not notice.
+        # The daemon: `frazil dev` ends, names the log, and the stream does not notice.
         url = getattr(world.claim(), "url", None)
-        runs = len(world.control_runs())
-        before = world.service("daemon")
-        os.kill(before, signal.SIGKILL)
-        wait_for(lambda: world.service("daemon") != before, "another daemon")
+        os.kill(world.service("daemon"), signal.SIGKILL)
+        status, _, errors = dev.finish(300)
+        assert status == 1
+        assert "daemon" in errors and ".log" in errors
+        assert world.works(attempt=1).pid == first.pid
+
+    # Started again, it finds the stream and starts no other driver.
+    with Marked(world.stream.home, ["dev"]) as dev:
         wait_for(lambda: world.up(dev), "the services after the end of the daemon", SOON)
         wait_for(lambda: ticked_after(world), "a tick after the end of the daemon", SOON)
         assert getattr(world.claim(), "url", None) == url
-        assert len(world.control_runs()) == runs
+        runs = len(world.control_runs())
         assert world.works(attempt=1).pid == first.pid
 
         # The broker, for some time.
