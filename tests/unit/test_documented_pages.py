@@ -1,0 +1,119 @@
+"""How pages of the docs are read as files and commands, and how shown output is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.comparison import difference, masked
+from tests.docs.page import Command, File, read_page
+from tests.docs.reader import Reader
+
+PAGE = """\
+# Page
+
+<!-- run: with kafka -->
+
+```yaml title="streams/orders.yaml"
+stream: orders
+```
+
+```console
+$ cat streams/orders.yaml
+stream: orders
+$ printf 'a\\nb\\nc\\n' && \\
+    echo d
+a
+...
+d
+```
+
+<!-- run: no -->
+
+```console
+$ exit 9
+```
+
+<!-- run: hidden true -->
+<!-- run: background -->
+
+```console
+$ echo ready; sleep 600
+ready
+```
+
+```python
+not a command
+```
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "page.md"
+    path.write_text(text)
+    return path
+
+
+def test_reads_files_commands_and_directives(tmp_path: Path) -> None:
+    page = read_page(written(tmp_path, PAGE))
+    assert page.services == ("kafka",)
+    file, cat, joined, hidden, background = page.actions
+    assert file == File(5, "streams/orders.yaml", "stream: orders\n")
+    assert cat == Command(10, "cat streams/orders.yaml", ["stream: orders"])
+    assert joined == Command(12, "printf 'a\\nb\\nc\\n' && echo d", ["a", "...", "d"])
+    assert isinstance(hidden, Command) and hidden.hidden and hidden.text == "true"
+    assert isinstance(background, Command) and background.background
+
+
+@pytest.mark.parametrize("text", ["<!-- run: twice -->\n", "```console\n$ true\n"])
+def test_refuses_what_it_does_not_know(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match=r"page\.md:1"):
+        read_page(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        (["landed 5 rows in 3.2 s"], ["landed 5 rows in 11 s"], True),
+        (["landed 5 rows in 3.2 s"], ["landed 6 rows in 3.2 s"], False),
+        (["last commit 2026-11-30 10:00:00 UTC"], ["last commit 2027-01-01 00:00:01 UTC"], True),
+        (["snapshot 1234567890123456789"], ["snapshot 9876543210987654321"], True),
+        (["a", "...", "d"], ["a", "b", "c", "d"], True),
+        (["a", "...", "d"], ["a", "b", "c"], False),
+        (["...", "b"], ["a", "b"], True),
+        (["a"], ["a", "b"], False),
+        (["a  b"], ["a      b"], True),
+        (["", "a", ""], ["a"], True),
+        (["broker on 127.0.0.1:9092"], ["broker on 127.0.0.1:45678"], True),
+    ],
+)
+def test_compares_lines_without_what_differs_from_run_to_run(shown: list[str], printed: list[str], same: bool) -> None:
+    assert (difference(shown, printed) == "") is same
+
+
+def test_counts_and_names_are_not_masked() -> None:
+    assert (
+        masked("1,500 rows of 3 tables in orders: 12 dead letters")
+        == "1,500 rows of 3 tables in orders: 12 dead letters"
+    )
+
+
+def test_follows_a_page_in_a_folder_of_its_own_and_ends_what_it_started(tmp_path: Path) -> None:
+    text = (
+        PAGE.replace("<!-- run: with kafka -->\n", "")
+        + "\n```console\n$ cd streams\n$ export A=1\n$ cat orders.yaml; echo $A\nstream: orders\n1\n```\n"
+    )
+    page = read_page(written(tmp_path, text))
+    with Reader(tmp_path / "world") as reader:
+        assert reader.follow(page) == []
+        assert reader._processes()
+    assert not reader._processes()
+
+
+@pytest.mark.parametrize("command", ["echo b", "echo a; false", "exit 3"])
+def test_names_the_command_whose_output_or_status_differs(tmp_path: Path, command: str) -> None:
+    page = read_page(written(tmp_path, f"```console\n$ {command}\na\n```\n"))
+    with Reader(tmp_path / "world") as reader:
+        (problem,) = reader.follow(page)
+    assert f"page.md:2: $ {command}" in problem
