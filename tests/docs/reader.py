@@ -143,7 +143,7 @@ class Reader:
         text = re.sub(r"[^\n]*\r(?!\n)", "", log.read_text(encoding="utf-8", errors="replace"))
         for name, address in self._names.items():
             text = text.replace(address, name)
-        return text.replace(str(self._home), "~").splitlines()
+        return [line.rstrip() for line in text.replace(str(self._home), "~").splitlines()]
 
     def _processes(self) -> list[int]:
         found: list[int] = []
