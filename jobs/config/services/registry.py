@@ -24,7 +24,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class LocalRegistryDown(FrazilError):
-    """The local registry is to be used, and does not run."""
+    """The local schema registry is not running.
+
+    Safe: Nothing was changed.
+    Next: `frazil up`
+    """
 
 
 def _url(value: object) -> str:

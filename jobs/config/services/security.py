@@ -199,7 +199,7 @@ def _mechanism(value: object) -> object:
 
 
 class KafkaSecurity(SpecModel):
-    """The block ``kafka.security`` of the settings.
+    """How clients of Kafka encrypt their connections and prove themselves.
 
     Args:
         protocol: Encryption and authentication of the connection.

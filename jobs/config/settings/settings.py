@@ -46,7 +46,11 @@ def _matching(pattern: str, message: str) -> AfterValidator:
 
 
 class LocalBrokerDown(FrazilError):
-    """The local broker is to be used, and does not run."""
+    """The local broker is not running.
+
+    Safe: Nothing was changed.
+    Next: `frazil up`
+    """
 
 
 class KafkaAdmin(SpecModel):
