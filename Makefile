@@ -20,7 +20,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo dev test test-rest test-full test-retry explore figures bench lint format type check lock clean
+.PHONY: help setup jars demo dev test test-rest test-full test-retry explore figures bench lint format type check docs reference lock clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,13 @@ check: $(INSTALLED) ## load Dagster's definitions, and check who imports whom
 	@$(BIN)/dg check defs
 	@$(BIN)/python -m pytest -q tests/unit/test_imports.py
 
+docs: $(INSTALLED) ## build the site of docs/ into build/site; a broken link fails
+	@$(BIN)/zensical build --strict --clean
+
+reference: $(INSTALLED) ## write the generated pages of docs/reference anew
+	@$(BIN)/python -m tests.module_list
+	@$(BIN)/python -m tests.reference
+
 # Without index addresses, so that the file serves any index; --universal, so that it serves every platform.
 lock: $(INSTALLED) ## write requirements.lock anew from pyproject.toml
 	@test -x .venv-lock/bin/uv || { $(BIN)/python -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv; }
@@ -127,5 +134,5 @@ lock: $(INSTALLED) ## write requirements.lock anew from pyproject.toml
 	  -o requirements.lock
 
 clean: ## remove .venv and caches; what was landed (.frazil) stays
-	@rm -rf $(VENV) .venv-lock build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-lock build dist *.egg-info .cache .pytest_cache .ruff_cache .hypothesis
 	@find assets bench jobs orchestration resources tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tests.helpers.import_order import LAYERS, ORDER, ROOT, child_names
 
-PAGE = ROOT / "docs" / "modules.md"
+PAGE = ROOT / "docs" / "reference" / "modules.md"
 DRAWING = ROOT / "docs" / "images" / "packages.svg"
 _HEAD = """\
 # Modules
 
 Every module with the first line of its docstring, in import order: a package imports only what stands before it.
 `python -m tests.module_list` writes this page, and `tests/unit/test_module_list.py` holds it.
-[architecture.md](architecture.md) has the packages on one page.
+[architecture.md](../architecture.md) has the packages on one page.
 """
 _WIDTH, _ROW, _GAP, _LEFT = 960, 44, 6, 210
 _STYLE = """\
@@ -74,7 +74,7 @@ def _package_lines(package: str, level: int) -> list[str]:
 
 
 def module_page() -> str:
-    """The page docs/modules.md."""
+    """The page docs/reference/modules.md."""
     lines = [_HEAD]
     for layer in LAYERS:
         lines += _package_lines(layer, 2)

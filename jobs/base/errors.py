@@ -32,4 +32,8 @@ def first_line(said: BaseException | str, otherwise: str | None = None) -> str:
 
 
 class StreamStopped(FrazilError):
-    """A stream refuses to go on by itself, because going on would lose, double or mix records."""
+    """A stream refuses to go on by itself, because going on would lose, duplicate or mix records.
+
+    Safe: The tables hold what was committed, and the position has not moved.
+    Next: the command that the message names
+    """

@@ -14,6 +14,7 @@ from jobs.streaming.supervision.documents.launches import failures_in_a_row, pau
 from jobs.streaming.supervision.documents.stall import Stall, find_stall
 from jobs.streaming.supervision.processes.actual import START_SECONDS, ActualState
 from jobs.streaming.supervision.state.desired import DesiredState
+from orchestration.reconcile.halts import Halt
 
 # A driver whose lease was taken or has run out notices within a beat of it.
 UNHELD_SECONDS = 90.0
@@ -55,6 +56,7 @@ class Decision:
         seconds: With BACKOFF, how long to wait still.
         failures: How many launches failed in a row, where that counts.
         ends: With ROLL, that the driver is to be ended whatever it runs; another is started once it has.
+        halt: With HALT, the reason.
     """
 
     action: Action
@@ -63,6 +65,7 @@ class Decision:
     seconds: float = 0.0
     failures: int = 0
     ends: bool = False
+    halt: Halt | None = None
 
 
 def file_problem(desired: DesiredState) -> str:
@@ -73,6 +76,11 @@ def file_problem(desired: DesiredState) -> str:
 def file_fix(desired: DesiredState) -> str:
     """The next command of a decision where the stream's file is not valid."""
     return "frazil validate" if desired.file == "invalid" else "bring back the folder streams/"
+
+
+def _file_halt(desired: DesiredState) -> Halt:
+    """Why a stream whose file is not valid halts."""
+    return Halt.FILE_INVALID if desired.file == "invalid" else Halt.FILES_UNREADABLE
 
 
 def in_seconds(seconds: float) -> str:
@@ -95,7 +103,10 @@ def decide_restart(desired: DesiredState, actual: ActualState, now: float) -> De
         return Decision(Action.IDLE, "its trigger is available_now: it is drained when it is materialized")
     if desired.file == "unsure" or (desired.file == "invalid" and launch is None):
         return Decision(
-            Action.HALT, f"no driver runs, and none is started, since {file_problem(desired)}", file_fix(desired)
+            Action.HALT,
+            f"no driver runs, and none is started, since {file_problem(desired)}",
+            file_fix(desired),
+            halt=_file_halt(desired),
         )
     if not desired.launchable:
         return Decision(
@@ -103,6 +114,7 @@ def decide_restart(desired: DesiredState, actual: ActualState, now: float) -> De
             f"{_ended(actual)}, and none is started: {file_problem(desired)}; the configuration that was launched last "
             "cannot be launched any more either",
             "frazil validate",
+            halt=Halt.NOT_LAUNCHABLE,
         )
     if launch is None:
         return Decision(Action.START, "it has not been launched before")
@@ -128,6 +140,7 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
             f"{ended}. Starting it again would not help",
             _also(error.fix, "; then ", f"frazil start {stream}"),
             failures=failures,
+            halt=Halt.ANSWER_NEEDED,
         )
     if failures > restart.max_restarts:
         if fenced:
@@ -137,6 +150,7 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
                 f"{_ELSEWHERE}; {ended}",
                 f"end the stream's drivers elsewhere; then frazil start {stream}",
                 failures=failures,
+                halt=Halt.FENCED_REPEATEDLY,
             )
         return Decision(
             Action.HALT,
@@ -144,6 +158,7 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
             f"{ended}",
             _also(error and error.fix, "; ", f"frazil start {stream}", ", after mending the cause"),
             failures=failures,
+            halt=Halt.FAILED_REPEATEDLY,
         )
     if fenced and failures > 1:
         ended = f"{ended}; {_ELSEWHERE}"
@@ -231,7 +246,7 @@ def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
     """
     if actual.problem:
         lives = "; its driver runs on" if actual.driver_lives else ""
-        return Decision(Action.HALT, f"{actual.problem.rstrip('.')}{lives}.", actual.fix)
+        return Decision(Action.HALT, f"{actual.problem.rstrip('.')}{lives}.", actual.fix, halt=Halt.STATE_UNREADABLE)
     if actual.driver_lives and not actual.frozen:
         return _with_driver(desired, actual, now)
     if actual.starting and actual.launch is not None:
@@ -294,6 +309,7 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
             Action.HALT,
             f"{who} runs on under generation {beat.generation}; nothing is changed, since {file_problem(desired)}",
             "frazil validate",
+            halt=_file_halt(desired),
         )
     rolls = desired.generation != beat.generation
     if control.mode == "paused":
@@ -331,7 +347,10 @@ def _stopping(desired: DesiredState, actual: ActualState, who: str, asked_just_n
         return Decision(Action.STOP, f"{sentence}, and is made to end")
     if desired.file == "unsure":
         return Decision(
-            Action.HALT, f"{sentence}; nothing is changed, since {file_problem(desired)}", file_fix(desired)
+            Action.HALT,
+            f"{sentence}; nothing is changed, since {file_problem(desired)}",
+            file_fix(desired),
+            halt=_file_halt(desired),
         )
     return Decision(Action.ROLL, f"{sentence}, and is made to end, so that another can take its place", ends=True)
 

@@ -12,7 +12,11 @@ T = TypeVar("T")
 
 
 class DeadlineError(FrazilError):
-    """Something did not answer in time."""
+    """A service did not answer in time.
+
+    Safe: Nothing was changed.
+    Next: check the service that the message names; then repeat the command
+    """
 
 
 def within(seconds: float, what: str, question: Callable[[], T]) -> T:

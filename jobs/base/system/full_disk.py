@@ -18,7 +18,11 @@ _WORDS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "database or dis
 
 
 class DiskFullError(FrazilError):
-    """A disk is full; nothing of the batch at hand is committed, and it lands when there is room."""
+    """A disk is full.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: make room in the folder that the message names; a driver then goes on by itself
+    """
 
 
 def is_full(problem: BaseException) -> bool:

@@ -39,15 +39,27 @@ _MADE_AT_ONCE = ("already exists", "pg_type_typname_nsp_index")
 
 
 class CatalogUnavailableError(FrazilError):
-    """The catalog cannot be reached, or refuses us."""
+    """The catalog does not answer, or refuses the client.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: check `catalog` in the settings, then `frazil validate`; a driver waits
+    """
 
 
 class CatalogUnusableError(FrazilError):
-    """The catalog cannot be used as it is set, whoever waits: its driver is not installed, or a setting is missing."""
+    """The catalog cannot be used with these settings: a package or a setting is missing.
+
+    Safe: Nothing was changed.
+    Next: install the package, or correct `catalog`; then `frazil validate`
+    """
 
 
 class NoCatalogYet(FrazilError):
-    """The embedded catalog's database has not been made: no stream has run."""
+    """The local catalog has no database, because no stream has run.
+
+    Safe: Nothing was changed.
+    Next: `frazil run S`
+    """
 
 
 def connect_catalog(settings: Settings) -> Catalog:

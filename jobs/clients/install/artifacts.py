@@ -35,7 +35,11 @@ OnProgress = Callable[[str], None]
 
 
 class ArtifactError(FrazilError):
-    """A JVM artifact is missing, is not the committed one, or could not be fetched."""
+    """A JVM artifact is missing, differs from its checksum, or could not be fetched.
+
+    Safe: Nothing was changed.
+    Next: `make jars`
+    """
 
 
 def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProgress | None = None) -> list[Path]:

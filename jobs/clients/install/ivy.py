@@ -33,7 +33,11 @@ _SETTINGS = """\
 
 
 class IvyError(FrazilError):
-    """Ivy could not resolve or fetch something."""
+    """Ivy could not resolve or fetch an artifact.
+
+    Safe: Nothing was changed.
+    Next: check the network, `JAVA_TOOL_OPTIONS` and `FRAZIL_IVY_SETTINGS`; then `make jars`
+    """
 
 
 def retrieve(

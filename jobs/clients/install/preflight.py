@@ -23,7 +23,11 @@ _JAVA_FIX = f"install a JDK or JRE {_JAVA_NEEDED}, or point JAVA_HOME at one"
 
 
 class PreflightError(FrazilError):
-    """Something that frazil stands on is missing on this machine, or has the wrong version."""
+    """Python, Java or a package is missing or has the wrong version.
+
+    Safe: Nothing was changed.
+    Next: install what the message names; then `make setup`
+    """
 
 
 @dataclass(frozen=True, slots=True)

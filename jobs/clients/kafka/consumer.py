@@ -41,11 +41,19 @@ _OPTIONS: dict[str, Any] = {
 
 
 class ReadError(FrazilError):
-    """A consumer cannot read a range, and waiting does not help: a damaged record, a user who may not read."""
+    """A range of a topic cannot be read: a damaged record, or a missing right.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: grant READ on the topic, or read the brokers' logs; then `frazil start S`
+    """
 
 
 class LostOffsetsError(ReadError):
-    """A consumer finds that the log does not have an offset of the batch: retention or somebody has deleted it."""
+    """The log lost an offset of the batch while it was read.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: `frazil start S`, whose message names the answer
+    """
 
 
 def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:

@@ -116,7 +116,10 @@ KAFKA_SECONDS = 4.0
 
 
 class KafkaUnavailableError(FrazilError):
-    """The brokers cannot be reached, or refuse us.
+    """The brokers do not answer, or refuse the client.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: check the brokers and `kafka` in the settings, then `frazil validate`; a driver waits
 
     Attributes:
         refused: They answered, and would not have us: a password, a certificate.

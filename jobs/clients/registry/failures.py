@@ -10,34 +10,61 @@ from jobs.base.errors import FrazilError, first_line
 
 
 class NotInRegistryError(FrazilError):
-    """The registry was asked, and does not have it: an id, a subject, a version."""
+    """The registry does not have an id, a subject or a version.
+
+    Safe: Nothing was changed.
+    Next: register the schema, or correct `decode.subject`
+    """
 
 
 class RefusedSchemaError(FrazilError):
-    """The registry takes no such schema: it is none, or it is incompatible with an earlier version."""
+    """The registry refuses a schema as invalid or incompatible.
+
+    Safe: Nothing was changed.
+    Next: correct the schema, or the subject's compatibility
+    """
 
 
 class RegistryError(FrazilError, OSError):
-    """The registry gave no answer that could be used, and a person has to see to it."""
+    """The registry gave an answer that cannot be used.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: check `registry` in the settings, then `frazil validate`
+    """
 
 
 class RegistryUnavailableError(RegistryError):
-    """The registry cannot be reached, or is not well: trying again is likely to help."""
+    """The registry does not answer, or is not healthy.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: wait, or check `registry.url`; a driver waits
+    """
 
 
 class RegistryWithoutSubjectError(RegistryError):
-    """The registry answers, and has nothing of what a stream's records name: it may be another one, or still be filled.
+    """The registry has none of the schemas and subjects that records name. It may be another one, or still be filled.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: check `registry.url`, or name `decode.subject`; a driver tries again before it halts
 
     It is asked again within `errors.retry`; then the driver ends and is started again some times, before it is halted.
     """
 
 
 class RegistryRefusedError(RegistryError):
-    """The registry does not let us in, or its certificate is not trusted."""
+    """The registry refuses the login, or its certificate is not trusted.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: check user, token and certificates under `registry`, then `frazil validate`
+    """
 
 
 class RegistryPageError(RegistryError):
-    """An HTTP 404 that is not the registry's own word: what was asked is no page of it, or it is no registry."""
+    """A page of the registry does not exist, so the URL may not be a registry's.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: check `registry.url`, then `frazil validate`
+    """
 
 
 _WAIT = "wait until it answers; or check `registry` in frazil.yaml, then `frazil validate`"

@@ -32,11 +32,19 @@ Ask = Callable[[SchemaId], RegistrySchema]
 
 
 class RegistryRemadeError(StreamStopped):
-    """The registry has another schema under an id that the stream knows."""
+    """The registry has another schema under an id that the stream knows.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: restore the registry; if no older records are left to read, `frazil registry forget S`
+    """
 
 
 class RegistryLostError(RegistryRemadeError):
-    """The registry has none of the schemas that were looked for: it was made anew, or has not read its own yet."""
+    """The registry has none of the schemas that the batch needs: it was recreated, or has not loaded its own yet.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: wait for the registry or restore it; if no older records are left to read, `frazil registry forget S`
+    """
 
 
 class _Schema(msgspec.Struct, frozen=True, omit_defaults=True):

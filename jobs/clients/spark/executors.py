@@ -37,11 +37,19 @@ _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason: ([^
 
 
 class ExecutorsLostError(FrazilError):
-    """Executors ended while they had tasks of a batch: their machine, or somebody, took them away."""
+    """Executors ended while they had tasks of a batch.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: read the executor's stderr; if it lacked memory, raise `spark.executor.memory`
+    """
 
 
 class ApplicationEndedError(FrazilError):
-    """Spark's application has ended under its driver; a new one can be begun in the same process."""
+    """Spark's application ended under its driver.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: read the master's page and log; the driver begins a new application
+    """
 
 
 def application_ended(session: SparkSession) -> bool:

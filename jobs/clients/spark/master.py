@@ -17,7 +17,11 @@ _DRIVER_HOST = "spark.driver.host"
 
 
 class MasterUnavailableError(FrazilError):
-    """Spark's master cannot be reached: nothing is wrong with a stream, and waiting helps."""
+    """Spark's master does not answer, or did not accept the application.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: start the master, or correct `spark.master`; a driver waits
+    """
 
 
 def master_of(settings: Settings) -> str:

@@ -41,7 +41,11 @@ _POLL_SECONDS = 1.0
 
 
 class LeaseHeldError(FrazilError):
-    """Another driver runs this stream."""
+    """Another process holds the stream's lease.
+
+    Safe: Nothing was changed.
+    Next: wait for it to end, or stop the process that the message names
+    """
 
 
 class Lease:

@@ -15,15 +15,27 @@ from jobs.clients.state_store.store import StateStore
 
 
 class UnsafeStoreError(FrazilError):
-    """The store does not keep what is asked of one, so two drivers could hold one lease."""
+    """The state store does not keep conditional writes apart, so two drivers could hold one lease.
+
+    Safe: Nothing was changed.
+    Next: use another store; then `frazil validate`
+    """
 
 
 class StoreRefusedError(FrazilError):
-    """The store may not be read and written, or is not there; waiting does not help."""
+    """The state store refuses reads or writes, or does not exist.
+
+    Safe: Nothing was changed.
+    Next: check `state.store`, its properties and rights; then `frazil validate`
+    """
 
 
 class StoreAwayError(FrazilError):
-    """The store did not answer for so long that a lease ran out, which is taken anew when it answers."""
+    """The state store did not answer until a lease ran out.
+
+    Safe: Nothing is committed until the lease is taken anew.
+    Next: `frazil validate`; a driver waits
+    """
 
 
 def prove_store(store: StateStore) -> None:

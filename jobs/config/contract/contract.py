@@ -74,12 +74,12 @@ _TYPE = re.compile(r"(expect|frazil|unexpected)_\w+")
 
 
 class ContractCheck(SpecModel):
-    """When a contract is checked without being asked; without any of it, by hand only.
+    """When a contract is checked without being asked. Without any key, on demand only.
 
     Args:
-        after_snapshots: As soon as so many snapshots with rows were not checked.
-        every: As soon as rows were not checked for so long.
-        schedule: At fixed times, as cron has them, in UTC; then without the other two.
+        after_snapshots: Unchecked snapshots with rows at which a check starts.
+        every: Age of unchecked rows at which a check starts.
+        schedule: Fixed times as a cron expression in UTC, in place of the other two keys.
     """
 
     after_snapshots: PositiveInt | None = None
@@ -100,11 +100,11 @@ class Expectation(SpecModel):
     """One expectation: an entry with its name in Great Expectations as the key of its arguments.
 
     Args:
-        type: The name, such as ``expect_column_values_to_not_be_null``.
-        arguments: By name, as written.
-        severity: What a failure is; critical as in Great Expectations.
-        name: What the check is called: letters, digits and _; without it made of the type and the columns.
-        meta: Anything; it goes through to the outcome.
+        type: Name of the expectation, such as ``expect_column_values_to_not_be_null``.
+        arguments: Arguments by name.
+        severity: Severity of a failure. Only ``critical`` blocks a publication.
+        name: Name of the check. Without it, made of the type and the columns.
+        meta: Free metadata that the outcome repeats.
     """
 
     named_after: ClassVar[str] = ""
@@ -190,13 +190,13 @@ def _named_after(expectation: Expectation, table: str) -> Expectation:
 
 
 class Contract(SpecModel):
-    """What rows are expected to be, and when that is looked at. It changes no row.
+    """What rows are expected to be, and when that is checked. It changes no row.
 
     Args:
-        check: When it is checked; without it by hand only.
-        expectations: About the rows of the stream's own table.
-        tables: About the rows of the other tables of a route, by their names.
-        dead_letters: About the table of dead letters.
+        check: When the contract is checked. Without it, on demand only.
+        expectations: Expectations about the stream's own table.
+        tables: Expectations about other tables of the route, by table.
+        dead_letters: Expectations about the dead-letter table.
     """
 
     check: ContractCheck | None = None

@@ -22,7 +22,10 @@ _CONNECT_KEYS = Path(__file__).with_name("connect_keys.json")
 
 
 class SpecError(FrazilError):
-    """YAML files have problems; all of them are told.
+    """YAML files have problems, and the error lists all of them.
+
+    Safe: Nothing was changed.
+    Next: correct the lines that it names; then `frazil validate`
 
     Args:
         problems: One sentence each, such as ``streams/payments.yaml:12: decode.shema: unknown key; did you mean

@@ -38,6 +38,10 @@ class CatalogSettings(SpecModel):
     Beside PyIceberg's there is `password`, of the user in the URI of a database, and ``ssl.cabundle``,
     ``ssl.client.cert`` and ``ssl.client.key``, which PyIceberg takes as nested mappings; and ``s3.ssl.cabundle``, the
     authorities of the store.
+
+    Args:
+        name: Name of the catalog, the first part of every asset key.
+        properties: PyIceberg's catalog properties, such as ``type`` and ``uri``. Secrets are references.
     """
 
     name: Annotated[str, AfterValidator(_name)] = "frazil"

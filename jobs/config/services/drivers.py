@@ -50,12 +50,12 @@ class SparkSubmitSettings(SpecModel):
     """Drivers on the workers of a standalone cluster of Spark, where its master finds a place.
 
     Args:
-        master: `spark://HOST:PORT`; None: `spark.master`.
-        pages: Of each master, where it tells its drivers as JSON, such as `http://spark.internal:8080`.
-        memory: What the master sets aside on a worker for a driver, all of its processes together.
-        cores: The same for cores.
-        python: The interpreter on the workers, with frazil; None: the path of this one.
-        timeout: How long a submission, or its end, may take.
+        master: Master as ``spark://HOST:PORT``. Without it, ``spark.master``.
+        pages: Web pages of the masters, which list drivers as JSON.
+        memory: Memory that a worker reserves for a driver and all its processes.
+        cores: Cores that a worker reserves for a driver.
+        python: Interpreter with frazil on the workers. Without it, the path of this one.
+        timeout: Timeout of a submission or its end.
     """
 
     master: Annotated[str, _matching(re.compile(r"spark://\S+"), "must be spark://HOST:PORT")] | None = None
@@ -70,17 +70,18 @@ class KubernetesSettings(SpecModel):
     """Drivers in pods of their own.
 
     Args:
-        image: Has frazil and Java; see `examples/kubernetes/Dockerfile`.
-        namespace: Where the pods are.
-        service_account: Of the pods: where executors are pods, too, it has to be able to start some.
-        env_from: Names of secrets whose keys become the driver's environment variables.
-        resources: As Kubernetes has them.
-        termination_grace: How long a driver may take to finish its batch once its pod is to end.
-        command: What the container runs before `-m MODULE`; an init, and Python.
-        pod: What is laid over the manifest: volumes, a node selector, tolerations.
-        api: Where Kubernetes answers; None: as its pods are told.
-        token_file, ca_file: How this process proves itself there, and knows that it is there.
-        timeout: How long an answer is waited for.
+        image: Image with frazil and Java; see `examples/kubernetes/Dockerfile`.
+        namespace: Namespace of the pods.
+        service_account: Service account of the pods. It starts executors where these are pods as well.
+        env_from: Secrets whose keys become environment variables of the driver.
+        resources: Resources of the container, as Kubernetes names them.
+        termination_grace: Time that a driver has to finish its batch when its pod ends.
+        command: Command before ``-m MODULE``: an init and Python.
+        pod: Part of a pod manifest that is laid over frazil's, such as volumes or tolerations.
+        api: URL of Kubernetes' API. Without it, the address that pods get.
+        token_file: File of the token for the API. Without it, the pod's.
+        ca_file: File of the API's authorities. Without it, the pod's.
+        timeout: Timeout of a request to the API.
     """
 
     image: Annotated[str, AfterValidator(str.strip), Field(min_length=1)]
@@ -101,9 +102,11 @@ class DriversSettings(SpecModel):
     """What starts drivers.
 
     Args:
-        launcher: `local`: a process of the machine on which a command, or a run of Dagster, starts it.
-        home: The deployment's folder where drivers run; None: the same path as here.
-        environment: Variables that drivers get beside those of where they run. No secrets.
+        launcher: ``local`` starts a process on the machine of the command or run; the others start drivers elsewhere.
+        home: Folder of the deployment where drivers run. Without it, the path on this machine.
+        environment: Environment variables of drivers. No secrets.
+        spark_submit: Settings of ``launcher: spark_submit``.
+        kubernetes: Settings of ``launcher: kubernetes``.
     """
 
     launcher: LauncherName = LOCAL

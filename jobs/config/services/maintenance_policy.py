@@ -219,14 +219,15 @@ class Compact(Layer):
     """Which data files are brought together, and how.
 
     Args:
-        target: The size of the files that are written.
-        fragment: Files below this share of ``target`` are small.
-        min_files: So many small files in a partition are rewritten.
-        delete_ratio: A partition with so many deleted rows for each row is rewritten.
-        max_delete_files: So is one with more delete files.
-        cold_after: A partition without a new file for so long is one that its writers have left.
-        strategy: How the rows of cold partitions are laid out, once for each; others are brought together as they are.
-        sort_by: The columns for ``sort`` and ``zorder``.
+        enabled: Turns compaction on or off.
+        target: Size of the files that compaction writes.
+        fragment: Share of ``target`` below which a file is small, such as ``1/8``.
+        min_files: Small files in a partition at which it is compacted.
+        delete_ratio: Share of deleted rows at which a partition is compacted.
+        max_delete_files: Delete files above which a partition is compacted.
+        cold_after: Time without a new file after which a partition is cold.
+        strategy: Layout of cold partitions, applied once to each. Others are compacted by ``binpack``.
+        sort_by: Columns for ``sort`` and ``zorder``.
     """
 
     enabled: Flag = True
@@ -246,7 +247,13 @@ class Compact(Layer):
 
 
 class Manifests(Layer):
-    """When the manifests are written anew: more than ``max``, or many small ones; and how large they become."""
+    """When the manifests are written anew: more than ``max``, or many small ones; and how large they become.
+
+    Args:
+        enabled: Turns rewriting of manifests on or off.
+        max: Manifests above which they are rewritten.
+        target: Size of a full manifest. Small ones, below a quarter of it, lower the health score.
+    """
 
     enabled: Flag = True
     max: PositiveInt = 100
@@ -254,11 +261,12 @@ class Manifests(Layer):
 
 
 class Remake(Layer):
-    """When the branch of a gated stream is remade from main.
+    """When the branch of a gated stream is rebased onto main.
 
     Args:
-        files: So many of its files that main has replaced are reason enough.
-        size: So are so many bytes of them.
+        enabled: Turns rebasing of the branch on or off.
+        files: Files on the branch, replaced on ``main``, at which it is rebased.
+        size: Bytes of such files at which it is rebased.
     """
 
     enabled: Flag = True
@@ -267,13 +275,14 @@ class Remake(Layer):
 
 
 class Expire(Layer):
-    """Which snapshots go.
+    """Which snapshots expire.
 
     Args:
-        keep: Younger ones stay, as long as there are not too many.
-        min_snapshots: So many stay whatever their age.
-        max_snapshots: No more stay whatever their age, for every commit writes all of them again.
-        time_travel: How far back readers are promised to see; no younger snapshot goes, whatever their number.
+        enabled: Turns expiry of snapshots on or off.
+        keep: Age below which snapshots stay, within ``max_snapshots``.
+        min_snapshots: Snapshots that stay whatever their age.
+        max_snapshots: Most snapshots that stay. Every commit rewrites the list of all of them.
+        time_travel: Age up to which readers may travel back; no younger snapshot expires. Without it, no promise.
     """
 
     enabled: Flag = True
@@ -287,10 +296,11 @@ class Orphans(Layer):
     """When files that nothing refers to are deleted.
 
     Args:
-        older_than: Younger files stay.
-        every: How often they are looked for.
-        max_share: Nothing is deleted if it were more than this share of the files listed.
-        max_files: … or more files than this.
+        enabled: Turns removal of orphan files on or off.
+        older_than: Age below which files stay, at least ``3d``.
+        every: Time between two searches for orphan files.
+        max_share: Share of the listed files above which nothing is deleted.
+        max_files: Number of orphan files above which nothing is deleted.
     """
 
     enabled: Flag = True
@@ -301,7 +311,12 @@ class Orphans(Layer):
 
 
 class Metadata(Layer):
-    """How many former versions of the table's metadata file stay."""
+    """How many former versions of the table's metadata file stay.
+
+    Args:
+        enabled: Turns the limit on or off.
+        previous_versions: Former metadata files that stay.
+    """
 
     enabled: Flag = True
     previous_versions: PositiveInt = 50
@@ -311,10 +326,16 @@ class Policy(Layer):
     """How a table is kept healthy.
 
     Args:
-        enabled: Whether frazil does anything to it.
-        windows: When data files, delete files, manifests, branches and orphans may be worked on; always without any.
-            Snapshots expire at any time.
-        budget: The most bytes that one run rewrites in the table.
+        enabled: Turns all maintenance of the table on or off.
+        compact: Compaction of data files.
+        manifests: Rewriting of manifests.
+        remake: Rebasing of a write-audit-publish branch.
+        expire: Expiry of snapshots.
+        orphans: Removal of orphan files.
+        metadata: Limit of metadata files.
+        windows: Times of the day (UTC) in which files are rewritten, such as ``22:00-05:00``. Without any, always;
+            expiry runs at any time.
+        budget: Most bytes that one run rewrites in the table.
     """
 
     enabled: Flag = True
@@ -340,19 +361,31 @@ class Policy(Layer):
 
 
 class TablePolicy(Policy):
-    """The policy of one table, or of all tables of a namespace, that the settings name."""
+    """The policy of one table, or of all tables of a namespace, that the settings name.
+
+    Args:
+        name: Table, or all tables of a namespace as ``namespace.*``.
+    """
 
     name: Annotated[str, AfterValidator(_table_or_namespace)]
 
 
 class StreamMaintenance(Policy):
-    """The policy of a stream's table, and of its dead letters'."""
+    """The policy of a stream's table, and of its dead-letter table.
+
+    Args:
+        dead_letters: Policy of the dead-letter table, over the one of the stream.
+    """
 
     dead_letters: Policy = Policy()
 
 
 class Maintenance(Policy):
-    """The policy of all tables, and the further tables that frazil maintains."""
+    """The policy of all tables, and the further tables that frazil maintains.
+
+    Args:
+        tables: Further tables that frazil maintains, each with a policy over this one.
+    """
 
     tables: tuple[TablePolicy, ...] = ()
 

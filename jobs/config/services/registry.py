@@ -24,7 +24,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class LocalRegistryDown(FrazilError):
-    """The local registry is to be used, and does not run."""
+    """The local schema registry is not running.
+
+    Safe: Nothing was changed.
+    Next: `frazil up`
+    """
 
 
 def _url(value: object) -> str:
@@ -60,7 +64,12 @@ RegistryUrls = Annotated[
 
 
 class BasicAuth(SpecModel):
-    """A user and a password; of Confluent Cloud an API key and its secret."""
+    """A user and a password; of Confluent Cloud an API key and its secret.
+
+    Args:
+        user: User name.
+        password: Password, as a secret reference.
+    """
 
     user: TextOrSecret
     password: Secret
@@ -74,8 +83,9 @@ class BearerAuth(SpecModel):
     """A token that somebody else issues and renews.
 
     Args:
-        token: What is sent.
-        logical_cluster, identity_pool_id: As Confluent Cloud asks for them: `lsrc-…`, `pool-…`.
+        token: The token, as a secret reference.
+        logical_cluster: Value for Confluent Cloud, such as ``lsrc-…``.
+        identity_pool_id: Value for Confluent Cloud, such as ``pool-…``.
     """
 
     token: Secret
@@ -87,10 +97,12 @@ class OAuth(SpecModel):
     """Tokens from an identity provider, by client credentials; renewed before they expire.
 
     Args:
-        token_url: Where tokens are issued.
-        client_id, client_secret: Of this deployment.
-        scope: What is asked for; several separated by blanks.
-        logical_cluster, identity_pool_id: As Confluent Cloud asks for them: `lsrc-…`, `pool-…`.
+        token_url: URL that issues tokens.
+        client_id: Client id of this deployment.
+        client_secret: Client secret, as a secret reference.
+        scope: Scopes of the token, separated by blanks.
+        logical_cluster: Value for Confluent Cloud, such as ``lsrc-…``.
+        identity_pool_id: Value for Confluent Cloud, such as ``pool-…``.
     """
 
     token_url: Annotated[str, BeforeValidator(_url)]
@@ -105,10 +117,11 @@ class RegistryTls(SpecModel):
     """Certificates as PEM files; they have to be where the tasks run, too.
 
     Args:
-        ca: Of the authorities that sign the registry's certificate; without it those that this machine trusts.
-        certificate, key, key_password: The client's own (mutual TLS); `key` may be left out if `certificate` holds
-            both.
-        verify: Whether the registry's certificate is checked at all.
+        ca: Authorities that sign the registry's certificate. Without it, those that the machine trusts.
+        certificate: The client's certificate (mutual TLS).
+        key: The client's key, if it is not in ``certificate``.
+        key_password: Password of the key, as a secret reference.
+        verify: Checks the registry's certificate.
     """
 
     ca: LocalPath | None = None
@@ -130,12 +143,14 @@ class RegistrySettings(SpecModel):
     """The schema registry: any that speaks Confluent's API.
 
     Args:
-        url: One or several of the same registry; the next is asked where one does not answer. None: the local
-            registry, which writes its address to `address_file`.
-        basic, bearer, oauth: How to log in; one of them at most.
-        timeout: Of one request.
-        lag: How long an id that the registry does not know yet is asked for again: registries lag behind producers.
-        address_file: Where the local registry notes its address; None if another one is used.
+        url: URL of the registry, or a list of URLs of the same registry. Without it, the local registry.
+        basic: Login by user and password. At most one of ``basic``, ``bearer`` and ``oauth``.
+        bearer: Login by a token.
+        oauth: Login by OAuth client credentials.
+        tls: Certificates of the connection.
+        timeout: Timeout of one request.
+        lag: How long an unknown id is asked for again, as registries lag behind producers.
+        address_file: File in which the local registry notes its address.
     """
 
     url: RegistryUrls | None = None

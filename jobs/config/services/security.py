@@ -77,11 +77,13 @@ class KafkaOAuth(SpecModel):
     """Tokens of an identity provider for Kafka, by client credentials; each client renews its own before it ends.
 
     Args:
-        token_url: Where tokens are issued.
-        client_id, client_secret: Of this deployment.
-        scope: What is asked for; several separated by blanks.
-        logical_cluster, identity_pool_id: As Confluent Cloud asks for them: `lkc-…`, `pool-…`.
-        ca: PEM file of the authorities that sign the provider's certificate; without it each client's own list.
+        token_url: URL that issues tokens.
+        client_id: Client id of this deployment.
+        client_secret: Client secret, as a secret reference.
+        scope: Scopes of the token, separated by blanks.
+        logical_cluster: Value for Confluent Cloud, such as ``lkc-…``.
+        identity_pool_id: Value for Confluent Cloud, such as ``pool-…``.
+        ca: PEM file of the authorities that sign the provider's certificate. Without it, the client's own list.
     """
 
     token_url: Annotated[str, BeforeValidator(_token_url)]
@@ -136,9 +138,9 @@ class Kerberos(SpecModel):
     """Tickets of a Kerberos realm for Kafka, by a keytab.
 
     Args:
-        principal: Of this deployment.
-        keytab: Its file, wherever tasks run, at the same path.
-        service_name: Of the brokers' principals.
+        principal: Principal of this deployment.
+        keytab: Keytab file, at the same path wherever tasks run.
+        service_name: Service name of the brokers' principals.
     """
 
     principal: Annotated[str, AfterValidator(_principal)]
@@ -197,18 +199,20 @@ def _mechanism(value: object) -> object:
 
 
 class KafkaSecurity(SpecModel):
-    """The block ``kafka.security`` of the settings.
+    """How clients of Kafka encrypt their connections and prove themselves.
 
     Args:
-        protocol: How the connection is encrypted and authenticated.
-        mechanism: For the SASL protocols; required there and refused elsewhere.
-        user, password: For PLAIN and SCRAM, which require both.
-        oauth: For OAUTHBEARER, which requires it.
-        kerberos: For GSSAPI, which requires it.
-        ca: PEM file of the authorities that sign the broker's certificate; without it the client's own list is used.
-        certificate, key, key_password: The client's certificate (mutual TLS), as PEM files; ``key`` may be left out if
-            ``certificate`` holds both. Java reads only PKCS#8 keys (``BEGIN PRIVATE KEY``).
-        verify_hostname: Whether the broker's certificate must be for the host that was connected to.
+        protocol: Encryption and authentication of the connection.
+        mechanism: SASL mechanism. Required by the SASL protocols.
+        user: User for PLAIN and SCRAM.
+        password: Password for PLAIN and SCRAM, as a secret reference.
+        oauth: Token provider for OAUTHBEARER.
+        kerberos: Principal and keytab for GSSAPI.
+        ca: PEM file of the authorities that sign the brokers' certificates. Without it, the client's own list.
+        certificate: PEM file of the client's certificate (mutual TLS).
+        key: PEM file of the client's key (PKCS#8), if it is not in ``certificate``.
+        key_password: Password of the key, as a secret reference.
+        verify_hostname: Checks that the broker's certificate is for the host.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]

@@ -67,11 +67,11 @@ class StateSettings(SpecModel):
     """Where the state is.
 
     Args:
-        folder: Of this machine: logs, locks, Spark's scratch; and the documents of the deployment, unless a store has
-            them. None: the embedded default.
-        store: Of the deployment's documents, for every machine that runs its streams; None: the folder.
-        properties: How to get to the store: `s3.endpoint` and the like, or `password` and `table`.
-        timeout: How long an answer of the store is waited for.
+        folder: Folder of this machine: logs, locks, Spark's scratch, and without a store the documents of the
+            deployment.
+        store: URL of the store of documents that all machines share, ``s3://…`` or ``postgresql://…``.
+        properties: Properties of the store, such as ``s3.endpoint``, ``password`` or ``table``. Secrets are references.
+        timeout: Timeout of a request to the store, from ``500ms`` to ``30s``.
     """
 
     folder: LocalPath | None = None
@@ -154,10 +154,10 @@ class SourceSettings(SpecModel):
     """A database that a stream's changes come from. It is only read, when a mirror is compared with it.
 
     Args:
-        url: Where it is, without a password.
-        properties: How to get there: `password`, `sslpassword`, and `sslmode` and the like as libpq names them.
-        timeout: How long a connection is waited for, and a lock on the table.
-        statement_timeout: How long one statement may take.
+        url: URL of the database without a password.
+        properties: Connection properties, such as ``password`` and ``sslmode``. Secrets are references.
+        timeout: Timeout of a connection and of a lock on the table.
+        statement_timeout: Timeout of one statement.
     """
 
     url: Annotated[str, AfterValidator(_source_url)]

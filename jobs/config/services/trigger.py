@@ -27,11 +27,12 @@ class Restart(SpecModel):
     """How a driver that ended with an error is started again: at once, then later and later, then not any more.
 
     Args:
-        max_restarts: How often in a row, without a committed batch or a stable time in between.
-        first_delay: Before the second restart in a row; doubles with each further one.
-        longest_delay: The most that a delay grows to.
-        stable_after: A driver that ran this long starts the count anew, as one does that has committed a batch.
-        stalled_after: A driver with work that did not get on for so long, beyond its trigger, is replaced; none: never.
+        max_restarts: Restarts in a row, without a committed batch between them, before the stream halts.
+        first_delay: Pause before the second restart in a row. Each further one doubles it.
+        longest_delay: Longest pause between restarts.
+        stable_after: Running time without records after which the count starts anew. A committed batch does so at once.
+        stalled_after: Time without progress, beyond the trigger, after which a driver with work is replaced. ``none``
+            never replaces it.
     """
 
     max_restarts: NonNegativeInt = 7
@@ -49,8 +50,8 @@ class Every(SpecModel):
     """A batch begins no sooner than this after the one before has begun, unless a full batch waits already.
 
     Args:
-        every: That time.
-        while_red: In its place while the stream's own table is red, by the newest measurement of its health.
+        every: Time from the start of one batch to the start of the next.
+        while_red: Time in place of ``every`` while the stream's own table is red. Longer than ``every``.
     """
 
     every: Duration = timedelta(seconds=60)
@@ -112,7 +113,7 @@ class GroupsSettings(SpecModel):
     """Which streams share a driver.
 
     Args:
-        default: The group of streams whose file names none; None: each has a driver of its own.
+        default: Driver group of streams whose file names none. Without it, each has a driver of its own.
     """
 
     default: Annotated[str, AfterValidator(_default_group)] | None = None

@@ -46,11 +46,19 @@ def _matching(pattern: str, message: str) -> AfterValidator:
 
 
 class LocalBrokerDown(FrazilError):
-    """The local broker is to be used, and does not run."""
+    """The local broker is not running.
+
+    Safe: Nothing was changed.
+    Next: `frazil up`
+    """
 
 
 class KafkaAdmin(SpecModel):
-    """Who asks about topics, makes them, and commits to consumer groups, where that is not who reads records."""
+    """Who asks about topics, makes them, and commits to consumer groups, if it is not the identity that reads records.
+
+    Args:
+        security: How the administration client proves itself.
+    """
 
     security: KafkaSecurity
 
@@ -59,11 +67,13 @@ class KafkaSettings(SpecModel):
     """Where Kafka is, and how to speak to it.
 
     Args:
-        bootstrap_servers: ``host:port``, several separated by commas. None: the local broker, which writes its address
-            to ``address_file``.
-        options: What clients are told beside, by Kafka's names; a stream's ``source.options`` go over them.
-        admin: Another identity for administration; None: the one of ``security``.
-        address_file: Where the local broker of ``frazil up`` notes its address; None if another Kafka is used.
+        bootstrap_servers: Brokers as ``host:port``, several as a list or with commas. Without it, the local broker.
+        security: How clients prove themselves. Without it, plain text.
+        isolation: Whether records of open and aborted transactions are read.
+        request_timeout: Timeout of a request about topics and offsets. A task waits twice as long for its next record.
+        address_file: File in which the local broker notes its address. Refused beside ``bootstrap_servers``.
+        options: Options of Kafka's clients, by Kafka's names. A stream's ``source.options`` go over them.
+        admin: Another identity for administration. Without it, ``security`` counts.
     """
 
     bootstrap_servers: BootstrapServers | None = None
@@ -133,7 +143,10 @@ class SparkSettings(SpecModel):
     """Spark's own settings. ``conf`` may refer to secrets, like the catalog's properties.
 
     Args:
-        ui_address: The address that Spark's UI listens on. Nobody has to log in there.
+        master: Spark's master. A batch has as many tasks as the master has cores.
+        driver_memory: Heap of a driver's JVM.
+        ui_address: IP address on which Spark's UI listens, without a login.
+        conf: Spark's settings, over frazil's own. Secrets are references.
     """
 
     master: Annotated[str, _matching(r"\S+", "must be a Spark master, such as local[2]")] = "local[2]"
@@ -147,13 +160,32 @@ class SparkSettings(SpecModel):
 
 
 class LedgerSettings(SpecModel):
-    """The table that keeps what the stamps said, of all streams of the catalog."""
+    """The table that keeps what the stamps said, of all streams of the catalog.
+
+    Args:
+        table: Name of the ledger table.
+    """
 
     table: TableName = "frazil.ledger"
 
 
 class SettingsFile(SpecModel):
-    """What may stand in ``frazil.yaml``. A section that is left out is the embedded default's."""
+    """What may stand in ``frazil.yaml``. A section that is left out is the embedded default's.
+
+    Args:
+        kafka: Where Kafka is. Without it, the local broker.
+        registry: The schema registry. Without it, none, or the local one.
+        catalog: The Iceberg catalog. Without it, SQLite under ``.frazil/``.
+        spark: Spark's settings.
+        state: Folder of the state, or a mapping with a store that several machines share. Without it,
+            ``.frazil/state``.
+        groups: Driver groups.
+        drivers: What starts drivers.
+        lease_ttl: Time that a driver's lease holds without being renewed.
+        ledger: The ledger.
+        maintenance: How tables are kept healthy, also tables that no stream writes.
+        sources: Databases that mirrors are compared with, by name.
+    """
 
     kafka: KafkaSettings = KafkaSettings()
     registry: RegistrySettings | None = None

@@ -27,11 +27,11 @@ class SmtStep(SpecModel):
     """A transform of Kafka Connect; its own properties stand beside `type`, see `jobs.records.transforms.smt`.
 
     Args:
-        type: The class, in full or by its short name, such as `Flatten$Value`.
-        lenient: Whether values are changed as Connect changes them, where otherwise the record is a dead letter.
-        predicate: `type` and properties of a predicate, or its alias; without it every record is transformed.
-        negate: Whether those are for which the predicate does not hold.
-        properties: The transform's, by Connect's names.
+        type: Class, in full or by its short name, such as ``Flatten$Value``.
+        lenient: Changes values as Connect does where frazil would make the record a dead letter.
+        predicate: ``type`` and properties of a predicate, or its alias. Without it, every record is transformed.
+        negate: Transforms the records for which the predicate does not hold.
+        properties: Properties of the transform, by Connect's names. In the file they stand beside ``type``.
     """
 
     type: str

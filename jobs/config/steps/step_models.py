@@ -53,11 +53,11 @@ class When(SpecModel):
     """A condition; of several keys all have to hold.
 
     Args:
-        sql: A SQL expression over the row that is true. A text alone is one.
-        topic: A regular expression that the whole name of the topic matches.
+        sql: SQL expression over the row that is true. A plain text is one.
+        topic: Regular expression that the whole name of the topic matches.
         header: Name of a header that the record has.
-        tombstone: Whether a step before has left the row without a value.
-        negated: A condition that does not hold.
+        tombstone: Whether an earlier step has left the row without a value.
+        negated: Condition that does not hold.
     """
 
     sql: Annotated[str, Field(min_length=1)] | None = None
@@ -105,7 +105,12 @@ Names = Annotated[tuple[Name, ...], BeforeValidator(_listed), Field(min_length=1
 
 
 class FlattenStep(SpecModel):
-    """Structs become columns of their own; see `Flatten`."""
+    """Structs become columns of their own; see `Flatten`.
+
+    Args:
+        delimiter: Text between the joined names.
+        columns: Structs to flatten. Without it, all structs.
+    """
 
     delimiter: str = "_"
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
@@ -118,10 +123,11 @@ class SetValue(SpecModel):
     """What a column is set to: a literal, or where it is from.
 
     Args:
-        value: The same in every row; null needs a type.
-        source: topic, partition, offset, timestamp, timestamp_type, key, or header:NAME.
-        type: The column's type, in the words of schema text.
-        replace: Whether it takes the place of a column of its name.
+        value: Literal of every row. Null needs a type.
+        source: Part of the Kafka record: ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type``,
+            ``key`` or ``header:NAME``.
+        type: Type of the column, as in schema text.
+        replace: Replaces an existing column of this name.
     """
 
     value: StrictStr | StrictBool | StrictInt | StrictFloat | None = None
@@ -152,7 +158,12 @@ class SetValue(SpecModel):
 
 
 class HoistStep(SpecModel):
-    """Columns are put into a struct; see `Hoist`."""
+    """Columns are put into a struct; see `Hoist`.
+
+    Args:
+        into: Name of the struct.
+        columns: Columns of the struct. Without it, all columns.
+    """
 
     into: Name
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
@@ -164,7 +175,12 @@ class HoistStep(SpecModel):
 
 
 class ExtractStep(SpecModel):
-    """A struct's fields take the row's place; see `Extract`."""
+    """A struct's fields take the row's place; see `Extract`.
+
+    Args:
+        column: The struct. A row where it is null counts as a tombstone.
+        keep: Columns that stay beside the fields.
+    """
 
     column: Name
     keep: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
@@ -179,7 +195,15 @@ Unit = Literal["s", "ms", "us", "ns"]
 
 
 class ParseTimestampStep(SpecModel):
-    """Texts or numbers become times; see `ParseTimestamp`."""
+    """Texts or numbers become times; see `ParseTimestamp`.
+
+    Args:
+        columns: Columns to parse.
+        format: Patterns of the texts, tried in order; ``iso`` is ISO 8601.
+        unit: Unit of numbers since 1970.
+        zone: Zone of texts that name none.
+        into: Type of the column.
+    """
 
     columns: Annotated[Names, Field(alias="column")]
     format: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
@@ -192,7 +216,14 @@ class ParseTimestampStep(SpecModel):
 
 
 class FormatTimestampStep(SpecModel):
-    """Times become texts or numbers; see `FormatTimestamp`."""
+    """Times become texts or numbers; see `FormatTimestamp`.
+
+    Args:
+        columns: Columns to format.
+        format: Pattern of the text.
+        unit: Unit of the whole number since 1970, in place of a pattern.
+        zone: Zone of the text. Without it, UTC.
+    """
 
     columns: Annotated[Names, Field(alias="column")]
     format: Name | None = None
@@ -210,7 +241,14 @@ def _text(value: object) -> object:
 
 
 class MaskStep(SpecModel):
-    """Values are hidden; see `Mask`."""
+    """Values are hidden; see `Mask`.
+
+    Args:
+        columns: Columns to hide.
+        replacement: Value that takes the place of each. Without it and ``hash``: 0, an empty text, false, 1970, or no
+            elements.
+        hash: Secret reference to the key of an HMAC-SHA256, which takes the place of the value.
+    """
 
     columns: Names
     replacement: Annotated[str, BeforeValidator(_text), Field(min_length=1)] | None = None
@@ -227,7 +265,12 @@ class MaskStep(SpecModel):
 
 
 class FilterStep(SpecModel):
-    """Rows are dropped; see `Filter`."""
+    """Rows are dropped; see `Filter`.
+
+    Args:
+        keep: Condition of the rows that stay.
+        drop: Condition of the rows that are dropped. Exactly one of the two is given.
+    """
 
     keep: When | None = None
     drop: When | None = None
@@ -242,7 +285,14 @@ class FilterStep(SpecModel):
 
 
 class SplitStep(SpecModel):
-    """A text becomes columns; see `Split`."""
+    """A text becomes columns; see `Split`.
+
+    Args:
+        column: Column with the text.
+        by: Separator.
+        into: Names of the new columns, two at least.
+        rest: Lets the last column take all that is left. Otherwise another number of parts fails the record.
+    """
 
     column: Name
     by: Name
@@ -254,7 +304,15 @@ class SplitStep(SpecModel):
 
 
 class ParseJsonStep(SpecModel):
-    """A text of JSON becomes columns; see `ParseJson`."""
+    """A text of JSON becomes columns; see `ParseJson`.
+
+    Args:
+        column: Column with the text.
+        schema_text: The new columns as schema text.
+        into: Struct that takes the columns. Without it, they join the row.
+        keep: Keeps the column with the text.
+        unknown_fields: Fields without a column are ignored, or fail the record.
+    """
 
     column: Name
     schema_text: Annotated[str, Field(alias="schema")]

@@ -42,7 +42,32 @@ from jobs.records.transforms.transform import Chain, StepProblem, Transform
 
 
 class Step(SpecModel):
-    """One step: the key that names it, with its options, and with `when` a condition of the rows that take it."""
+    """One step: the key that names it, with its options, and with `when` a condition of the rows that take it.
+
+    Args:
+        flatten: Turns the fields of structs into columns with joined names.
+        rename: Renames columns: the path, and the new name.
+        keep: Keeps these columns, by path, and drops all others.
+        drop: Drops these columns, by path.
+        cast: Casts columns to other types, exactly: the path, and the type.
+        set: Adds columns with a literal, or with a part of the Kafka record.
+        to_key: Column whose value becomes the record's key.
+        to_headers: Adds headers: the name, and the path of the column.
+        drop_headers: Removes every header with one of these names.
+        hoist: Puts columns into a struct.
+        extract: Replaces the row by the fields of a struct.
+        parse_timestamp: Parses texts or numbers as times.
+        format_timestamp: Formats times as texts or numbers.
+        mask: Hides values of columns.
+        filter: Drops rows by a condition.
+        split: Splits a text into columns.
+        parse_json: Parses a text of a JSON object into columns.
+        smt: A transform of Kafka Connect under its own name.
+        compute: Columns of SQL expressions: the name, and the expression.
+        where: SQL condition. Rows for which it is not true are dropped and counted as filtered.
+        python: Function of an installed package, as ``package.module:function``, that transforms Arrow batches.
+        when: Condition of the rows that take the step.
+    """
 
     flatten: FlattenStep | None = None
     rename: Texts | None = None
@@ -188,12 +213,12 @@ def _ordered(value: Any) -> Any:
 
 
 class RowRule(SpecModel):
-    """One rule.
+    """A condition that every row has to meet.
 
     Args:
-        name: What dead letters and counts call it.
-        expect: A SQL expression that has to be true of a row.
-        severity: ``dead_letter`` sets rows aside that break it; ``warn`` lets them land, and counts them.
+        name: Name of the rule in dead letters and counts.
+        expect: SQL expression that has to be true of a row.
+        severity: ``dead_letter`` makes dead letters of rows that break the rule; ``warn`` lands and counts them.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]

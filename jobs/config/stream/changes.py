@@ -81,11 +81,15 @@ def _at_least_a_week(value: timedelta) -> timedelta:
 
 
 class ChangeOps(SpecModel):
-    """The column that says what happened to a row, and its words for it; without any, Debezium's letters.
+    """The column with the operation, and its words for it. Without any word, Debezium's letters count.
 
     Args:
-        column: Its name.
-        insert, update, delete, read, truncate: The values that mean so.
+        column: Name of the column.
+        insert: Values of the column that mean ``insert``.
+        update: Values of the column that mean ``update``.
+        delete: Values of the column that mean ``delete``.
+        read: Values of the column that mark a row of a snapshot.
+        truncate: Values of the column that mean ``truncate``.
     """
 
     column: Name
@@ -112,19 +116,19 @@ class ChangeOps(SpecModel):
 
 
 class Changes(SpecModel):
-    """What a record says of a row of the source, and where.
+    """What a record reports about a row of the source, and where it does.
 
     Args:
-        envelope: How records say it.
-        before: Whether the row before a change is kept, too.
-        unavailable: The text that stands for a value which the source did not send.
-        key: What the row calls the record's key, of keys that are a single value.
-        op: The column with what happened, of rows that are no envelope.
-        order_by: The columns by which the source orders its changes, the most significant first.
-        at: The column with the time of a change; without it Kafka's time is taken.
-        keep: Changes that are older may be deleted, once a base of each mirror stands for them; without it all stay.
-        schema_text: The fields of MongoDB's documents, in the language of ``jobs.records.schema.parser``; without it a
-            document is one column of text.
+        envelope: Form of the change records.
+        before: Keeps the row before a change as well.
+        unavailable: Placeholder text of a value that the source did not send.
+        key: Column name for a record key that is a single value.
+        op: Column with the operation. For ``envelope: columns``.
+        order_by: Columns by which the source orders its changes, the most significant first. For ``envelope: columns``.
+        at: Column with the time of the change. Without it, Kafka's timestamp counts.
+        keep: Age after which changes may be deleted once every mirror has a baseline snapshot. At least ``7d``; without
+            it, all changes stay.
+        schema_text: Fields of MongoDB's documents as schema text. Without it, a document is one column of text.
     """
 
     envelope: Envelope

@@ -56,11 +56,11 @@ Ratio = Annotated[float, Field(gt=0, le=1)]
 
 
 class Retry(SpecModel):
-    """How long a batch is tried again within the driver that has it, after what passes by itself.
+    """How long a batch is tried again within its driver when a service is unavailable.
 
     Args:
-        timeout: From the first attempt on, that one included; zero tries once, ``forever`` never gives up.
-        max_delay: The longest pause: they are 300 ms, doubling, then a random time below this.
+        timeout: Time from the first attempt. ``0s`` tries once, ``forever`` never gives up.
+        max_delay: Longest pause between attempts. Pauses start at 300 ms and double.
     """
 
     timeout: RetryTimeout = timedelta(0)
@@ -68,12 +68,12 @@ class Retry(SpecModel):
 
 
 class StopWindow(SpecModel):
-    """A limit over the batches of the last while, which stays what it is when the stream is started again.
+    """A limit over the batches of the last while, which a restart of the stream does not change.
 
     Args:
-        of: How long the window is.
-        ratio: Failed records by records read, above which the stream stops.
-        count: Failed records, above which the stream stops.
+        of: Length of the window.
+        ratio: Share of failed records above which the stream stops.
+        count: Failed records above which the stream stops.
     """
 
     of: Duration
@@ -89,13 +89,13 @@ class StopAbove(SpecModel):
     """Stops the stream, before the commit, if more records than this failed.
 
     Args:
-        ratio: Failed records of a batch by records read; above 0, 1 at most.
-        min_records: Batches, or windows, with fewer records are not judged by a ratio. Without it they are judged as
-            ``exceeds_ratio`` does.
-        first_min_records: From so many records on a batch of a stream that has not landed any record yet is judged by
-            its share alone; ``min_records`` without it.
-        count: Failed records of a batch.
-        window: The same over several batches.
+        ratio: Share of failed records in a batch above which the stream stops, over 0 and at most 1.
+        min_records: Smaller batches and windows are not judged by a ratio. Without it, chance is ruled out by a
+            binomial test.
+        first_min_records: As ``min_records``, until the stream has landed its first record. Without it, ``min_records``
+            counts.
+        count: Failed records in a batch above which the stream stops.
+        window: The same limits over several batches.
     """
 
     ratio: Ratio | None = None
@@ -146,7 +146,12 @@ def _stop_above(value: object) -> Any:
 
 
 class DeadLetterCluster(SpecModel):
-    """Another Kafka than the settings', for the topic of the letters. Secrets are references, as in the settings."""
+    """Another Kafka than the settings', for the dead-letter topic. Secrets are references, as in the settings.
+
+    Args:
+        bootstrap_servers: Brokers as ``host:port``, several as a list or with commas.
+        security: How the publisher proves itself. Paths are absolute.
+    """
 
     bootstrap_servers: BootstrapServers
     security: KafkaSecurity | None = None
@@ -168,13 +173,13 @@ class DeadLetterTopic(SpecModel):
     """The topic that repeats the dead-letter table for readers of Kafka Connect's dead letters.
 
     Args:
-        name: The topic.
-        create: Whether frazil creates it if it is missing.
-        partitions: Of a topic that frazil creates; 1 without it.
-        replication_factor: Of a topic that frazil creates; has to be said with ``create``.
-        publish: Whether letters that are older than the topic are published as well (``all``) or not (``new``).
-        stops: Has no effect any more; files that have it stay valid.
-        kafka: Where it is, if not in the Kafka of the settings.
+        name: Name of the topic.
+        create: Creates the topic if it does not exist.
+        partitions: Partitions of a topic that frazil creates. Without it, 1.
+        replication_factor: Replication factor of a topic that frazil creates. Required with ``create``.
+        publish: Publishes only dead letters newer than the topic (``new``), or all (``all``).
+        stops: Has no effect. Files of earlier releases that have it stay valid.
+        kafka: Cluster of the topic. Without it, the settings' Kafka.
     """
 
     name: Annotated[str, AfterValidator(topic_name)]
@@ -203,13 +208,13 @@ def _letter_topic(value: object) -> Any:
 
 
 class DeadLetters(SpecModel):
-    """Where failed records are kept, how long, and what of them is not.
+    """Where dead letters are kept, for how long, and what they leave out.
 
     Args:
-        table: The table; without it the stream's own with ``_dead`` behind its name.
-        topic: Repeats the table in Kafka Connect's dialect.
-        keep: Letters that are older may be deleted; without it they stay for ever.
-        mask: What of a record the letters do not keep.
+        table: Name of the dead-letter table. Without it, the stream's table with ``_dead``.
+        topic: Topic that repeats the table in Kafka Connect's form. A plain name is a topic that exists.
+        keep: Age after which dead letters may be deleted, at least ``1d``. Without it, they stay.
+        mask: Parts of a record that its dead letter does not keep.
     """
 
     table: TableName | None = None
@@ -219,13 +224,12 @@ class DeadLetters(SpecModel):
 
 
 class Replay(SpecModel):
-    """How letters come back.
+    """How dead letters are replayed.
 
     Args:
-        automatic: Whether a replay starts by itself when the configuration has changed and a sample now succeeds;
-            otherwise it is only proposed.
-        park_after: A letter that failed in so many replays is left alone until somebody asks for it.
-        rate: The most records per second that a replay takes; no limit without it.
+        automatic: Starts a replay when the configuration has changed and a sample succeeds. Otherwise it is proposed.
+        park_after: Failed replays after which a dead letter is exhausted and left alone until an operator names it.
+        rate: Upper limit of records per second of a replay. Without it, no limit.
     """
 
     automatic: Flag = False
@@ -237,12 +241,12 @@ class Errors(SpecModel):
     """What a record that fails does.
 
     Args:
-        tolerance: ``none`` stops the stream at the first one; ``data`` keeps bad data as dead letters; ``all`` keeps
-            also the records that make frazil itself fail.
-        retry: For what passes by itself.
-        stop_above: How many may fail; None for any number.
-        dead_letters: Where they are kept.
-        replay: How they come back.
+        tolerance: ``none`` stops the stream at the first failure, ``data`` makes dead letters of bad data, ``all`` also
+            of faults of frazil at a record.
+        retry: How long a batch is retried when a service is unavailable.
+        stop_above: Circuit breaker: how many records may fail before the stream stops. ``off`` removes the limit.
+        dead_letters: Where dead letters are kept, and for how long.
+        replay: How dead letters are replayed.
     """
 
     tolerance: Annotated[Literal["none", "data", "all"], ChangesRows()] = "data"

@@ -49,12 +49,11 @@ class LateTable(SpecModel):
     """The table of late rows, with what it has of its own; the rest is as the block ``table`` says.
 
     Args:
-        table: Its name, in which ``{table}`` stands for that of the stream's own table, or of each table of the route
-            where these have columns of their own; without it that with ``_late`` behind it.
-        partition_by: Its partitioning when it is created.
-        properties: Iceberg's table properties, over those of ``table``; applied when it is created.
-        sort_by: The sort order of a new table.
-        location: Where a new table lies.
+        table: Name of the table; ``{table}`` stands for the table of the timely rows. Without it, ``{table}_late``.
+        partition_by: Partition expressions of a new table. Without it, as ``table.partition_by``.
+        properties: Iceberg's table properties of a new table, over ``table.properties``.
+        sort_by: Sort order of a new table. Without it, as ``table.sort_by``.
+        location: Location of a new table. Without it, the catalog chooses.
     """
 
     table: Annotated[str, AfterValidator(_named)] | None = None
@@ -144,17 +143,17 @@ def _seconds(_: Any, value: timedelta) -> float:
 
 
 class EventTime(SpecModel):
-    """When what a record tells of happened, by one of its columns; what follows from it is in docs/event-time.md.
+    """When what a record reports happened, by one of its columns.
 
     Args:
-        column: A timestamp or a date of the rows; one within structs by its path, such as ``payload.at``.
+        column: Timestamp or date column of the rows, by name or path.
         grace: How much later than the newest event of its partition a record may come.
-        late: What becomes of a record that comes later than that: it lands all the same, is a dead letter, or is a row
-            of a table for such.
-        idle_after: A partition without events for so long holds nothing up any more.
-        closes: Whose end is reported once the watermark has passed it; without it nothing is.
-        zone: Whose hours and days are meant. A column without a zone is UTC's, whatever stands here.
-        since: The first day of which a closed hour or day is reported.
+        late: What happens to a later record: it lands and is counted, is a dead letter, or goes to a table of late
+            rows.
+        idle_after: Time without events after which a partition does not hold the watermark up.
+        closes: Period that is reported to Dagster once the watermark has passed its end. Without it, none is.
+        zone: Time zone of the hours and days.
+        since: First day whose periods are reported.
     """
 
     column: Annotated[str, AfterValidator(_column), ChangesRows()]
@@ -262,8 +261,9 @@ class Freshness(SpecModel):
     """How long ago the table may last have been complete. At least a minute; ``warn`` is shorter than ``fail``.
 
     Args:
-        by: What says through when it is complete: that all records are in that had come by then (``arrival``), or the
-            watermark of ``event_time``.
+        warn: Age of completeness that warns, at least ``60s``.
+        fail: Age of completeness that fails, longer than ``warn``.
+        by: Measure of completeness: arrival in Kafka, or the watermark of ``event_time``.
     """
 
     warn: Duration
@@ -284,16 +284,16 @@ def _json_path(value: str) -> str:
 
 
 class Slo(SpecModel):
-    """What is promised of a stream; a check turns red where it is not kept.
+    """Limits of a stream; a check turns red where one is exceeded.
 
     Args:
-        lag_records: The most records that may wait.
-        lag_time: The longest that the table may be behind the log; without it ``freshness.fail``, if there is one.
-            Without any of the three, 15 minutes beyond the trigger, which only warns.
-        dead_letter_ratio: The largest share of dead letters within the last minutes; without it
-            ``errors.stop_above.ratio``, or 5 %.
-        unknown_fields: Paths of keys that are left out on purpose, such as ``$.debug``, with all below them; ``$`` is
-            every key that the schema does not declare.
+        lag_records: Most records that may wait in Kafka.
+        lag_time: Longest time that the table may be behind the log. Without it, ``freshness.fail``; without both, 15
+            minutes beyond the trigger warn.
+        dead_letter_ratio: Largest share of dead letters within five minutes. Without it, ``errors.stop_above.ratio``,
+            else 0.05.
+        unknown_fields: Paths of undeclared fields that are ignored on purpose, such as ``$.debug``; ``$`` is all of
+            them.
     """
 
     lag_records: PositiveInt | None = None

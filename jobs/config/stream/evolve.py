@@ -36,9 +36,9 @@ class EvolveLimits(SpecModel):
     """How far a table may grow by itself.
 
     Args:
-        columns: The most columns that the table grows to, nested ones counted.
-        new_columns_per_hour: The most that are added within an hour.
-        depth: How deep a new column may be nested; 1 is the table's top.
+        columns: Most columns of the table, nested ones counted.
+        new_columns_per_hour: Most columns that are added within an hour.
+        depth: Deepest level of a new column; 1 is the table's top. At most 24.
     """
 
     columns: PositiveInt = NO_EVOLUTION.columns
@@ -53,10 +53,13 @@ class Evolve(SpecModel):
     ``fail`` stops the stream. Without a word a registry's schemas and inferred ones are followed, a table's are not.
 
     Args:
-        add: Of columns that the table lacks.
-        widen: Of types that do not hold the records' values, where Iceberg has a promotion that does.
-        relax: Of required columns that records lack.
-        clash: What becomes of a value that no change brings into its column.
+        add: What happens when the table lacks a column. Without it, ``auto`` with ``decode.schema: registry`` or
+            ``infer``, else ``ignore``.
+        widen: What happens when a type cannot hold a value and Iceberg can promote it. Without it, ``auto`` with
+            ``decode.schema: registry`` or ``infer``, else ``ignore``.
+        relax: What happens when records lack a required column. Without it, ``auto`` with ``decode.schema: registry``
+            or ``infer``, else ``ignore``.
+        clash: What happens to a value that no change fits: a dead letter, or text in a column beside it (``shadow``).
         limits: How far the table may grow.
     """
 
@@ -100,12 +103,12 @@ INGEST = "ingest"
 
 
 class Publish(SpecModel):
-    """What stands between the stream's branch and main.
+    """Write-audit-publish between the stream's branch and main.
 
     Args:
-        gate: By what an interval is judged: the expectations of the contract; a critical one that fails holds it.
-        every: How often what has landed is judged and published; without it when somebody asks for it.
-        branch: The branch that rows land on.
+        gate: What judges the unpublished snapshots. A critical expectation that fails quarantines them.
+        every: Time between publications, at least ``1m``. Without it, on demand.
+        branch: Branch that rows land on.
     """
 
     gate: Literal["contract"]

@@ -47,10 +47,10 @@ class MirrorSource(SpecModel):
     """The table at the source that a mirror is compared with.
 
     Args:
-        connection: One of `sources` in the settings.
-        table: With its schema; without it the last two parts of the topic's name.
-        where: A condition in the source's SQL; of a mirror with a condition of its own the same in these words.
-        exclude: Columns that the stream has made something else of, which are not compared.
+        connection: Name of an entry of ``sources`` in the settings.
+        table: Table with its schema. Without it, the last two parts of the topic's name.
+        where: Condition in the source's SQL that selects the mirror's rows.
+        exclude: Columns that are not compared, because the stream has changed them.
     """
 
     connection: SourceName
@@ -63,14 +63,13 @@ class Mirror(SpecModel):
     """One mirror of the stream's changelog, or of each of its changelogs.
 
     Args:
-        table: Its name; of a stream with several changelogs with `{table}`, and perhaps `{namespace}`, of each of them.
-        key: The columns that tell its rows apart; without it those of the changelog's `_change_key`.
-        every: How often what is new in the changelog is merged while the stream's driver runs; without it when somebody
-            asks for it.
-        deletes: Whether rows that the source has deleted go, or stay with `_change_deleted` true.
-        where: A condition over the row's columns; other rows are not in the mirror.
-        buckets: Of the key's first column that is no boolean, by which the table is partitioned.
-        source: With what it is compared beside its changelog.
+        table: Name of the mirror; ``{table}`` and ``{namespace}`` stand for those of a changelog.
+        key: Key columns of the mirror. Without it, those of ``_change_key``.
+        every: Time between merges while the stream's driver runs, at least ``5s``. Without it, on demand.
+        deletes: Deletes rows that the source has deleted, or keeps them with ``_change_deleted``.
+        where: SQL condition of the rows that the mirror has.
+        buckets: Buckets of the key by which the mirror is partitioned, at most 1024.
+        source: Table at the source that the mirror is compared with.
     """
 
     table: Annotated[str, AfterValidator(_name_or_pattern)]

@@ -98,15 +98,15 @@ class RoutedTable(SpecModel):
     """One table of a route, with what it has of its own; the rest is as the block ``table`` says.
 
     Args:
-        match: Whole values, as a regular expression, or as a list of texts.
-        table: Its name.
-        partition_by: Its partitioning when it is created.
-        properties: Iceberg's table properties, over those of ``table``; applied when it is created.
-        sort_by: The sort order of a new table.
-        location: Where a new table lies.
-        columns: Those of the rows that it has; without it all.
-        branch: Of the table, that the rows go to; without it as the block ``table`` says.
-        on_table_error: As the route's, of this table; without it the route's counts.
+        match: Values of the rows: a regular expression of whole values, or a list.
+        table: Name of the table.
+        partition_by: Partition expressions of a new table. Without it, as ``table.partition_by``.
+        properties: Iceberg's table properties of a new table, over ``table.properties``.
+        sort_by: Sort order of a new table. Without it, as ``table.sort_by``.
+        location: Location of a new table. Without it, the catalog chooses.
+        columns: Columns of the rows that the table has. Without it, all.
+        branch: Branch that rows go to. Without it, as ``table.branch``.
+        on_table_error: As ``route.on_table_error``, for this table.
     """
 
     match: Annotated[str | tuple[str, ...], BeforeValidator(_match)]
@@ -132,7 +132,11 @@ class RoutedTable(SpecModel):
 
 
 class UnmatchedTable(SpecModel):
-    """The table of the rows that no other takes."""
+    """The table of the rows that no other takes.
+
+    Args:
+        table: Name of the table for rows that no entry takes.
+    """
 
     table: TableName
 
@@ -174,18 +178,17 @@ class Route(SpecModel):
     """Which tables a record's row goes to: each that matches.
 
     Args:
-        by: What decides: a column, ``topic``, ``header:NAME`` or an SQL expression; ``column:topic`` is the column of
-            that name, and ``sql:`` may stand before an expression that is a name.
-        tables: Those that there are.
-        to: A name with ``{value}`` in it: a value that no entry of `tables` takes has a table of this name, which is
-            made when its first record comes.
-        unmatched: What becomes of a record that none of them takes, or without a value: a dead letter, or a row of
-            the table that is named; or it is dropped, and counted as filtered; or it stops the stream.
-        limit: The most tables.
-        columns: Those of the rows that each table has which a value names; without it all.
-        on_table_error: What becomes of the stream where a table is gone, or refuses its commit: it stops, once the
-            other tables have the batch; or the table is parked, and its records wait as dead letters.
-        recreate: A table that a value names and that is dropped is begun anew by itself, as if an operator had said so.
+        by: Value that decides: a column, ``topic``, ``header:NAME`` or an SQL expression. ``column:`` and ``sql:`` in
+            front settle doubts.
+        tables: The tables, each with the values of its rows.
+        to: Name with ``{value}`` of tables that are created as values appear. Entries of ``tables`` go first.
+        unmatched: What happens to a row without a table: a dead letter, another table, dropped and counted, or the
+            stream stops.
+        limit: Most tables of the route.
+        columns: Columns of each dynamic table. Without it, all.
+        on_table_error: What happens when a table is dropped or refuses its commit: the stream stops, or the table is
+            suspended (``park``).
+        recreate: Starts a dropped dynamic table anew without asking.
     """
 
     by: Annotated[str, AfterValidator(_by)]

@@ -75,13 +75,22 @@ Offsets = dict[Annotated[AnyInt, Field(ge=0, le=_MAX_PARTITION)], Annotated[AnyI
 
 
 class StartTimestamp(SpecModel):
-    """Start at the first record that is not older than this time."""
+    """Start at the first record that is not older than a time.
+
+    Args:
+        timestamp: Time with its zone. A partition without such a record starts at its end.
+    """
 
     timestamp: Annotated[AwareDatetime, BeforeValidator(_instant)]
 
 
 class StartOffsets(SpecModel):
-    """Start at these offsets, by topic and partition; each is the next offset to read."""
+    """Start at given offsets.
+
+    Args:
+        offsets: Next offset to read, by topic and partition. Partitions that are not listed start at their earliest
+            record.
+    """
 
     offsets: dict[Topic, Offsets]
 
@@ -115,16 +124,19 @@ class Source(SpecModel):
     """What is read. Exactly one of ``topics`` and ``topics_pattern`` is given.
 
     Args:
-        topics_pattern: A regular expression, as Python reads it, that the whole name of a topic must match.
-        start: Where a stream without a position starts; a stream that has one goes on from there.
-        max_records_per_batch: The most that one batch reads, over all partitions.
-        max_bytes_per_batch: About the most bytes that one batch reads, by the sizes of the records before it.
-        min_records_per_batch: A running stream waits until so many records are there, or ``max_delay`` has passed
-            since its last batch. A drain does not wait.
-        max_delay: The longest that records wait for others; goes with ``min_records_per_batch``.
-        group: A consumer group that a running stream commits its positions to after every batch, for lag dashboards.
-            Nothing is ever read back from it.
-        options: What Kafka's clients are told for this stream, over ``kafka.options`` of the settings.
+        topics: Names of the topics.
+        topics_pattern: Regular expression (Python) that the whole name of a topic must match. Matching topics that
+            appear later join.
+        start: Where a stream without a position starts. A stream with one goes on from there, and ``start`` may change
+            without effect.
+        max_records_per_batch: Upper limit of records in a batch, over all partitions.
+        max_bytes_per_batch: Approximate upper limit of bytes in a batch, estimated from earlier records. At least
+            ``1MB``.
+        min_records_per_batch: A running stream waits for so many records, or for ``max_delay``. A one-off run does not
+            wait.
+        max_delay: Longest wait for ``min_records_per_batch``, counted from the last batch. Both are given or neither.
+        group: Consumer group that positions are committed to, for lag dashboards only. frazil never reads it.
+        options: Options of Kafka's clients for this stream, over ``kafka.options`` of the settings.
     """
 
     topics: tuple[Topic, ...] | None = None

@@ -51,7 +51,35 @@ from jobs.records.transforms.transform import Chain
 
 
 class StreamFile(WithPredicates, WithKeyColumns):
-    """A stream's file: its fields, and what follows from them alone."""
+    """A stream's file: its fields, and what follows from them alone.
+
+    Args:
+        stream: Identity of the stream: it names the stamps, the state folder and Dagster's assets. Another name is
+            another stream.
+        description: Text that Dagster shows with the stream's assets.
+        owner: Owner in Dagster, an e-mail address or ``team:name``. Any other text is shown in the description.
+        source: The topics that are read, and where reading starts.
+        decode: How bytes become typed columns.
+        changes: Says that records are changes of a source. The table is then their changelog.
+        transform: Steps that rows pass between decoding and the table, in order.
+        predicates: Predicates of Kafka Connect by alias. A step of type ``smt`` names them.
+        rules: Conditions that every row has to meet.
+        table: The stream's own table.
+        errors: What happens to records that fail.
+        trigger: When batches run: ``{every: 60s}``, ``as_fast_as_possible`` or, on demand only, ``available_now``.
+        group: Driver group whose driver runs the stream; ``own`` gives it a driver of its own. Without it,
+            ``groups.default`` of the settings counts.
+        freshness: Freshness policy of the table in Dagster.
+        slo: Limits that Dagster's checks hold the stream to.
+        restart: How a driver that failed is started again.
+        maintenance: How the stream's tables are kept healthy, over ``maintenance`` of the settings.
+        evolve: Which schema changes that records need the stream makes by itself.
+        event_time: The column with the time of the event, and what follows from it.
+        contract: What rows are expected to be, as expectations of Great Expectations.
+        publish: Write-audit-publish: rows land on a branch, and the contract decides when ``main`` gets them.
+        route: Routes rows to several tables. Without it, all rows go to the stream's own table.
+        mirrors: Tables that are merged from the changelog and equal the source's present state.
+    """
 
     stream: StreamId
     description: str = ""

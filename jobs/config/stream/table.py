@@ -50,7 +50,21 @@ Name = Annotated[
 
 
 class KafkaColumnNames(SpecModel):
-    """Names of the columns that rows have of Kafka's own; the last three on demand only."""
+    """Names of the columns that rows have of Kafka's own; the last three on demand only.
+
+    Args:
+        topic: Column of the topic: ``true`` for ``_kafka_topic``, another name, or ``false`` to leave it out.
+        partition: Column of the partition: ``true`` for ``_kafka_partition``, another name, or ``false`` to leave it
+            out.
+        offset: Column of the offset: ``true`` for ``_kafka_offset``, another name, or ``false`` to leave it out.
+        timestamp: Column of the record's timestamp: ``true`` for ``_kafka_timestamp``, another name, or ``false`` to
+            leave it out.
+        timestamp_type: Column with ``CreateTime`` or ``LogAppendTime``: ``true`` for ``_kafka_timestamp_type``, another
+            name, or ``false`` to leave it out.
+        key: Column of the key as bytes: ``true`` for ``_kafka_key``, another name, or ``false`` to leave it out.
+        headers: Column of the headers as a list: ``true`` for ``_kafka_headers``, another name, or ``false`` to leave
+            it out.
+    """
 
     topic: Name = True
     partition: Name = True
@@ -115,14 +129,16 @@ class Table(SpecModel):
     """Where the rows go.
 
     Args:
-        kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
-            ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
-        properties: Iceberg's table properties; applied when the table is created.
-        branch: The branch of the table that the rows go to; made from ``main`` if it is not there.
-        location: Where a new table lies; without it where the catalog puts it.
-        sort_by: The sort order of a new table, which Spark's writes follow; frazil writes rows as they come.
-        identifier_fields: The columns by which the table's rows are told apart, for those who read it.
-        force_optional: Whether the columns of a new table are optional, whatever a registry says.
+        name: Name of the table with its namespace. The first run creates both.
+        partition_by: Partition expressions of a new table, such as ``day(created_at)`` or ``bucket(16, payer)``.
+        kafka_columns: Adds ``_kafka_topic``, ``_kafka_partition``, ``_kafka_offset`` and ``_kafka_timestamp``. A
+            mapping chooses and names Kafka's columns.
+        branch: Branch of the table that rows go to. It is made from ``main`` if it does not exist.
+        properties: Iceberg's table properties of a new table, over frazil's own.
+        location: Location of a new table. Without it, the catalog chooses.
+        sort_by: Sort order of a new table, for Spark's writes. frazil writes rows in the order of consumption.
+        identifier_fields: Iceberg's identifier fields, for readers of the table.
+        force_optional: Makes all columns of a new table optional except identifier fields.
     """
 
     name: Annotated[TableName, ChangesRows()]

@@ -93,14 +93,12 @@ class DecodeKey(SpecModel):
     """How the bytes of a record's key become columns.
 
     Args:
-        form: Name of the format of keys, or the name with options, as of values.
-        into: The one column that takes a key: of a key that is one value, or a struct of its columns. With ``not null``
-            a record without a key is refused.
-        schema_text: The columns of a key, in the language of ``jobs.records.schema.parser``; or where those of the
-            struct are from: ``registry``, ``table``, ``infer``.
-        unknown_fields: What becomes of fields of a key that no column takes.
-        subject: Of the registry, whose newest version makes the struct; without it the topic's name with ``-key``
-            behind it. Keys say themselves which schema they have.
+        form: Format of keys: a name, or ``format`` with its options beside it.
+        into: Column that takes the key as one value or as a struct. ``not null`` behind the name refuses records
+            without a key.
+        schema_text: The columns of the key as schema text, or their origin: ``registry``, ``table`` or ``infer``.
+        unknown_fields: Fields of a key without a column are ignored, or fail the record.
+        subject: Subject whose newest version makes the struct. Without it, the topic's name with ``-key``.
     """
 
     form: Annotated[ValueFormat, Field(alias="@form")]
@@ -206,9 +204,9 @@ class DecodeHeader(SpecModel):
     """How a header becomes a column.
 
     Args:
-        type: The column's type, with ``not null`` where a record without the header is refused.
-        header: The header's name; without it the column's.
-        how: ``text`` in UTF-8, or ``bytes`` as Kafka's serializers write them.
+        type: Type of the column. ``not null`` behind it refuses records without the header.
+        header: Name of the header. Without it, the column's name.
+        how: Encoding of the header: ``text`` in UTF-8, or ``bytes`` as Kafka's serializers write them.
     """
 
     type: str
@@ -276,16 +274,17 @@ class Decode(SpecModel):
     """How bytes become typed columns.
 
     Args:
-        value: Name of the format of values, or the name with options.
-        schema_text: The columns, in the language of ``jobs.records.schema.parser``; or where they are from:
-            ``registry``, ``table``, ``infer``.
-        unknown_fields: What becomes of fields of a value that no column takes.
-        case_insensitive: Whether a field of a value goes into a column whose name differs from its own by case only.
-        key: Columns from the record's key, if there are any.
-        headers: Columns from the record's headers, by the column's name.
-        schema_id: Where a record names its writer schema, of a format with a registry.
-        subject: Of the registry, whose newest version makes the table and is watched; without it the topic's name with
-            ``-value`` behind it. Records say themselves which schema they have.
+        value: Format of values: a name, or a mapping with ``format`` and options.
+        schema_text: The columns as schema text, or their origin: ``registry``, ``table`` or ``infer``.
+        unknown_fields: Fields of a value without a column are ignored and counted, fail the record, or are kept as JSON
+            in ``_extra``.
+        case_insensitive: Matches a field to a column whose name differs by case only.
+        subject: Subject whose newest version makes the table and is watched. Without it, the topic's name with
+            ``-value``.
+        key: Columns from the record's key.
+        schema_id: Where a record names its writer schema: in a prefix of the value, in a header, or either. For formats
+            with a registry.
+        headers: Columns from the record's headers, by column name.
     """
 
     value: Annotated[ValueFormat, ChangesRows(written=hashed_format)]

@@ -44,13 +44,12 @@ def _header(value: str) -> str:
 
 
 class Mask(SpecModel):
-    """What of a failed record its letter does not keep.
+    """Parts of a failed record that its dead letter does not keep.
 
     Args:
-        columns: Paths of keys in the value, such as ``payer`` or ``card.number``; they reach through lists. They need
-            not be declared columns: a letter keeps all of a record, also what the schema does not name.
-        headers: Names of headers, exactly.
-        key: Whether the record's key is not kept.
+        columns: Paths of fields in the value, such as ``card.number``, declared or not. They reach through lists.
+        headers: Exact names of headers.
+        key: Leaves out the record's key.
     """
 
     columns: tuple[Annotated[str, AfterValidator(_path)], ...] = ()

@@ -31,7 +31,11 @@ _MAX_ARGUMENT = 2**31 - 1
 
 
 class PartitionError(FrazilError):
-    """A partition expression cannot be read."""
+    """A partition expression cannot be parsed.
+
+    Safe: Nothing was changed.
+    Next: correct `table.partition_by`; then `frazil validate`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ Paths = Annotated[tuple[Annotated[str, AfterValidator(_path)], ...], Field(min_l
 
 
 class TableColumns(SpecModel):
-    """Which columns of the rows a table has, by paths with wildcards; those of Kafka's own are there in any case.
+    """Which columns of the rows a table has, by paths with wildcards. Kafka's own columns are always there.
 
     Args:
-        keep: These and no others, as the step of that name keeps them.
-        drop: All others, as the step of that name leaves them.
+        keep: Columns that the table has. A plain list means the same.
+        drop: Columns that the table does not have.
     """
 
     keep: Paths | None = None

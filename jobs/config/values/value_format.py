@@ -75,9 +75,10 @@ class ConnectJsonOptions(ConverterOptions):
     """Values are in the envelope of Kafka Connect's JsonConverter, a schema and a payload.
 
     Args:
-        schema_content: A schema in Connect's JSON, text or as YAML, of values that are plain payloads.
-        replace_null_with_default: Whether null and missing members take the default of their schema.
-        as_sent: Names of logical types whose values stay texts, numbers or bytes.
+        format: Name of the format.
+        as_sent: Logical types, by name, whose values stay the texts, numbers or bytes that carry them.
+        schema_content: Schema in Connect's JSON, as text or YAML, for values that are plain payloads (KIP-1054).
+        replace_null_with_default: Replaces null and missing members by the default of their schema.
     """
 
     _without_meaning: ClassVar[Mapping[str, str]] = CONNECT_WITHOUT_MEANING
@@ -101,12 +102,12 @@ def _fractions(value: object) -> str:
 
 
 class Infer(SpecModel):
-    """What new columns become where JSON does not say.
+    """Types of new columns where JSON leaves a choice.
 
     Args:
-        fractions: Numbers with a fraction or an exponent: ``double``, or ``decimal(P,S)``.
-        times: Whether texts that look like times, or days, become timestamps, or dates.
-        objects: What objects become.
+        fractions: Type of numbers with a fraction or an exponent: ``double`` or ``decimal(P,S)``.
+        times: Infers timestamps and dates from texts that look like them.
+        objects: Type of JSON objects.
     """
 
     fractions: Annotated[str, BeforeValidator(_fractions)] = "double"
@@ -148,7 +149,8 @@ class JsonOptions(ConverterOptions):
     """Values are JSON objects.
 
     Args:
-        infer: What new columns become, of a schema that is not declared.
+        format: Name of the format.
+        infer: Types of inferred columns. For ``decode.schema: infer``, and for new fields.
     """
 
     _without_meaning: ClassVar[Mapping[str, str]] = CONNECT_WITHOUT_MEANING
@@ -160,14 +162,22 @@ class RegistryOptions(ConverterOptions):
     """Values name their schema by an id of a registry.
 
     Args:
-        use_schema_id: The id of the schema that all have, of values that name none.
+        use_schema_id: Id of the registry's schema for values that name none.
     """
 
     use_schema_id: Annotated[int | None, Field(alias="use.schema.id", ge=0, lt=2**32)] = None
 
 
 class JsonSchemaOptions(RegistryOptions):
-    """JSON values behind the id of their JSON Schema in a registry; see `jobs.records.formats.json_schema.options`."""
+    """JSON values behind the id of their JSON Schema in a registry; see `jobs.records.formats.json_schema.options`.
+
+    Args:
+        format: Name of the format.
+        use_optional_for_nonrequired: Makes properties that are not ``required`` optional columns.
+        generalized_sum_type_support: Names the alternatives of a choice ``connect_union_field_N``, and otherwise
+            ``io.confluent.connect.json.OneOf.field.N``.
+        as_sent: Logical types, by name, whose values stay the texts, numbers or bytes that carry them.
+    """
 
     _without_meaning: ClassVar[Mapping[str, str]] = json_schema_options.WITHOUT_MEANING
     format: Literal["json_schema"]
@@ -177,7 +187,16 @@ class JsonSchemaOptions(RegistryOptions):
 
 
 class AvroOptions(RegistryOptions):
-    """Values are Avro's binary encoding behind the id of their schema; see `jobs.records.formats.avro.options`."""
+    """Values are Avro's binary encoding behind the id of their schema; see `jobs.records.formats.avro.options`.
+
+    Args:
+        format: Name of the format.
+        enhanced_avro_schema_support: Names the types of a union with their namespaces.
+        flatten_singleton_unions: Decodes a union of one type as that type. Otherwise it is a struct with one column.
+        scrub_invalid_names: Replaces characters that Avro does not allow in names by ``_``.
+        variable_scale_decimal: Type of Debezium's VariableScaleDecimal: ``struct``, ``text`` or ``decimal(P,S)``.
+        as_sent: Logical types, by name, whose values stay the texts, numbers or bytes that carry them.
+    """
 
     _without_meaning: ClassVar[Mapping[str, str]] = avro_options.WITHOUT_MEANING
     format: Literal["avro"]
@@ -196,7 +215,19 @@ class AvroOptions(RegistryOptions):
 
 
 class ProtobufOptions(RegistryOptions):
-    """Values are Protobuf messages behind the id of their schema; see `jobs.records.formats.protobuf.options`."""
+    """Values are Protobuf messages behind the id of their schema; see `jobs.records.formats.protobuf.options`.
+
+    Args:
+        format: Name of the format.
+        int_for_enums: Decodes an enum as its number, in an ``int`` column.
+        optional_for_nullables: Makes a scalar or enum that is never null a required column. Otherwise, all columns are
+            optional.
+        optional_for_proto2: Gives an absent ``optional`` field of proto2 null. Otherwise it has its default.
+        wrapper_for_nullables: Decodes a wrapper type as its value. Otherwise it is ``struct<value …>``.
+        generate_struct_for_nulls: Decodes an absent message as a struct of its fields' defaults. Otherwise it is null.
+        flatten_unions: Decodes the fields of a oneof as columns of the message. Otherwise they are in a struct.
+        generate_index_for_unions: Adds an index to the name of a oneof's struct, such as ``kind_0``.
+    """
 
     _without_meaning: ClassVar[Mapping[str, str]] = protobuf_options.WITHOUT_MEANING
     format: Literal["protobuf"]
@@ -213,8 +244,9 @@ class OwnOptions(SpecModel):
     """Values are read by a function of an installed package; see `jobs.records.formats.own.format`.
 
     Args:
-        decoder: The name under which the package declares it.
-        options: What the function is given beside the values, by its own names.
+        format: Name of the format.
+        decoder: Entry point name under which the package declares its decoder.
+        options: Options that the function gets beside the values, by its own names.
     """
 
     format: Literal["own"]

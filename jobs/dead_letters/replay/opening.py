@@ -38,7 +38,11 @@ log = logging.getLogger(__name__)
 
 
 class LostRecordError(StreamStopped):
-    """A replay's rows stand in a table that does not say which letters they are of."""
+    """Rows of a replay are in a table that cannot show which dead letters they came from.
+
+    Safe: Nothing was changed.
+    Next: dismiss the dead letters of the rows, then `frazil letters S --settle-lost WHY`
+    """
 
 
 def recover_replays(session: ReplaySession) -> None:

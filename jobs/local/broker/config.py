@@ -18,7 +18,11 @@ _SHOWN_LINES = 12
 
 
 class BrokerError(FrazilError):
-    """The local broker did not come up."""
+    """The local broker did not start.
+
+    Safe: Nothing was changed.
+    Next: read the log that the message names; then `frazil up`
+    """
 
 
 def last_kafka_lines(text: str) -> str:

@@ -28,7 +28,11 @@ OnProgress = Callable[[int, str, str], None]
 
 
 class ScenarioFailedError(FrazilError):
-    """A scenario did not go as the protocol says."""
+    """A scenario of `frazil certify` did not end as the protocol requires.
+
+    Safe: The report keeps what was observed.
+    Next: read the report that the command names
+    """
 
 
 @dataclass(slots=True)

@@ -41,7 +41,11 @@ _SHOWN_LINES = 12
 
 
 class LocalRegistryError(FrazilError):
-    """The local registry did not come up."""
+    """The local schema registry did not start.
+
+    Safe: Nothing was changed.
+    Next: read the log that the message names; then `frazil up`
+    """
 
 
 class LocalRegistry:

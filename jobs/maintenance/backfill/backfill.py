@@ -46,7 +46,11 @@ MOST_LEFT = 20
 
 
 class TableChangedError(FrazilError):
-    """Others have rewritten files of the table, or changed its columns, while it was backfilled."""
+    """Others rewrote files of the table, or changed its columns, during a backfill.
+
+    Safe: Rows that are filled stay filled.
+    Next: repeat the command, which carries on
+    """
 
 
 @dataclass(slots=True)

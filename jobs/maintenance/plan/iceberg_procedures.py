@@ -37,11 +37,19 @@ _VIEW = "frazil_files_nobody_names"
 
 
 class ProcedureError(FrazilError):
-    """A procedure failed; what it did to the table is all or nothing of each of its commits."""
+    """A maintenance procedure of Iceberg failed.
+
+    Safe: Each of its commits is in the table whole or not at all.
+    Next: `frazil maintain TABLE`
+    """
 
 
 class LostToOthersError(ProcedureError):
-    """A procedure's commit lost against others; nothing of it is in the table, and it may be tried again."""
+    """A procedure's commit lost against other writers.
+
+    Safe: Nothing of the commit is in the table.
+    Next: `frazil maintain TABLE`, while fewer others commit
+    """
 
 
 # What Iceberg says where a commit was made on files, or manifests, that another one has replaced since.

@@ -26,7 +26,11 @@ _from_bytes: Any = conversions.from_bytes
 
 
 class ChangesKeptError(FrazilError):
-    """No change of a changelog may go yet."""
+    """Changes of a changelog do not expire, because a mirror may still need them.
+
+    Safe: All changes stay.
+    Next: the command that the message names; then `frazil maintain TABLE`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,11 @@ def referenced_files(table: Table) -> Iterator[str]:
 
 
 class OrphansRefusedError(FrazilError):
-    """Nothing was deleted, since something may need what lies there."""
+    """Orphan files are not removed, because something may need them or too many would go.
+
+    Safe: Nothing was deleted.
+    Next: look at the files; then correct the location or raise the limit as the message shows
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,11 @@ def _too_many(staying: int, most: int, kept_by: tuple[SnapshotHold, ...]) -> str
 
 
 class StampsNotKeptError(FrazilError):
-    """Snapshots say something of a stream that would be lost with them."""
+    """Snapshots do not expire, because a stream's stamps would be lost with them.
+
+    Safe: No snapshot expired.
+    Next: the command that the message names; then `frazil maintain TABLE`
+    """
 
 
 def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:

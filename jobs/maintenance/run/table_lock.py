@@ -17,7 +17,11 @@ _POLL_SECONDS = 0.2
 
 
 class TableBusyError(FrazilError):
-    """Somebody else maintains the table."""
+    """Another process maintains the table.
+
+    Safe: Nothing was changed.
+    Next: wait for it to end, then repeat the command
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,11 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class ChangelogMovedError(FrazilError):
-    """The changelog does not go on from where a mirror has it."""
+    """The changelog was rolled back or replaced, and does not continue from the mirror's position.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: bring the changelog's snapshots back; or `frazil mirror rebuild S`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,11 @@ ANOTHER_CHANGELOG = (
 
 
 class MirrorStopped(StreamStopped):
-    """A mirror refuses to go on, because going on would leave out a change, or mix two histories."""
+    """A mirror refuses to go on, because going on would leave out a change or mix two histories.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: the command that the message names
+    """
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(f"{message} It stays as it is and can be read; the changelog goes on.", fix=fix)
@@ -29,7 +33,10 @@ def _change(offset: int, partition: TopicPartition, what: str = "change") -> str
 
 
 class RestoredSourceError(MirrorStopped):
-    """The source has gone back: later changes have lower positions, as after a restore from a backup.
+    """A change has a lower position in the source than an earlier one, as after a restore or a failover.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
 
     Where it is not known when they happened, they may also have been sent twice; nobody can tell.
 
@@ -78,7 +85,12 @@ class RestoredSourceError(MirrorStopped):
 
 
 class TooManyGenerationsError(MirrorStopped):
-    """Sources have come by turns so often that they are no failovers, and each turn needs a number in the order."""
+    """Sources took turns more often than a mirror can number.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: let the lineage name no server, or give each source its own topics; then land a new snapshot of the source in
+        another changelog, and make another mirror of it
+    """
 
     def __init__(self, stream: str, lineages: Sequence[str]) -> None:
         """`lineages`: The newest of them, by name."""
@@ -95,7 +107,11 @@ class TooManyGenerationsError(MirrorStopped):
 
 
 class AnotherLogError(MirrorStopped):
-    """A topic was recreated or cut under a mirror: its offsets have begun anew."""
+    """A topic of the changelog was recreated or cut, so its offsets begin anew.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: land a new snapshot of the source in another changelog, and make another mirror of it
+    """
 
     def __init__(self, stream: str, mirror: str, changelog: str, topic: str, said: str, sequence: int | None) -> None:
         """`said`: what happened to the topic. `sequence`: of the changelog's snapshot with an operator's answer."""
@@ -108,7 +124,11 @@ class AnotherLogError(MirrorStopped):
 
 
 class AddedPartitionsError(MirrorStopped):
-    """A topic got partitions under a mirror, and only offsets order its changes."""
+    """A topic got partitions, and only offsets order its changes.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: land a new snapshot of the source in another changelog, and make another mirror of it
+    """
 
     def __init__(self, stream: str, mirror: str, changelog: str, topic: str, added: Sequence[int]) -> None:
         super().__init__(
@@ -120,7 +140,11 @@ class AddedPartitionsError(MirrorStopped):
 
 
 class NullKeyError(MirrorStopped):
-    """A change has a null in a column of the mirror's key."""
+    """A change has null in a key column of the mirror.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: name key columns that are never null in the connector or in `mirrors.key`; then `frazil mirror run S`
+    """
 
     def __init__(self, stream: str, key: tuple[str, ...], first: tuple[TopicPartition, int], count: int) -> None:
         partition, offset = first
@@ -134,7 +158,12 @@ class NullKeyError(MirrorStopped):
 
 
 class SharedTruncateError(MirrorStopped):
-    """A topic's table was truncated, and the changelog has changes of other topics: whose a row is, nobody can tell."""
+    """A truncate came from one of several topics in the changelog, and rows do not show their topic.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: route each topic to its own changelog, or drop truncates with a `where` step; then land a new snapshot of the
+        source in another changelog, and make another mirror of it
+    """
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int, others: Sequence[str]) -> None:
         super().__init__(
@@ -147,7 +176,12 @@ class SharedTruncateError(MirrorStopped):
 
 
 class UnorderedTruncateError(MirrorStopped):
-    """A truncate has no position, and there are several partitions: which changes came before it is not known."""
+    """A truncate has no position in the source, and the topic has several partitions.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: let the connector send positions, or name `changes.order_by`; then land a new snapshot of the source in
+        another changelog, and make another mirror of it
+    """
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -159,7 +193,12 @@ class UnorderedTruncateError(MirrorStopped):
 
 
 class ScatteredChangesError(MirrorStopped):
-    """Changes have neither keys nor positions, and come from several partitions: which is later is not known."""
+    """Changes without keys and positions come from several partitions, so their order is unknown.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: give the records keys, one partition, or `changes.order_by`; then land a new snapshot of the source in another
+        changelog, and make another mirror of it
+    """
 
     def __init__(self, stream: str, topic: str, partitions: Sequence[int]) -> None:
         super().__init__(
@@ -173,7 +212,11 @@ class ScatteredChangesError(MirrorStopped):
 
 
 class BelowTruncateError(MirrorStopped):
-    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between."""
+    """Changes happened after a truncate of another source but are ordered before it, as after a failback.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
+    """
 
     def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int, *, exact: bool) -> None:
         """A partition's first new change stops the mirror.
@@ -195,7 +238,11 @@ class BelowTruncateError(MirrorStopped):
 
 
 class UnknownGenerationError(MirrorStopped):
-    """A change is from before the generations that a mirror knows, and which of them it belongs to is not known."""
+    """A change is older than the source timelines that the mirror remembers.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: `frazil mirror rebuild S`
+    """
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -209,7 +256,12 @@ class UnknownGenerationError(MirrorStopped):
 
 
 class MovedValuesError(MirrorStopped):
-    """Values of rows whose key changed stand in changes of their former keys that are not there."""
+    """Values of rows whose key changed are missing, because the changes of the former keys are not in the changelog.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: `frazil mirror run S` once they have landed; or `frazil mirror rebuild S --incomplete`, which leaves the
+        values null
+    """
 
     def __init__(self, stream: str, count: int, example: Mapping[str, Any]) -> None:
         """`example`: the key of one such row."""
@@ -225,7 +277,11 @@ class MovedValuesError(MirrorStopped):
 
 
 class WaitingRowsError(MirrorStopped):
-    """An earlier release has merged rows without values that it waited for."""
+    """An earlier release merged rows that still wait for values of their former keys.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: `frazil mirror rebuild S --table MIRROR`
+    """
 
     def __init__(self, stream: str, mirror: str, rows: int) -> None:
         super().__init__(
@@ -236,7 +292,11 @@ class WaitingRowsError(MirrorStopped):
 
 
 class KeylessChangelogError(FrazilError):
-    """A changelog has no keys, and its mirror names none: no mirror is made of it. The changelog goes on."""
+    """A changelog has no keys, and its mirror names none, so the mirror is not made.
+
+    Safe: The changelog goes on.
+    Next: name `mirrors.key`, or decode keys into `_change_key`
+    """
 
     def __init__(self, stream: str, mirror: str, changelog: str) -> None:
         super().__init__(
@@ -249,7 +309,11 @@ class KeylessChangelogError(FrazilError):
 
 
 class ExpiredChangesError(FrazilError):
-    """A mirror is to be made of a changelog of which changes have expired."""
+    """A mirror cannot be made, because changes of its changelog have expired.
+
+    Safe: The changelog and other mirrors go on.
+    Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
+    """
 
     def __init__(self, stream: str, mirror: str, changelog: str, rows: int, before: str) -> None:
         super().__init__(
@@ -261,7 +325,11 @@ class ExpiredChangesError(FrazilError):
 
 
 class MissedChangesError(FrazilError):
-    """Changes that a mirror has not merged have expired, as it was none of the stream's mirrors then."""
+    """Changes expired before a mirror had merged them, because the stream's file did not name it then.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
+    """
 
     def __init__(self, stream: str, mirror: str, changelog: str, before: str) -> None:
         super().__init__(
@@ -273,7 +341,12 @@ class MissedChangesError(FrazilError):
 
 
 class StaleExpiryError(FrazilError):
-    """A changelog stands before changes that are said to have expired: it was moved back, or its topic is another."""
+    """A changelog stands before changes that its property lists as expired.
+
+    Safe: The mirror stays as it is and can be read, and the changelog goes on.
+    Next: bring the changelog's snapshots back, or land a new snapshot of the source in another changelog, and make
+        another mirror of it
+    """
 
     def __init__(self, stream: str, changelog: str, partition: TopicPartition, since: int, position: int) -> None:
         super().__init__(

@@ -34,7 +34,11 @@ _VALUES_IN_A_JOB = re.compile(
 
 
 class SparkFailedError(FrazilError):
-    """Spark, or a job of it, failed for no reason that lies in the rows."""
+    """Spark failed during a check, for a reason that is not in the rows.
+
+    Safe: Nothing was recorded.
+    Next: `frazil check S` again; or `frazil check S --engine pandas`
+    """
 
 
 def is_unavailable(error: BaseException) -> bool:

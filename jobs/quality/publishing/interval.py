@@ -71,7 +71,11 @@ PART_MARK = "~"
 
 
 class UnpublishableError(FrazilError):
-    """What stands on a branch is not what its streams have landed there, so nobody can say what main lacks."""
+    """A branch does not hold exactly the files that its streams landed there.
+
+    Safe: `main` is as it was.
+    Next: undo what was changed on the branch, then `frazil publish S`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,11 @@ from jobs.tables.commit.stamp.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 
 
 class NotRemadeError(FrazilError):
-    """A branch that cannot be remade from main: main would not have all that the branch has, or nobody can say."""
+    """A branch cannot be rebased onto main: main would lack rows, or the history cannot show that it has them.
+
+    Safe: The branch and `main` are as they were.
+    Next: `frazil status S`; then `frazil maintain TABLE`
+    """
 
 
 def gated_streams(metadata: TableMetadata, specs: Sequence[StreamSpec], branch: str, where: str) -> list[StreamSpec]:

@@ -16,7 +16,10 @@ _TOKEN = re.compile(
 
 
 class SchemaTextError(FrazilError):
-    """A schema text that cannot be understood.
+    """A schema text cannot be parsed.
+
+    Safe: Nothing was changed.
+    Next: correct the word that the message names; then `frazil validate`
 
     Args:
         problem: What is wrong, naming the word and what is expected.

@@ -36,7 +36,10 @@ _POLL_SECONDS = 0.1
 
 
 class OutboxError(FrazilError):
-    """Letters could not be published now; they are in the table.
+    """Dead letters could not be published to their topic.
+
+    Safe: They are in the dead-letter table, and are published later.
+    Next: create the topic, or grant WRITE on it
 
     Attributes:
         lasting: Waiting does not help: somebody has to change something.

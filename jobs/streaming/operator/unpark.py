@@ -28,6 +28,14 @@ from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.commit.stamp.target_positions import NewestStamps, of_known_topics, target_positions
 
 
+class UnparkTooEarlyError(StreamStopped):
+    """A suspended table cannot return yet: a table, or the dead letters, lack the newest batch.
+
+    Safe: Nothing was changed.
+    Next: `frazil run S`, then `frazil accept S --unpark TABLE` again
+    """
+
+
 def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> None:
     """See that a table is parked.
 
@@ -65,8 +73,8 @@ def unpark_table(
 
     Raises:
         NothingToAcceptError: It is not parked.
-        StreamStopped: Its letters of the newest batch are not all made yet, or another table lacks that batch; or one
-            was rolled back.
+        UnparkTooEarlyError: Its letters of the newest batch are not all made yet, or another table lacks that batch.
+        RolledBackError: A table was rolled back.
         TableForbiddenError: It may still not be read.
         FrazilError: It cannot hold the stream's rows, or somebody has committed meanwhile.
     """
@@ -79,7 +87,7 @@ def unpark_table(
     stamps = of_known_topics({name: each.newest for name, each in session.targets.items()}, anchor.name)
     letters = target_positions(stamps, anchor.name)[table]
     if any(letters.get(partition, -1) < at for partition, at in newest.position.items()):
-        raise StreamStopped(
+        raise UnparkTooEarlyError(
             f"stream {spec.stream}: table {table} is parked, and its letters of the newest batch are not all made yet.",
             fix=f"frazil run {spec.stream}, which makes them; then give the same answer again",
         )
@@ -148,12 +156,12 @@ def _refuse_half(spec: StreamSpec, targets: Mapping[str, Target], stamps: Newest
     """See that all tables have the newest batch: the record that would give it to them is of no use after the answer.
 
     Raises:
-        StreamStopped: One lacks it.
+        UnparkTooEarlyError: One lacks it.
     """
     former = previous_stamps(spec, targets, catalog)
     aside = {name: stamp for name, stamp in former.items() if name not in spec.target_names}
     if half := half_committed({**aside, **stamps}, spec.coordinator):
-        raise StreamStopped(
+        raise UnparkTooEarlyError(
             f"stream {spec.stream}: the newest batch is not in {', '.join(half.lack)} yet.",
             fix=f"frazil run {spec.stream}, which gives it to all; then give the same answer again",
         )

@@ -39,7 +39,11 @@ _UNREADABLE = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, Vali
 
 
 class UnreadableDeadLettersError(FrazilError):
-    """A data file of the dead-letter table cannot be read."""
+    """A data file of the dead-letter table cannot be read.
+
+    Safe: Nothing was changed.
+    Next: restore the file, then repeat the command
+    """
 
 
 @dataclass(frozen=True, slots=True)

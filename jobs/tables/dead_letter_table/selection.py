@@ -43,7 +43,11 @@ _OFFSETS = re.compile(r"(?P<topic>[^:\s]+)(:(?P<partition>\d+)(:(?P<first>\d*)-(
 
 
 class SelectionError(FrazilError):
-    """What is asked for means nothing for the dead-letter table."""
+    """A selection of dead letters has no meaning.
+
+    Safe: Nothing was changed.
+    Next: write it as the message shows
+    """
 
 
 @dataclass(frozen=True, slots=True)

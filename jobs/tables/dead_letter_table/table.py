@@ -97,7 +97,11 @@ _LATER = frozenset(field.name for field in REPLAY_STATE_FIELDS)
 
 
 class AlteredTableError(FrazilError):
-    """A dead-letter table is not what frazil made: a column is missing, or has become another."""
+    """A dead-letter table was altered: a column is missing or has another type.
+
+    Safe: Nothing was changed.
+    Next: alter the table back, or name another one in `errors.dead_letters.table`
+    """
 
 
 def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:

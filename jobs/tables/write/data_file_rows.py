@@ -24,7 +24,11 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class UnreadableFileError(FrazilError):
-    """A data file that is left as it is: it is no Parquet with field ids, or it cannot be read."""
+    """A data file is not Parquet with field ids, or cannot be read.
+
+    Safe: Nothing was changed.
+    Next: restore the file, or leave the table out of the action
+    """
 
 
 def data_files(table: Table) -> list[FileScanTask]:

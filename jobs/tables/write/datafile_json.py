@@ -19,7 +19,11 @@ FORMAT = 1
 
 
 class DataFileJsonError(FrazilError):
-    """A descriptor that cannot be kept or read."""
+    """A descriptor of a data file cannot be kept or read.
+
+    Safe: Nothing was changed.
+    Next: start the stream once with the release that wrote it
+    """
 
 
 def to_json(data_file: DataFile, metadata: TableMetadata) -> dict[str, Any]:

@@ -20,7 +20,11 @@ from jobs.config.values.partitioning import PartitionExpr
 
 
 class PartitionSpecError(FrazilError):
-    """A partition expression does not fit the table's schema."""
+    """A partition expression does not fit the table's columns.
+
+    Safe: Nothing was changed.
+    Next: correct `table.partition_by`; then `frazil validate`
+    """
 
 
 def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> PartitionSpec:

@@ -31,11 +31,19 @@ Mask: TypeAlias = np.ndarray
 
 
 class ProjectionError(FrazilError):
-    """Rows that a table cannot hold as they are: a column it lacks, another type, a null where none may be."""
+    """Rows do not fit a table: a missing column, another type, or null in a required column.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: alter the table, or correct `decode.schema`; then `frazil validate`
+    """
 
 
 class UnfitValueError(ProjectionError):
-    """A value that a column of the table cannot hold, though it holds others of that type."""
+    """A value does not fit its column, although other values of its type do.
+
+    Safe: The record becomes a dead letter, within `errors.tolerance`.
+    Next: `frazil letters S`
+    """
 
     def __init__(self, error_class: str, path: str, message: str) -> None:
         super().__init__(message)

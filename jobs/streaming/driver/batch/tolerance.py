@@ -34,7 +34,12 @@ log = logging.getLogger(__name__)
 
 
 class WindowToleranceError(ToleranceError):
-    """Too many records failed within the window of several batches."""
+    """More records failed within the window of `errors.stop_above` than it allows.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: correct the producer, `decode.schema` or the limit; then `frazil start S`, which leaves the earlier dead
+        letters out of the sum
+    """
 
 
 def check_tolerance(

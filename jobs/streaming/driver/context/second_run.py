@@ -47,6 +47,14 @@ _MOST_NUMBERS = 50
 _MOST_GUIDS = 10
 
 
+class UnknownFailuresError(StreamStopped):
+    """Records failed for a table that was suspended before their dead letters were made; its columns are unknown.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: put the table back, or create it with its former columns; then `frazil start S`
+    """
+
+
 def half_committed(
     ranges: Ranges, positions: Mapping[str, Positions], coordinator: str, start: Positions
 ) -> dict[TopicPartition, int] | None:
@@ -285,7 +293,7 @@ def as_before_it_was_parked(
         return seen, results
     drop_files(results, stream.targets, keep=frozenset())
     name, tables = stream.spec.stream, ", ".join(parked)
-    raise StreamStopped(
+    raise UnknownFailuresError(
         f"stream {name}: of the records that table {stream.anchor.name} is past, {fewer} had failed and would not fail "
         f"now: {tables} was parked before their letters were made, and nobody knows which records it could not hold.",
         fix=f"put {tables} back, or make it with the columns that it had, also under another uuid; then start the "

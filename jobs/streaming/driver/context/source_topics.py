@@ -18,7 +18,11 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 
 class TopicsAwaitedError(FrazilError):
-    """None of the topics that the spec names is there yet: the stream has read nothing of them so far."""
+    """None of the stream's topics exists yet.
+
+    Safe: Nothing was read.
+    Next: create the topic, or correct `source.topics`; a driver waits
+    """
 
 
 def require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:

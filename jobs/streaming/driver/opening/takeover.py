@@ -38,7 +38,11 @@ _NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table
 
 
 class MovedMeanwhileError(FrazilError):
-    """Another process committed to the coordinator after this one had read the stream's tables."""
+    """Another process committed to the coordinator while this one opened the stream.
+
+    Safe: Nothing was changed.
+    Next: `frazil run S`; a driver tries again by itself
+    """
 
 
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
@@ -308,7 +312,11 @@ _TRIES = 3
 
 
 class NoHistoryError(StreamStopped):
-    """The catalog forgets the snapshots of a table, and with them how far its streams have come."""
+    """The catalog keeps no snapshot of a table but the newest, and stamps are in snapshots.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: move the table to a catalog that keeps snapshots
+    """
 
 
 def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) -> None:

@@ -45,7 +45,11 @@ MOST_RECORDS = 10_000
 
 
 class RecordsAwaitedError(FrazilError):
-    """No record is there yet that would say which columns the stream's table has."""
+    """No record exists yet from which the columns could be inferred.
+
+    Safe: No table was created.
+    Next: produce records, or declare the columns
+    """
 
 
 def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> Schema:

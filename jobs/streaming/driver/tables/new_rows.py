@@ -43,7 +43,11 @@ logger = logging.getLogger(__name__)
 
 
 class SchemaAwaitedError(FrazilError):
-    """There is no schema yet that would make the table: nobody has registered one."""
+    """No schema is registered yet from which the table could be made.
+
+    Safe: No table was created.
+    Next: register a schema, or name `decode.subject`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,11 @@ def _decoded(content: bytes | None) -> Launch | None:
 
 
 class LaunchedElsewhereError(FrazilError):
-    """Another machine has launched the stream at the same time."""
+    """Another machine launched the stream at the same time.
+
+    Safe: One driver runs.
+    Next: `frazil status S`
+    """
 
 
 def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:

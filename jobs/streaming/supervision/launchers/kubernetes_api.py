@@ -25,11 +25,19 @@ _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 
 
 class KubernetesRefusedError(FrazilError):
-    """Kubernetes has refused a request: it was not carried out, and will not be if it is sent again."""
+    """Kubernetes refused a request.
+
+    Safe: The request was not carried out.
+    Next: correct the rights or the settings that the message names
+    """
 
 
 class KubernetesAwayError(FrazilError):
-    """Kubernetes does not answer, or not to the purpose: whether a request was carried out is not known."""
+    """Kubernetes does not answer, so the outcome of a request is unknown.
+
+    Safe: No second driver is started.
+    Next: check `drivers.kubernetes.api` and the token file; then `frazil status`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,11 @@ _HOME_OPTION = "--home"
 
 
 class NotLaunchedError(FrazilError):
-    """A driver was not started, and it is certain that it was not: the launcher was refused."""
+    """The launcher refused to start a driver, and none was started.
+
+    Safe: Nothing was changed.
+    Next: correct what the message names; then `frazil start S`
+    """
 
 
 @dataclass(frozen=True, slots=True)

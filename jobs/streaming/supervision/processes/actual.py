@@ -291,7 +291,11 @@ def _is_of(beat: Heartbeat, launched: LaunchedProcess) -> bool:
 
 
 class UnreadableStateError(FrazilError):
-    """Something of a stream's state cannot be read, so nothing may be concluded from what is missing."""
+    """A document of the stream's state cannot be read.
+
+    Safe: Nothing was changed.
+    Next: `frazil status S`, and repair the document that the message names
+    """
 
 
 def read_certain(store: StateStore, stream: str, look: Looker = nobody_looks) -> ActualState:

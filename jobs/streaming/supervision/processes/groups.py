@@ -54,7 +54,10 @@ _ENDS = FINAL | {"stopping"}
 
 
 class GroupRollsError(FrazilError):
-    """The group's driver is ending, to make room for one with other settings.
+    """The driver of the group ends to make room for one with new settings.
+
+    Safe: Its batch is committed first.
+    Next: none: the supervisor starts the new driver
 
     Attributes:
         group: The group.

@@ -32,7 +32,11 @@ _NAMED_IN_NOTE = 10
 
 
 class ResetRefusedError(FrazilError):
-    """The position cannot be moved like this, or not now; nothing was changed."""
+    """The stream's position cannot be moved so, or not now.
+
+    Safe: Nothing was changed.
+    Next: the command that the message names; then `frazil reset-offsets S` again
+    """
 
 
 @dataclass(frozen=True, slots=True)

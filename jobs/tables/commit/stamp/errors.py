@@ -31,7 +31,11 @@ class CatalogFailedError(HeadMovedError):
 
 
 class FencedError(FrazilError):
-    """Another driver has taken the stream over; this one must not commit any more."""
+    """Another driver has claimed the stream with a newer epoch, so this one is a zombie.
+
+    Safe: This driver commits nothing more.
+    Next: `frazil status S` shows the driver that runs the stream
+    """
 
     def __init__(self, stream: str, ours: int, theirs: int, where: str) -> None:
         super().__init__(
@@ -41,7 +45,11 @@ class FencedError(FrazilError):
 
 
 class LeaseLostError(FencedError):
-    """This driver's lease is no longer its own, though no other driver is known to have taken the stream over."""
+    """The driver's lease is not its own any more, although no other driver is known.
+
+    Safe: This driver commits nothing more.
+    Next: `frazil status S`
+    """
 
     def __init__(self, stream: str, epoch: int, why: str) -> None:
         FrazilError.__init__(
@@ -52,7 +60,11 @@ class LeaseLostError(FencedError):
 
 
 class LeaseExpiredError(LeaseLostError):
-    """This driver did not renew its lease in time; whether or not another took it, it is lost for good."""
+    """The driver did not renew its lease in time.
+
+    Safe: This driver commits nothing more.
+    Next: `frazil status S`; the supervisor starts another driver
+    """
 
     def __init__(self, stream: str, epoch: int, age_seconds: float, ttl_seconds: float) -> None:
         super().__init__(
@@ -64,27 +76,53 @@ class LeaseExpiredError(LeaseLostError):
 
 
 class CommitUnknownError(FrazilError):
-    """The catalog did not say whether a commit landed, and could not be asked again in time; files are kept."""
+    """The catalog did not report whether a commit landed, and does not answer now.
+
+    Safe: The files are kept. The next start looks for the commit.
+    Next: `frazil status S` once the catalog answers
+    """
 
 
 class CommitRefusedError(FrazilError):
-    """The catalog refused a commit again and again; nothing of it landed."""
+    """The catalog refused a commit repeatedly.
+
+    Safe: Nothing of the commit landed.
+    Next: repeat the command in some minutes
+    """
 
 
 class CommitDeniedError(StreamStopped):
-    """The catalog refused a commit for what it is or for whose it is; nothing of it landed, and nothing ever will."""
+    """The catalog refuses a commit for its content or for its user.
+
+    Safe: Nothing of the commit landed. The pending record keeps the batch.
+    Next: correct the user's rights in the catalog, or what it names; then `frazil start S`
+    """
 
 
 class GapError(StreamStopped):
-    """Records would be passed over."""
+    """Going on would pass over records that nobody has read.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: name the former tables again in the stream's file, or begin at the offsets that the message names; then
+        `frazil start S`
+    """
 
 
 class RolledBackError(StreamStopped):
-    """Somebody rolled a target back to before the stream's last commit."""
+    """A table, or its branch, was rolled back to before the stream's last commit.
+
+    Safe: The message names the removed records. Nothing was committed since.
+    Next: `frazil accept S --rollback keep` leaves the removed records out; `frazil accept S --rollback reland` lands
+        them again
+    """
 
 
 class _TableStop(StreamStopped):
-    """A target stops the stream."""
+    """A table of the stream stops it.
+
+    Safe: Other tables keep what they have.
+    Next: the command that the message names
+    """
 
     def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -92,35 +130,68 @@ class _TableStop(StreamStopped):
 
 
 class TargetRecreatedError(_TableStop):
-    """A target is not the table that the stream wrote before."""
+    """A table was dropped and created again, or is not the one that the stream wrote.
+
+    Safe: The other tables keep their rows. The former table's rows are gone unless it is restored.
+    Next: put the former table back, or `frazil accept S --recreated TABLE` to begin the table anew
+    """
 
 
 class TableGoneError(TargetRecreatedError):
-    """A target was dropped, or renamed."""
+    """A table was dropped or renamed.
+
+    Safe: The other tables keep their rows.
+    Next: restore the table, or `frazil accept S --recreated TABLE` to begin it anew
+    """
 
 
 class TableForbiddenError(_TableStop):
-    """The catalog does not let this user load a target."""
+    """The catalog does not let the user read a table of the stream.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: let the user read and write the table; then `frazil start S`
+    """
 
 
 class TableDroppedError(FrazilError):
-    """A table that values name was dropped under a driver: whoever opens the stream next begins it anew."""
+    """A dynamic table was dropped while the driver ran.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: none: the next opening of the stream begins the table anew, or `frazil run S`
+    """
 
 
 class TableUnableError(FrazilError):
-    """A table that is to be parked takes no commits: whoever opens the stream next parks it."""
+    """A table that `on_table_error: park` covers takes no commits.
+
+    Safe: The other tables have the batch, and dead letters keep the records of this one.
+    Next: none for the stream, which suspends the table at its next opening; later `frazil accept S --unpark TABLE`,
+        then `frazil replay S`
+    """
 
 
 class TopicRecreatedError(StreamStopped):
-    """A topic was deleted and created again: its offsets begin anew."""
+    """A topic was deleted and created again, or its log was cut, so its offsets begin anew.
+
+    Safe: Rows that have landed stay.
+    Next: `frazil accept S --recreated-topic TOPIC` reads what the topic holds now from its beginning
+    """
 
 
 class TopicLostError(StreamStopped):
-    """A topic is gone before it was read to its end."""
+    """A topic was deleted before it was read to its end.
+
+    Safe: Rows that have landed stay. The message names the unread records.
+    Next: `frazil accept S --lost-topic TOPIC` goes on without them
+    """
 
 
 class OffsetsLostError(StreamStopped):
-    """Kafka's retention removed records before they were read."""
+    """Kafka's retention removed records before they were read.
+
+    Safe: Rows that have landed stay. The message names the lost offsets.
+    Next: `frazil accept S --lost-offsets` goes on behind them
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +210,11 @@ class HalfCommitted:
 
 
 class HalfCommittedError(StreamStopped):
-    """A batch is on some targets only, its pending record is lost, and the configuration has changed since."""
+    """A batch is in some tables only, its pending record is lost, and the configuration has changed since.
+
+    Safe: The message names the tables and the offsets. No further batch is read.
+    Next: put the stream's file back, `frazil run S` once, then change it again
+    """
 
     def __init__(self, message: str, half: HalfCommitted, *, fix: str | None = None) -> None:
         super().__init__(message, fix=fix)
@@ -147,7 +222,10 @@ class HalfCommittedError(StreamStopped):
 
 
 class ToleranceError(StreamStopped):
-    """A record failed, and the stream tolerates none; or too many did.
+    """A record failed although the stream tolerates none, or more records failed than `errors.stop_above` allows.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: correct the producer, `decode.schema` or the limit; then `frazil start S`
 
     Args:
         failed: Records of the batch that failed.
@@ -161,19 +239,35 @@ class ToleranceError(StreamStopped):
 
 
 class UnaccountedRecordsError(StreamStopped):
-    """A batch does not add up: records that were read neither landed nor are dead letters, tombstones or filtered."""
+    """A batch does not add up: some records neither landed nor are dead letters, tombstones or filtered.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: `frazil preview S` shows each step; change the step at fault, then `frazil start S`
+    """
 
 
 class SchemaChangeError(StreamStopped):
-    """A record needs a change of its table for which the stream is to stop."""
+    """A record needs a schema change for which `evolve` stops the stream, or which its table cannot take.
+
+    Safe: Nothing of the batch was committed, and no record is lost.
+    Next: alter the table, or change `evolve` in the stream's file; then `frazil start S`
+    """
 
 
 class DamagedPropertyError(FrazilError):
-    """A property of a table that frazil writes does not say any more what it says there."""
+    """A table property that frazil writes was changed or cut by somebody else.
+
+    Safe: Nothing was changed.
+    Next: restore the property from an older version of the table's metadata, or unset it as the message shows
+    """
 
 
 class NothingToAcceptError(FrazilError):
-    """The stream is not stopped for the reason that was given."""
+    """The stream is not stopped for the reason that an answer names.
+
+    Safe: Nothing was changed.
+    Next: `frazil status S`, whose message names the answer
+    """
 
 
 def unaccounted(stream: str, difference: str) -> UnaccountedRecordsError:

@@ -48,7 +48,11 @@ Result = Literal["landed", "nothing new", "skipped", "failed"]
 
 
 class NotLanded(FrazilError):
-    """The stream is not for this command to land: a driver does, or an operator has stopped it."""
+    """`frazil run` may not land the stream: a driver runs it, or an operator stopped it.
+
+    Safe: Nothing was changed.
+    Next: `frazil status S`; or `frazil run S --force`
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""Page of the commands: docs/reference/commands.md, from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+
+import click
+
+from orchestration.cli.main import main
+
+_HEAD = """\
+# Commands
+
+`frazil COMMAND --help` shows the same in a shell. `python -m tests.reference` writes this page from the commands.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | an error, shown as a sentence with `Next:`; or the answer of a command that checks something, as its text says |
+| 2 | a wrong command line |
+| 130, 143 | interrupted by Ctrl-C, or by SIGTERM |
+
+Other statuses are in the text of their command. With `--json` a command prints one JSON document on standard output,
+and everything else on standard error.
+"""
+_DEFAULT = re.compile(r"\s*\[default: ([^\]]*)\]\.?$")
+
+
+def command_page() -> str:
+    """The page docs/reference/commands.md."""
+    context = click.Context(main, info_name="frazil")
+    lines = [_HEAD, "## Options of every command", "", *_option_lines(main, context)]
+    for title, names in _sections(main, context).items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            lines += _command_lines(main.get_command(context, name), context, name, 3)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sections(group: click.Group, context: click.Context) -> Mapping[str, list[str]]:
+    """Names of a group's commands by the sections of its help; one section where it has none."""
+    sections = getattr(group, "sections", None)
+    return sections() if sections is not None else {"All commands": group.list_commands(context)}
+
+
+def _command_lines(command: click.Command | None, parent: click.Context, name: str, level: int) -> list[str]:
+    if command is None or command.hidden:
+        return []
+    context = click.Context(command, info_name=name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = [f"{'#' * level} {context.command_path}", "", "```", usage, "```", "", *_help_lines(command)]
+    lines += _option_lines(command, context)
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            lines += _command_lines(command.get_command(context, below), context, below, level + 1)
+    return lines
+
+
+def _help_lines(command: click.Command) -> list[str]:
+    """Paragraphs of a command's help; one that keeps its line breaks is a block of code."""
+    lines: list[str] = []
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            lines += ["```", *paragraph.split("\n")[1:], "```", ""]
+        else:
+            lines += [_text(" ".join(paragraph.split())), ""]
+    return lines
+
+
+def _option_lines(command: click.Command, context: click.Context) -> list[str]:
+    rows: list[str] = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if not isinstance(parameter, click.Option) or record is None or "--help" in parameter.opts:
+            continue
+        help_text = parameter.help or ""
+        stated = _DEFAULT.search(help_text)
+        extra = parameter.get_help_extra(context)
+        default = stated[1] if stated else extra.get("default", "")
+        if extra.get("required"):
+            default = "required"
+        meaning = _text(_DEFAULT.sub("", help_text)) + _range(extra.get("range", ""))
+        if parameter.envvar:
+            variables = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar
+            meaning += f" Environment: {', '.join(f'`{each}`' for each in variables)}."
+        names = re.sub(r"\b(INTEGER|FLOAT) RANGE\b", "N", record[0])
+        rows.append(f"| `{_cell(names)}` | {_text(_cell(default))} | {_cell(meaning)} |")
+    return ["| option | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def _range(bounds: str) -> str:
+    """Bounds of a number in words, such as `x>=0` or `1<=x<=100`."""
+    match = re.fullmatch(r"(?:([^<]+)(<=?))?x(?:(<=?|>=?)(.+))?", bounds)
+    if match is None or not bounds:
+        return ""
+    least, closed, compared, bound = match.groups()
+    words = [f"at least {least}" if closed == "<=" else f"above {least}"] if least else []
+    if compared:
+        words.append(f"{ {'<': 'below', '<=': 'at most', '>': 'above', '>=': 'at least'}[compared] } {bound}")
+    return f" {' and '.join(words).capitalize()}."
+
+
+def _cell(text: str) -> str:
+    """Text in a cell of a table, where a pipe would end it; click separates choices by pipes."""
+    return text.replace("|", ", ")
+
+
+def _text(text: str) -> str:
+    """Plain text as Markdown: what would be read as a tag, or as emphasis, is kept as it is."""
+    return re.sub(r"([<>*])", r"\\\1", text)

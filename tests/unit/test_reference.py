@@ -1,0 +1,114 @@
+"""Generated pages of the reference: they are what models, commands, measures and errors say, and these say all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from jobs.config.settings.loading import load_stream
+from jobs.config.settings.settings import SettingsFile, load_settings
+from jobs.config.stream.models import StreamSpec
+from orchestration.cli.main import main
+from orchestration.reconcile.halts import HALTS, Halt
+from tests.helpers.import_order import LAYERS, ROOT, package_files
+from tests.reference.config_pages import ROOTS
+from tests.reference.error_page import MIRROR_STOP, STOP, answers, error_classes, section_of, stops
+from tests.reference.model_keys import Block, Key, blocks, example_files, example_lines
+from tests.reference.pages import DOCS, PAGES
+from tests.reference.type_words import WORDS, field_annotations, models_in, validators
+
+MODELS = pytest.mark.parametrize("root", ROOTS.values(), ids=list(ROOTS))
+
+
+def keys(root: type[StreamSpec] | type[SettingsFile]) -> list[tuple[Block, Key]]:
+    return [(block, key) for block in blocks(root, example_lines(ROOTS)) for key in block.keys]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_what_its_source_says(page: str) -> None:
+    written = (DOCS / page).read_text(encoding="utf-8") if (DOCS / page).exists() else ""
+    assert written == PAGES[page](), "run: python -m tests.reference"
+
+
+@MODELS
+def test_every_key_has_a_description_in_its_models_docstring(root: type[StreamSpec]) -> None:
+    lacking = [f"{block.path}.{key.name}" for block, key in keys(root) if not key.description.endswith(".")]
+    assert lacking == [], "describe them under Args: of the model's docstring, in one sentence or two"
+
+
+@MODELS
+def test_every_key_has_an_example(root: type[StreamSpec]) -> None:
+    lacking = [f"{block.path}.{key.name}" for block, key in keys(root) if not key.example and not key.blocks]
+    assert lacking == [], "use them in a file below tests/reference/examples"
+
+
+@MODELS
+def test_paths_of_blocks_are_unique(root: type[StreamSpec]) -> None:
+    paths = [block.path for block in blocks(root, {})]
+    assert len(paths) == len(set(paths))
+
+
+def test_every_validator_of_a_key_has_words() -> None:
+    seen: set[str] = set()
+    found: set[str] = set()
+    waiting: list[type] = list(ROOTS.values())
+    while waiting:
+        model = waiting.pop()
+        for annotation in field_annotations(model).values():
+            found |= {name for name in validators(annotation) if not name.endswith("<lambda>")}
+            waiting += [each for each in models_in(annotation) if each.__name__ not in seen]
+            seen |= {each.__name__ for each in models_in(annotation)}
+    ours = {name for name in found if name.startswith("jobs.")}
+    assert sorted(ours - WORDS.keys()) == [], "say in tests/reference/type_words.py what they accept"
+    assert sorted(WORDS.keys() - ours) == []
+
+
+# The last needs packages that are not installed here.
+@pytest.mark.parametrize(
+    "path", [path for path in example_files("streams") if path.stem != "own"], ids=lambda path: path.stem
+)
+def test_an_example_of_a_stream_is_valid(path: Path) -> None:
+    assert load_stream(path).stream == path.stem
+
+
+@pytest.mark.parametrize("path", example_files("settings"), ids=lambda path: path.stem)
+def test_an_example_of_the_settings_is_valid(path: Path, tmp_path: Path) -> None:
+    assert load_settings(path, home=tmp_path).kafka
+
+
+def test_every_error_says_what_is_safe_and_what_to_do() -> None:
+    lacking = [each.name for each in error_classes().values() if not (each.what and each.safe and each.next)]
+    assert lacking == [], "write Safe: and Next: into the docstring of the class"
+    assert {section_of(each) for each in error_classes().values() if each.name != STOP}
+
+
+def test_every_stop_is_an_error_of_its_own() -> None:
+    general = {STOP, MIRROR_STOP, "_TableStop"}
+    raised: list[str] = []
+    for layer in LAYERS:
+        for path in package_files(layer):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                    name = getattr(node.exc.func, "id", "")
+                    raised += [f"{path.relative_to(ROOT)}:{node.lineno}"] if name in general else []
+    assert raised == []
+    assert {each.name for each in stops(STOP)} >= {each.name for each in stops(MIRROR_STOP)} >= {"NullKeyError"}
+
+
+def test_every_answer_of_an_operator_belongs_to_a_stop() -> None:
+    named = {option for command, _ in answers() for option in re.findall(r"--[\w-]+", command)}
+    accept = main.get_command(click.Context(main), "accept")
+    assert accept is not None
+    given = {option for parameter in accept.params for option in parameter.opts if option.startswith("--")}
+    assert given - {"--reason", "--json", "--yes"} <= named
+
+
+def test_every_halt_has_words() -> None:
+    assert HALTS.keys() == set(Halt)
+    source = (ROOT / "orchestration/reconcile/decide.py").read_text(encoding="utf-8")
+    assert source.count("Action.HALT,") == source.count("halt=")
+    assert [halt for halt in Halt if f"Halt.{halt.name}" not in source] == []
