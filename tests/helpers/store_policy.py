@@ -1,4 +1,4 @@
-"""Policies of S3 that docs/security.md has, for other folders than its own."""
+"""Policies of S3 that docs/how-to/least-privilege.md has, for other folders than its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "least-privilege.md"
 _FOLDERS = {"tables": "lake/warehouse", "state": "lake/frazil"}
 
 

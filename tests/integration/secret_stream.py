@@ -1,4 +1,4 @@
-"""A stream of which everything asks for another secret, and nobody may do more than docs/security.md grants."""
+"""A stream of which everything asks for another secret, and nobody may do more than the docs grant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.helpers.object_server import SECRET, ObjectServer
 from tests.helpers.registry_server import RegistryServer, basic
 from tests.integration.pipeline import ROOT, SPARK_CONF, Pipeline
 
-PAGE = (ROOT / "docs" / "security.md").read_text()
+_PAGES = ("secure-kafka.md", "least-privilege.md")
+PAGE = "\n".join((ROOT / "docs" / "how-to" / name).read_text() for name in _PAGES)
 STREAM, LETTERS, ROLE = "payments", "payments.letters", "frazil_app"
 # What a translation into JAAS has to escape.
 ESCAPED = "p'a\\ss=w;\"rd"

@@ -135,7 +135,7 @@ def test_rows_filters_and_partition_values_after_merges(catalog: SqlCatalog, spa
         if not (isinstance(value, float) and value == 0):
             assert found[number] == [number]
         if kind != "double":
-            # PyIceberg itself looks for a double among narrowed partition values: docs/streams.md.
+            # PyIceberg itself looks for a double among narrowed partition values: docs/reference/streams.md.
             wanted = IsNull("c") if value is None else EqualTo("c", value)  # pyright: ignore[reportCallIssue]
             alike = [n for n, other in enumerate(values) if other == value]
             assert sorted(table.scan(row_filter=wanted).to_arrow()["n"].to_pylist()) == alike

@@ -1,4 +1,4 @@
-"""Least privilege on S3: exactly what docs/security.md grants to the user of tables and to that of the state."""
+"""Least privilege on S3: exactly what docs/how-to/least-privilege.md grants to the users of tables and of the state."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Vault:
     given: list[SessionKeys] = field(default_factory=list)
 
     def vend(self, location: str) -> dict[str, str]:
-        """Of one table's files, with what docs/security.md grants."""
+        """Of one table's files, with what docs/how-to/least-privilege.md grants."""
         made = session_keys(SECONDS, documented_policy("tables", location))
         self.given.append(made)
         return made.properties(told=self.told)

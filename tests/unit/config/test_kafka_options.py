@@ -86,7 +86,7 @@ def test_what_is_refused_is_told_with_its_line_and_reason(tmp_path: Path, key: s
 @pytest.mark.parametrize("name", [name for name, option in KNOWN.items() if option.kind == "number"])
 def test_bounds_are_those_that_the_page_says_and_that_the_clients_take(name: str) -> None:
     least, most = KNOWN[name].bounds
-    page = (Path(__file__).parents[3] / "docs" / "kafka-options.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "kafka-options.md").read_text()
     assert f"| `{name}` | {least} to {most} |" in page
     for value in (least, most):
         # What goes with it, so that the two agree.
@@ -111,7 +111,7 @@ def test_bounds_are_those_that_the_page_says_and_that_the_clients_take(name: str
 @pytest.mark.parametrize("name", [name for name, option in KNOWN.items() if option.kind != "number"])
 def test_words_are_on_the_page_and_the_clients_take_them(name: str) -> None:
     option = KNOWN[name]
-    page = (Path(__file__).parents[3] / "docs" / "kafka-options.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "kafka-options.md").read_text()
     for value in [True, False] if option.kind == "flag" else option.words or ("eu-1",):
         assert f"| `{name}` |" in page
         Consumer(consumer_options(KafkaSettings(bootstrap_servers="127.0.0.1:1", options={name: value}), "s")).close()

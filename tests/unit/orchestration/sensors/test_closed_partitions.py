@@ -30,7 +30,7 @@ from tests.helpers.forked import Forked
 from tests.unit.orchestration.deployments import connections
 
 HOUR = timedelta(hours=1)
-PAGE = Path(__file__).parents[4] / "docs" / "event-time.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "event-time.md"
 
 
 class Place:
@@ -304,7 +304,7 @@ def hourly_report(place: Place, condition: dg.AutomationCondition) -> dg.AssetsD
 
 
 def documented_asset() -> dg.AssetsDefinition:
-    """The asset of docs/event-time.md."""
+    """The asset of docs/how-to/event-time.md."""
     found = re.search(r"```python\n(@dg\.asset\(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found
     names: dict[str, Any] = {"dg": dg}

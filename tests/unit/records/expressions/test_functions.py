@@ -55,7 +55,7 @@ def test_every_kernel_of_arrow_is_known_and_marked() -> None:
 
 
 def test_every_function_is_in_the_documentation_and_no_other() -> None:
-    page = (ROOT / "docs/expressions.md").read_text()
+    page = (ROOT / "docs/reference/expressions.md").read_text()
     listed = [line for line in page.splitlines() if line.startswith("| `")]
     known = {each.form: each.meaning for group in GROUPS.values() for each in group} | dict(CONDITIONALS)
     assert listed == [f"| `{form}` | {meaning} |" for form, meaning in known.items()]

@@ -59,7 +59,7 @@ def test_times_as_text_are_read_by_the_expressions_of_the_documentation() -> Non
             {"born": None, "seen": "2026-01-31T12:00Z", "until": "2026-01-31T12:00:00Z"},
         ],
     )
-    page = (Path(__file__).resolve().parents[4] / "docs/changes.md").read_text()
+    page = (Path(__file__).resolve().parents[4] / "docs/reference/change-events.md").read_text()
     texts = dict(re.findall(r"(born|seen): \"(cast\(rtrim.+?)\"[,}]", page))
     (texts["until"],) = re.findall(r"until: \"(if\(.+?)\"}", page)
     assert left(Compute(tuple(texts.items())), rows) == [

@@ -6,8 +6,6 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,7 +16,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from jobs.base.errors import FrazilError
 from jobs.streaming.driver.process.metrics import MetricsServer, metrics_of_all
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Work
-from jobs.streaming.supervision.documents.measures import OF_DRIVER, OF_WORK, Measure
 
 STARTING = Heartbeat("payments", "0123456789ab", 3, 1, "1", "", "host", 1000.5, "starting", 1000.5, 0.0, 0.0)
 RUNNING = msgspec.structs.replace(
@@ -162,20 +159,6 @@ def test_every_metric_is_explained_and_named_by_its_unit(server: MetricsServer, 
         assert family.type in ("counter", "gauge", "info", "histogram"), family.name
         for unit in ("seconds", "records"):
             assert (family.unit == unit) == family.name.endswith(f"_{unit}"), family.name
-
-
-def test_the_page_has_a_row_for_every_measure() -> None:
-    suffixes = {"counter": "_total", "info": "_info"}
-
-    def row(measure: Measure[Any]) -> str:
-        metric = f"`{measure.metric}{suffixes.get(measure.type, '')}`" if measure.metric else ""
-        names = (metric, *(f"`{name}`" if name else "" for name in (measure.status, measure.metadata)))
-        labels = ", ".join(f"`{name}`" for name in measure.labels)
-        return "| " + " | ".join((*names, labels, measure.help)) + " |"
-
-    table = [row(measure) for measure in OF_WORK + OF_DRIVER]
-    page = (Path(__file__).parents[4] / "docs/metrics.md").read_text(encoding="utf-8")
-    assert [line for line in page.splitlines() if line.startswith(("| `frazil_", "|  |"))] == table
 
 
 def test_a_lag_that_nobody_can_look_up_is_left_out(server: MetricsServer, driver: Driver) -> None:
