@@ -112,3 +112,25 @@ def test_every_halt_has_words() -> None:
     source = (ROOT / "orchestration/reconcile/decide.py").read_text(encoding="utf-8")
     assert source.count("Action.HALT,") == source.count("halt=")
     assert [halt for halt in Halt if f"Halt.{halt.name}" not in source] == []
+
+
+def unknown_in(command: str) -> list[str]:
+    """Words of a command line of `frazil` that are no command and no option of it."""
+    group: click.Command = main
+    context = click.Context(main)
+    _, *words = command.split()
+    while isinstance(group, click.Group) and words:
+        found = group.get_command(context, words[0])
+        if found is None:
+            return [words[0]]
+        group, words = found, words[1:]
+    options = {option for parameter in group.params for option in parameter.opts}
+    return [word for word in words if word.startswith("--") and word not in options]
+
+
+def test_every_command_of_the_page_of_the_errors_exists() -> None:
+    commands = set(re.findall(r"`(frazil [^`]+)`", PAGES["reference/errors.md"]()))
+    assert len(commands) > 30
+    assert {command: unknown for command in commands if (unknown := unknown_in(command))} == {}
+    assert unknown_in("frazil accept S --rolback keep") == ["--rolback"]
+    assert unknown_in("frazil mirror merge S") == ["merge"]
