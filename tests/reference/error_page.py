@@ -22,6 +22,16 @@ it from the docstrings of the classes.
 _HALTS = """\
 The supervisor leaves a stream to an operator for one of these reasons. `frazil status` shows the state `halted`.
 """
+_WAITING = """\
+These are no stops: the stream goes on, and something waits for an operator. `frazil status S` shows each.
+
+| state | what happened | safe | next |
+|---|---|---|---|
+| quarantined snapshots | A critical expectation of the contract failed. | `main` is as it was, and the stream lands on its branch. | `frazil publish S` judges again; `frazil release S` publishes them; `frazil discard S` makes dead letters of them |
+| suspended table | A table with `on_table_error: park` was dropped or refuses commits. | Dead letters keep its records. | `frazil accept S --unpark TABLE`, then `frazil replay S` |
+| exhausted dead letter | It failed in `errors.replay.park_after` replays. | Its bytes are kept. | correct the cause, then `frazil replay S --state parked` |
+| proposed schema change | Records need a change for which `evolve` is `propose`. | The records are dead letters. | `frazil schema apply S --proposal ID`, then `frazil replay S` |
+"""  # noqa: E501
 BASE, STOP, MIRROR_STOP = "FrazilError", "StreamStopped", "MirrorStopped"
 # Titles by the package that defines an error; the first that fits counts.
 SECTIONS: tuple[tuple[str, str], ...] = (
@@ -146,6 +156,7 @@ def error_page() -> str:
     lines += ["## Stops of a stream", "", _stop_lead(STOP), *_entries(stream)]
     lines += ["## Stops of a mirror", "", _stop_lead(MIRROR_STOP), *_entries(mirror)]
     lines += ["## Halts by the supervisor", "", _HALTS, *_halt_lines()]
+    lines += ["## Waiting for an operator", "", _WAITING]
     others: dict[str, list[ErrorClass]] = {title: [] for _, title in SECTIONS}
     for each in error_classes().values():
         if each.name not in stopping:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import pytest
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import SettingsFile, load_settings
 from jobs.config.stream.models import StreamSpec
+from jobs.streaming.operator.accept import Answer
 from orchestration.cli.main import main
 from orchestration.reconcile.halts import HALTS, Halt
 from tests.helpers.import_order import LAYERS, ROOT, package_files
@@ -103,8 +105,10 @@ def test_every_answer_of_an_operator_belongs_to_a_stop() -> None:
     named = {option for command, _ in answers() for option in re.findall(r"--[\w-]+", command)}
     accept = main.get_command(click.Context(main), "accept")
     assert accept is not None
-    given = {option for parameter in accept.params for option in parameter.opts if option.startswith("--")}
-    assert given - {"--reason", "--json", "--yes"} <= named
+    names = {field.name for field in fields(Answer)}
+    given = {option for parameter in accept.params if parameter.name in names for option in parameter.opts}
+    assert len(given) == len(names)
+    assert given <= named
 
 
 def test_every_halt_has_words() -> None:
@@ -112,3 +116,25 @@ def test_every_halt_has_words() -> None:
     source = (ROOT / "orchestration/reconcile/decide.py").read_text(encoding="utf-8")
     assert source.count("Action.HALT,") == source.count("halt=")
     assert [halt for halt in Halt if f"Halt.{halt.name}" not in source] == []
+
+
+def unknown_in(command: str) -> list[str]:
+    """Words of a command line of `frazil` that are no command and no option of it."""
+    group: click.Command = main
+    context = click.Context(main)
+    _, *words = command.split()
+    while isinstance(group, click.Group) and words:
+        found = group.get_command(context, words[0])
+        if found is None:
+            return [words[0]]
+        group, words = found, words[1:]
+    options = {option for parameter in group.params for option in parameter.opts}
+    return [word for word in words if word.startswith("--") and word not in options]
+
+
+def test_every_command_of_the_page_of_the_errors_exists() -> None:
+    commands = set(re.findall(r"`(frazil [^`]+)`", PAGES["reference/errors.md"]()))
+    assert len(commands) > 30
+    assert {command: unknown for command in commands if (unknown := unknown_in(command))} == {}
+    assert unknown_in("frazil accept S --rolback keep") == ["--rolback"]
+    assert unknown_in("frazil mirror merge S") == ["merge"]
