@@ -94,8 +94,7 @@ def tick_sentence(memory: AlertMemory, conditions: Conditions, now: float) -> st
     """A tick in words: what fires, and which deliveries fail."""
     firing = [alert for alert in memory.alerts if alert.fires and not alert.ended]
     lines = [
-        f"{name}: {each.failures} deliveries failed in a row, the next is tried in {max(0, each.again - now):.0f} s. "
-        f"{each.problem}"
+        f"{name}: {_times(each.failures)} in a row; tried again in {max(0, each.again - int(now))} s. {each.problem}"
         for name, each in sorted(memory.receivers.items())
     ]
     lines += conditions.problems[:_SHOWN]
@@ -109,6 +108,10 @@ def tick_sentence(memory: AlertMemory, conditions: Conditions, now: float) -> st
     count = len(firing)
     first = f"{count} {'alarm fires' if count == 1 else 'alarms fire'}." if count else "No alarm fires."
     return "\n".join([first, *lines])
+
+
+def _times(failures: int) -> str:
+    return "1 delivery failed" if failures == 1 else f"{failures} deliveries failed"
 
 
 def alert_sensor() -> dg.SensorDefinition:
