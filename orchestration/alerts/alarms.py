@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 from assets.audit_check import EXACTLY_ONCE
 from assets.closed_partitions import CLOSED_PARTITIONS
-from assets.dead_letters import LETTERS_WAITING, REPLAY_WOULD_HELP
+from assets.dead_letters import DEFAULT_DEAD_LETTER_RATIO, LETTERS_WAITING, REPLAY_WOULD_HELP
 from assets.mirror_check import MIRROR_CONSISTENT
 from assets.mirrors import MIRROR_CURRENT
 from assets.published_check import PUBLISHED
 from assets.schema_contract import SCHEMA_CONTRACT
 from assets.stream_checks import ADDS_UP
 from assets.table_health import TABLE_HEALTH
+from jobs.clients.kafka.open_transactions import HANGING_SECONDS
 from jobs.config.services.monitoring import Severity
+from orchestration.reconcile.check_outcomes import DEFAULT_LAG_TIME
 
 _COMMITTED = "Committed rows stay, and the next driver goes on behind them. No record is lost or doubled."
 _IN_KAFKA = "Records wait in Kafka, and are lost only if the topic's retention deletes them first."
@@ -87,7 +89,7 @@ ALARMS: tuple[Alarm, ...] = (
         "critical", f"{_COMMITTED} Once its lease has run out, whatever it does later is refused.",
         "frazil restart {stream}", 120,
         states=("frozen",),
-        query='up{job="frazil"} == 0',
+        query='label_replace(up{job="frazil"} == 0, "stream", "$1", "driver", "(.*)")',
     ),
     Alarm(
         "driver_stalled",
@@ -129,22 +131,24 @@ ALARMS: tuple[Alarm, ...] = (
         "transaction_open",
         "Records have waited for the end of a producer's transaction for a quarter of an hour.",
         "warning", "They land, or are left out, when the transaction ends. Nothing behind them is lost.",
-        "frazil status {stream}", 900,
-        query="time() - max by (stream) (frazil_undecided_since_timestamp_seconds) > 900",
+        "frazil status {stream}",
+        query="time() - max by (stream) (frazil_undecided_since_timestamp_seconds) "
+        f"> {HANGING_SECONDS:.0f}",
     ),
     Alarm(
         "dead_letters_unpublished",
         "Dead letters are in their table, and their topic lacks them.",
         "warning", "The table has all of them. They are published once the topic takes them.",
-        "frazil status {stream}", 900,
-        query="max by (stream) (frazil_unpublished_letters) > 0",
+        "frazil status {stream}", 300,
+        query="min by (stream) (min_over_time(frazil_unpublished_letters[15m])) > 0",
     ),
     Alarm(
         "lag_above_slo",
         "The table is further behind its topics than is allowed.",
         "critical", f"{_COMMITTED} {_IN_KAFKA}", "frazil status {stream}", 60,
         checks=("lag_within_slo",),
-        query="time() - max by (stream) (frazil_valid_through_timestamp_seconds) > 900",
+        query="time() - max by (stream) (frazil_valid_through_timestamp_seconds) "
+        f"> {DEFAULT_LAG_TIME.total_seconds():.0f}",
         hidden_by=_WITHOUT_DRIVER,
     ),
     Alarm(
@@ -153,7 +157,7 @@ ALARMS: tuple[Alarm, ...] = (
         "critical", "Every dead letter has the original bytes and can be replayed.", "frazil letters {stream}", 60,
         checks=("dead_letter_ratio",),
         query="sum by (stream) (rate(frazil_records_dead_total[5m])) "
-        "/ sum by (stream) (rate(frazil_records_read_total[5m])) > 0.05",
+        f"/ sum by (stream) (rate(frazil_records_read_total[5m])) > {DEFAULT_DEAD_LETTER_RATIO}",
         hidden_by=_WITHOUT_DRIVER,
     ),
     Alarm(

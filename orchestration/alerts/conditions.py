@@ -12,6 +12,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from assets import dagster_names
 from assets.deployment_assets import SUPERVISOR_KEY
+from jobs.clients.kafka.open_transactions import HANGING_SECONDS
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.redaction import redacted
 from jobs.config.services.monitoring import Severity
@@ -20,7 +21,12 @@ from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from jobs.streaming.supervision.state.desired import StreamFiles
 from jobs.streaming.supervision.state.observation import Observation, observe
-from orchestration.alerts.alarms import ALARM_BY_ID, ALARM_BY_STATE, Alarm, alarm_of_check
+from orchestration.alerts.alarms import (
+    ALARM_BY_ID,
+    ALARM_BY_STATE,
+    Alarm,
+    alarm_of_check,
+)
 from orchestration.jobs.runs import STREAM_TAG
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.stream_files import stream_ids
@@ -157,28 +163,30 @@ def stream_conditions(observed: Observation, stands: StreamState, sentence: str,
         since = now if stands.since is None else stands.since
         yield _condition(alarm, stream, since, sentence, stands.fix, page=page)
     if beat is not None:
-        yield from _of_heartbeat(beat, page, stands.lives)
+        yield from _of_heartbeat(beat, page, now if stands.lives else None)
 
 
-def _of_heartbeat(beat: Heartbeat, page: str, lives: bool) -> Iterator[Condition]:
+def _of_heartbeat(beat: Heartbeat, page: str, now: float | None) -> Iterator[Condition]:
+    """The conditions that a heartbeat shows.
+
+    Args:
+        now: Seconds since 1970; None of a driver that has ended, whose figures are of no account any more.
+    """
     work = beat.work
     for table, at_ms in sorted(work.parked.items()):
         fix = f"frazil accept {beat.stream} --unpark {table}, once it takes commits"
         letters = work.parked_letters.get(table, 0)
         text = f"Table {table} takes no commits; {letters:,} dead letters were made for it since the driver started"
         yield _condition("table_suspended", beat.stream, at_ms / 1000, text, fix, subject=table, page=page)
-    if not lives:
+    if now is None:
         return
-    if work.undecided_since is not None and work.total_undecided:
+    since = work.undecided_since
+    if since is not None and work.total_undecided and now - since > HANGING_SECONDS:
         text = f"{work.total_undecided:,} records wait for the end of a transaction"
-        yield _condition("transaction_open", beat.stream, work.undecided_since, text, None, page=page)
-    if beat.unpublished_letters:
-        error = beat.outbox_error
-        why = f": {error.message}" if error is not None else ""
-        text = f"{beat.unpublished_letters:,} dead letters are not in their topic{why}"
-        since = error.at if error is not None else beat.beat_wall
-        fix = error.fix if error is not None else None
-        yield _condition("dead_letters_unpublished", beat.stream, since, text, fix, page=page)
+        yield _condition("transaction_open", beat.stream, since, text, None, page=page)
+    if beat.unpublished_letters and (error := beat.outbox_error) is not None:
+        text = f"{beat.unpublished_letters:,} dead letters are not in their topic: {error.message}"
+        yield _condition("dead_letters_unpublished", beat.stream, error.at, text, error.fix, page=page)
 
 
 def look_at_checks(

@@ -206,14 +206,16 @@ def test_a_stopped_stream_a_stale_heartbeat_and_a_silent_supervisor_are_told(ale
 def test_what_a_heartbeat_tells_of_tables_and_letters_is_told(alerts: Alerts, hook: Hook) -> None:
     at = int(alerts.now)
     lag = {"orders.v1": {"0": 0}}
-    undecided = {"lag": lag, "lag_at": alerts.now, "undecided": {"orders.v1": {"0": 4}}, "undecided_since": at - 90}
+    undecided = {"lag": lag, "lag_at": alerts.now, "undecided": {"orders.v1": {"0": 4}}, "undecided_since": at - 30}
     work = Work(parked={"orders.b": (at - 60) * 1000}, parked_letters={"orders.b": 9}, **undecided)
     beat = alerts.world.drive("orders", work=work)
     store = stream_folder(alerts.world.settings, "orders").store
     assert read_heartbeat(store) is not None
     error = LastError("the topic is full", "away", at - 30, "enlarge it")
     write_heartbeat(store, msgspec.structs.replace(beat, unpublished_letters=7, outbox_error=error))
-    alerts.ticks(15, 900, 15)
+    alerts.ticks(15, 300, 15)
+    assert {each["alarm"] for each in hook.alerts} == {"table_suspended", "dead_letters_unpublished"}
+    alerts.ticks(600, 15)
     found = {each["alarm"]: each for each in hook.alerts}
     assert found.keys() == {"table_suspended", "transaction_open", "dead_letters_unpublished"}
     assert found["table_suspended"]["subject"] == "orders.b"
