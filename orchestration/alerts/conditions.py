@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecord,
+    AssetCheckExecutionRecordStatus,
+)
 
 from assets import dagster_names
 from assets.deployment_assets import SUPERVISOR_KEY
@@ -38,6 +44,8 @@ if TYPE_CHECKING:
 
 _PENDING_RUN = "dagster/will_retry"
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+# How long a tick reads checks, and how many with one query.
+CHECK_SECONDS, _CHECKS_AT_ONCE = 3.0, 100
 # More runs than that do not end within a tick; the rest is read by the next one.
 _MOST_RUNS = 500
 # A run may be stored a moment after a later one.
@@ -194,37 +202,71 @@ def look_at_checks(
     instance: dg.DagsterInstance,
     keys: Collection[dg.AssetCheckKey],
     streams: Mapping[tuple[str, ...], str],
-) -> None:
-    """Add the asset checks whose newest evaluation failed.
+    after: str = "",
+    seconds: float = CHECK_SECONDS,
+) -> str:
+    """Add the asset checks whose newest evaluation failed; those that there is no time for count as they were.
+
+    Dagster finds the newest evaluation by reading all that it keeps of a check, so the checks are read in turn.
 
     Args:
         keys: The checks that Dagster has loaded.
         streams: By the path of an asset's key, its stream.
+        after: The check that was read last by the tick before; empty if all were.
+        seconds: After so long no further checks are read.
+
+    Returns:
+        The check that was read last; empty if all were.
     """
-    watched = {key: alarm for key in keys if (alarm := alarm_of_check(key.name)) is not None}
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(watched))
-    for key, record in records.items():
-        alarm, path = watched[key], tuple(key.asset_key.path)
-        stream = streams.get(path) or streams.get(path[:-1], "")
-        subject = f"{'/'.join(path)}:{key.name}"
-        result = record.evaluation
-        if record.status is AssetCheckExecutionRecordStatus.PLANNED or result is None or record.event is None:
-            # It is being evaluated, or its run ended before it was.
-            conditions.unknown.add(f"{alarm.id}/{stream}/{subject}")
-        elif record.status is AssetCheckExecutionRecordStatus.FAILED:
-            text, _, fix = (result.description or f"The check {key.name} failed").rpartition(" Next: ")
-            raised = _condition(
-                alarm,
-                stream,
-                record.event.timestamp,
-                text or fix,
-                fix if text else None,
-                subject=subject,
-                page=f"{asset_page(key.asset_key)}?view=checks",
-            )
-            if result.severity is dg.AssetCheckSeverity.WARN and alarm.severity == "critical":
-                raised = replace(raised, severity="warning")
-            conditions.add([raised])
+    began = time.monotonic()
+    watched = {_subject(key): (key, alarm) for key in keys if (alarm := alarm_of_check(key.name)) is not None}
+    ordered = sorted(watched)
+    first = bisect_right(ordered, after)
+    left = deque([*ordered[first:], *ordered[:first]])
+    last = ""
+    while left and (not last or time.monotonic() - began < seconds):
+        part = [left.popleft() for _ in range(min(len(left), _CHECKS_AT_ONCE))]
+        asked = [watched[subject][0] for subject in part]
+        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(asked)
+        for key, record in records.items():
+            _add_check(conditions, key, record, watched[_subject(key)][1], _stream_of(key, streams))
+        last = part[-1]
+    for subject in left:
+        key, alarm = watched[subject]
+        conditions.unknown.add(f"{alarm.id}/{_stream_of(key, streams)}/{subject}")
+    return last if left else ""
+
+
+def _subject(key: dg.AssetCheckKey) -> str:
+    return f"{'/'.join(key.asset_key.path)}:{key.name}"
+
+
+def _stream_of(key: dg.AssetCheckKey, streams: Mapping[tuple[str, ...], str]) -> str:
+    path = tuple(key.asset_key.path)
+    return streams.get(path) or streams.get(path[:-1], "")
+
+
+def _add_check(
+    conditions: Conditions, key: dg.AssetCheckKey, record: AssetCheckExecutionRecord, alarm: Alarm, stream: str
+) -> None:
+    subject, result = _subject(key), record.evaluation
+    if record.status is AssetCheckExecutionRecordStatus.PLANNED or result is None or record.event is None:
+        # It is being evaluated, or its run ended before it was.
+        conditions.unknown.add(f"{alarm.id}/{stream}/{subject}")
+    elif record.status is AssetCheckExecutionRecordStatus.FAILED:
+        text, _, fix = (result.description or f"The check {key.name} failed").rpartition(" Next: ")
+        raised = _condition(
+            alarm,
+            stream,
+            record.event.timestamp,
+            text or fix,
+            fix if text else None,
+            subject=subject,
+            page=f"{asset_page(key.asset_key)}?view=checks",
+        )
+        if result.severity is dg.AssetCheckSeverity.WARN and alarm.severity == "critical":
+            raised = replace(raised, severity="warning")
+        conditions.add([raised])
 
 
 def look_at_runs(

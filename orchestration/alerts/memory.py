@@ -95,12 +95,14 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
     Attributes:
         receivers: By name, the targets to which deliveries fail.
         runs_at: When the newest run that was looked at was updated; seconds since 1970.
+        check: The check that was read last; empty if all were.
         left_out: Conditions that wait for room.
     """
 
     alerts: list[Alert] = []
     receivers: dict[str, Receiver] = {}
     runs_at: float = 0.0
+    check: str = ""
     left_out: int = 0
 
     @classmethod

@@ -62,7 +62,8 @@ def run_alerts_tick(
     conditions = Conditions()
     look_at_streams(conditions, files, settings, now)
     specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
-    look_at_checks(conditions, instance, checks, streams_by_asset(specs, settings))
+    streams = streams_by_asset(specs, settings)
+    memory.check = look_at_checks(conditions, instance, checks, streams, memory.check)
     ended, memory.runs_at = look_at_runs(conditions, instance, jobs, memory.runs_at or now - _RUNS_SECONDS)
     conditions.redact(settings)
     memory.update(conditions, ended, now)

@@ -20,6 +20,7 @@ from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.stream_folder import state_store, stream_folder
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work, read_heartbeat, write_heartbeat
+from orchestration.alerts.conditions import Conditions, look_at_checks
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
@@ -161,6 +162,25 @@ def test_a_check_under_evaluation_counts_as_before(alerts: Alerts, hook: Hook) -
     assert record.status.value == "PLANNED"
     alerts.ticks(15, CLEAR_SECONDS, CLEAR_SECONDS, 15)
     assert brief(hook) == [("firing", "records_do_not_add_up", "critical")]
+
+
+def test_checks_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> None:
+    key = dagster_names.table_key(alerts.world.settings, "orders.orders")
+    names = [f"expectation_{number:03d}" for number in range(250)]
+    keys = {dg.AssetCheckKey(key, name) for name in names}
+    for name in (names[0], names[120], names[249]):
+        alerts.report(name, passed=False, sentence="It is broken.")
+    after, seen, unknown = "", [], []
+    for _ in range(4):
+        found = Conditions()
+        after = look_at_checks(found, alerts.instance, keys, {}, after, seconds=0.0001)
+        seen.append(sorted(each.subject[-3:] for each in found.found.values()))
+        unknown.append(len(found.unknown))
+    assert unknown == [150] * 4
+    assert seen == [["000"], ["120"], ["000", "249"], ["120"]]
+    found = Conditions()
+    assert look_at_checks(found, alerts.instance, keys, {}, after) == ""
+    assert (len(found.found), len(found.unknown)) == (3, 0)
 
 
 def test_a_delivery_that_fails_is_tried_again_and_named(alerts: Alerts, hook: Hook) -> None:

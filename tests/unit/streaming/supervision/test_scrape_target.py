@@ -12,6 +12,7 @@ import pytest
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.streaming.driver.process.metrics import MetricsServer
 from jobs.streaming.supervision.documents.scrape_target import announced, target_file, withdraw
+from tests.unit.streaming.supervision.worlds import WHY, World
 
 
 @pytest.fixture
@@ -66,14 +67,22 @@ def test_a_folder_that_cannot_be_written_stops_no_driver(tmp_path: Path, caplog:
 def test_only_a_file_that_nobody_answers_for_is_withdrawn(settings: Settings) -> None:
     file = target_file(settings, "payments")
     withdraw(settings, "payments")
-    with socket.create_server(("127.0.0.1", 0)) as alive:
-        with announced(settings, "payments", f"http://127.0.0.1:{alive.getsockname()[1]}/metrics"):
-            withdraw(settings, "payments")
-            assert file.exists()
-            left = file.read_bytes()
+    alive = socket.create_server(("127.0.0.1", 0))
+    with alive, announced(settings, "payments", f"http://127.0.0.1:{alive.getsockname()[1]}/metrics"):
+        withdraw(settings, "payments")
+        assert file.exists()
+        left = file.read_bytes()
     file.write_bytes(left)
     withdraw(settings, "payments")
     assert not file.exists()
     file.write_text("{")
     withdraw(settings, "payments")
     assert file.exists(), "nobody knows whose it is"
+
+
+def test_stopping_a_stream_removes_what_its_killed_driver_left(tmp_path: Path, settings: Settings) -> None:
+    world, file = World(tmp_path), target_file(settings, "payments")
+    file.parent.mkdir(parents=True)
+    file.write_text('[{"targets": ["127.0.0.1:1"], "labels": {"driver": "payments"}}]')
+    world.control().stop(*WHY)
+    assert not file.exists()
