@@ -144,6 +144,9 @@ def look_at_streams(conditions: Conditions, files: StreamFiles, settings: Settin
     for stream in stream_ids(files, settings):
         try:
             observed = observe(stream, files, settings)
+            if observed.desired.file == "none" and observed.driver is None:
+                # Its file was removed, and nobody waits for it.
+                continue
             decision = decide(observed.desired, observed.actual, now)
             stands = stream_state(observed, decision, now)
             conditions.add(stream_conditions(observed, stands, decision.sentence, now))

@@ -29,7 +29,7 @@ RULES, DASHBOARD = "prometheus/rules.yaml", "grafana/dashboard.json"
 COMMAND = "python -m orchestration.alerts.prometheus_files"
 _HEAD = f"""\
 # Rules of frazil's alarms that metrics show, for Prometheus 2.42 or later. Written by `{COMMAND}`.
-# Each rule has the id of its alarm. The sensor frazil_alerts reports all alarms; docs/metrics.md compares the two.
+# Each rule has the id of its alarm. The sensor frazil_alerts reports all alarms, also those that no metric shows.
 """
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _OF_STREAM = '{stream=~"$stream"}'

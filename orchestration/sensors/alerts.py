@@ -28,7 +28,7 @@ from resources.deployment_resource import DeploymentResource
 SENSOR = "frazil_alerts"
 INTERVAL_SECONDS = 15
 # A tick has 60 s in all.
-_DELIVERY_SECONDS = 30.0
+_DELIVERY_SECONDS = 20.0
 # The rest goes with the next tick.
 _MOST_PER_MESSAGE = 20
 # How far a sensor without a memory looks back for failed runs.

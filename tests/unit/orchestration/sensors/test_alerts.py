@@ -223,6 +223,18 @@ def test_a_stopped_stream_a_stale_heartbeat_and_a_silent_supervisor_are_told(ale
     assert folder.is_dir()
 
 
+def test_a_stream_whose_file_is_removed_needs_nobody(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders", **dead_process(), lease_state="released", state="stopped")
+    store = stream_folder(alerts.world.settings, "orders").store
+    write_control(store, ControlRequest("stopped", by="ops", at=alerts.now))
+    alerts.ticks(15, 900, 15)
+    assert brief(hook) == [("firing", "stream_stopped", "warning")]
+    alerts.world.write("refunds")
+    alerts.world.file("orders").unlink()
+    alerts.ticks(15, CLEAR_SECONDS, 15)
+    assert brief(hook)[1:] == [("resolved", "stream_stopped", "warning")]
+
+
 def test_what_a_heartbeat_tells_of_tables_and_letters_is_told(alerts: Alerts, hook: Hook) -> None:
     at = int(alerts.now)
     lag = {"orders.v1": {"0": 0}}
@@ -299,6 +311,9 @@ def test_the_sensor_is_there_with_a_target_and_keeps_no_secret(
     (alerts.world.deployment.home / "frazil.yaml").write_text("alerts: {targets: []}\n")
     without = build_definitions(alerts.world.deployment).get_repository_def()
     assert SENSOR not in [sensor.name for sensor in without.sensor_defs]
+    (alerts.world.deployment.home / "frazil.yaml").write_text("alerts: {target: []}\n")
+    broken = build_definitions(alerts.world.deployment).get_repository_def()
+    assert SENSOR in [sensor.name for sensor in broken.sensor_defs], "it goes on once they can be read"
 
 
 def test_settings_that_cannot_be_read_change_no_memory(alerts: Alerts, hook: Hook) -> None:
