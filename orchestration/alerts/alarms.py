@@ -65,7 +65,8 @@ ALARMS: tuple[Alarm, ...] = (
     Alarm(
         "stream_halted",
         "The stream has ended, and frazil does not start it again before a person acts.",
-        "critical", f"{_COMMITTED} {_IN_KAFKA}", "frazil status {stream}",
+        "critical", f"Committed rows stay, and nothing lands before the stream is started. {_IN_KAFKA}",
+        "frazil status {stream}",
         states=("halted",),
     ),
     Alarm(
@@ -196,7 +197,7 @@ ALARMS: tuple[Alarm, ...] = (
     Alarm(
         "mirror_differs",
         "Rows of a mirror differ from what its changelog, or its source, says.",
-        "critical", "The changelog keeps every change, and a mirror is rebuilt from it.",
+        "critical", "The changelog and the stream's other tables are not affected.",
         "frazil mirror check {stream}",
         checks=(MIRROR_CONSISTENT,),
     ),
