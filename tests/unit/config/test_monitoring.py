@@ -12,6 +12,7 @@ from jobs.config.documents.validation import SpecError
 from jobs.config.settings.generation import generation
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings, secret_references
+from jobs.local.certify.workspace import settings_document
 from tests.unit.orchestration.deployments import deployment_in
 
 HOOK = {"webhook": {"url": "https://alerts.example/hook"}}
@@ -119,3 +120,8 @@ def test_no_driver_is_started_anew_for_alerts(tmp_path: Path) -> None:
     before = generation(spec, Settings.embedded(home))
     assert generation(spec, load(home, {"targets": [HOOK]})) == before
     assert generation(spec, load(home, {}, metrics={"folder": "seen"})) != before, "drivers note their address there"
+
+
+def test_a_certificate_tells_nobody(tmp_path: Path) -> None:
+    settings = load(tmp_path, {"targets": [HOOK]}, metrics={"folder": "seen"})
+    assert {"alerts", "metrics"}.isdisjoint(settings_document(settings, tmp_path / "state", "a.ledger"))
