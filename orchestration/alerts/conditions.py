@@ -18,6 +18,7 @@ from dagster._core.storage.asset_check_execution_record import (
 
 from assets import dagster_names
 from assets.deployment_assets import SUPERVISOR_KEY
+from jobs.base.errors import FrazilError
 from jobs.clients.kafka.open_transactions import HANGING_SECONDS
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.redaction import redacted
@@ -149,12 +150,19 @@ def look_at_streams(conditions: Conditions, files: StreamFiles, settings: Settin
                 continue
             decision = decide(observed.desired, observed.actual, now)
             stands = stream_state(observed, decision, now)
+            if observed.actual.problem:
+                conditions.unknown_streams.add(stream)
             conditions.add(stream_conditions(observed, stands, decision.sentence, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
             conditions.unknown_streams.add(stream)
             conditions.problems.append(f"{stream} cannot be looked at ({type(problem).__name__})")
-    note = read_supervisor_heartbeat(state_store(settings))
+    try:
+        note = read_supervisor_heartbeat(state_store(settings))
+    except (FrazilError, OSError) as problem:
+        conditions.unknown.add(_condition("supervisor_silent", "", now, "", None).key)
+        conditions.problems.append(f"the supervisor's newest tick cannot be read ({type(problem).__name__})")
+        return
     if note is not None and note.is_silent(now):
         text = f"The sensor frazil_reconcile looked last {note.silent_for(now):.0f} s ago, on {note.host}"
         conditions.add([_condition("supervisor_silent", "", note.at, text, None, page=asset_page(SUPERVISOR_KEY))])

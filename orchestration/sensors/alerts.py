@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from jobs.base.errors import FrazilError
+from jobs.config.redaction import redacted
 from jobs.config.services.monitoring import AlertTarget
 from jobs.config.settings.settings import Settings
 from orchestration.alerts.conditions import (
@@ -57,18 +58,43 @@ def run_alerts_tick(
     Raises:
         FrazilError: The settings cannot be read.
     """
-    settings, files = deployment.settings(), read_files(deployment)
+    settings = deployment.settings()
     send_due(memory, settings, now)
-    conditions = Conditions()
-    look_at_streams(conditions, files, settings, now)
-    specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
-    streams = streams_by_asset(specs, settings)
-    memory.check = look_at_checks(conditions, instance, checks, streams, memory.check)
-    ended, memory.runs_at = look_at_runs(conditions, instance, jobs, memory.runs_at or now - _RUNS_SECONDS)
-    conditions.redact(settings)
+    try:
+        conditions, ended = look(deployment, settings, instance, checks, jobs, memory, now)
+    except Exception as problem:
+        # What has been sent has to be kept, or it would be sent with every tick.
+        text = redacted(settings, f"{type(problem).__name__}: {problem}")
+        return f"Nobody could look for alarms: {text}"
     memory.update(conditions, ended, now)
     memory.forget(settings.alerts.names, settings.alerts.targets, now)
     return tick_sentence(memory, conditions, now)
+
+
+def look(
+    deployment: Deployment,
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    checks: Collection[dg.AssetCheckKey],
+    jobs: Collection[str],
+    memory: AlertMemory,
+    now: float,
+) -> tuple[Conditions, set[str]]:
+    """The conditions of the deployment, and the keys of failed runs that a later run has made good.
+
+    Args:
+        memory: Of the sensor; what was read last is noted there.
+        now: Seconds since 1970.
+    """
+    files, conditions = read_files(deployment), Conditions()
+    look_at_streams(conditions, files, settings, now)
+    specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
+    streams = streams_by_asset(specs, settings)
+    last_check = look_at_checks(conditions, instance, checks, streams, memory.check)
+    ended, runs_at = look_at_runs(conditions, instance, jobs, memory.runs_at or now - _RUNS_SECONDS)
+    conditions.redact(settings)
+    memory.check, memory.runs_at = last_check, runs_at
+    return conditions, ended
 
 
 def send_due(memory: AlertMemory, settings: Settings, now: float, send: Deliver = deliver) -> None:

@@ -20,10 +20,12 @@ from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.stream_folder import state_store, stream_folder
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work, read_heartbeat, write_heartbeat
+from jobs.streaming.supervision.state.observation import observe
 from orchestration.alerts.conditions import Conditions, look_at_checks
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
+from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from orchestration.sensors.alerts import SENSOR, run_alerts_tick
 from tests.helpers.alert_receivers import Hook, receiving_hook
@@ -203,6 +205,38 @@ def test_a_delivery_that_fails_is_tried_again_and_named(alerts: Alerts, hook: Ho
     assert hook.posts[0] == hook.posts[1] == hook.posts[2]
     assert {each["idempotency-key"] for each in hook.headers} == {hook.posts[0]["id"]}
     assert "failed" not in alerts.said
+
+
+def test_what_was_sent_is_kept_though_nobody_can_look(
+    alerts: Alerts, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alerts.end()
+    alerts.tick()
+
+    def broken(*arguments: object) -> str:
+        raise OSError(f"the database does not answer, and {hook.url} is a secret")
+
+    monkeypatch.setattr("orchestration.sensors.alerts.look_at_checks", broken)
+    alerts.ticks(15, 15, 15)
+    assert len(hook.posts) == 1
+    assert (
+        alerts.said
+        == "Nobody could look for alarms: OSError: the database does not answer, and ${env:HOOK} is a secret"
+    )
+
+
+def test_a_state_that_cannot_be_read_ends_no_alarm(alerts: Alerts, hook: Hook) -> None:
+    alerts.end()
+    alerts.ticks(15, 15)
+    control = alerts.world.folder("orders") / "control.json"
+    control.write_text("{")
+    observed = observe("orders", read_files(alerts.world.deployment), alerts.world.settings)
+    assert observed.actual.problem
+    alerts.ticks(15, CLEAR_SECONDS, CLEAR_SECONDS, 15)
+    assert brief(hook) == [("firing", "stream_halted", "critical")]
+    control.unlink()
+    alerts.ticks(15, CLEAR_SECONDS, 15)
+    assert brief(hook) == [("firing", "stream_halted", "critical")]
 
 
 def test_a_stopped_stream_a_stale_heartbeat_and_a_silent_supervisor_are_told(alerts: Alerts, hook: Hook) -> None:
