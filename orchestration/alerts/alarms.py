@@ -86,7 +86,7 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "heartbeat_stale",
-        "The driver's process lives and does not beat, or does not answer Prometheus.",
+        "The driver's process lives and writes no heartbeat, or does not answer Prometheus.",
         "critical", f"{_COMMITTED} Once its lease has run out, whatever it does later is refused.",
         "frazil restart {stream}", 120,
         states=("frozen",),
@@ -94,7 +94,7 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "driver_stalled",
-        "The driver beats and does not get on: its JVM does not answer, or records wait and no batch ends.",
+        "The driver writes heartbeats and does not get on: its JVM does not answer, or records wait and no batch ends.",
         "critical", f"{_COMMITTED} {_IN_KAFKA}", "frazil restart {stream}", 60,
         states=("stalled",),
         query="(time() - max by (stream) (frazil_last_commit_timestamp_seconds) > 1800) "
@@ -229,7 +229,7 @@ ALARMS: tuple[Alarm, ...] = (
     Alarm(
         "rows_after_close",
         "Rows came into an hour or a day that had been reported as closed.",
-        "warning", "The rows are in the table. What was made of the closed period lacks them.",
+        "warning", "The rows are in the table. Reports on the closed period lack them.",
         "frazil status {stream}",
         checks=(CLOSED_PARTITIONS,),
     ),

@@ -87,26 +87,26 @@ class Conditions:
     """The conditions of one moment.
 
     Attributes:
-        found: By key.
+        by_key: The conditions.
         unknown: Keys of conditions that nobody could look at, so that they count as they were.
         unknown_streams: Streams whose state could not be looked at.
         problems: Why, in sentences.
     """
 
-    found: dict[str, Condition] = field(default_factory=dict)
+    by_key: dict[str, Condition] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     unknown_streams: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
     def add(self, conditions: Iterable[Condition]) -> None:
         """Add conditions."""
-        self.found |= {condition.key: condition for condition in conditions}
+        self.by_key |= {condition.key: condition for condition in conditions}
 
     def redact(self, settings: Settings) -> None:
         """Replace the values of secrets in all texts, as these go into the sensor's cursor and into messages."""
-        self.found = {
-            key: replace(each, what=redacted(settings, each.what), next=redacted(settings, each.next))
-            for key, each in self.found.items()
+        self.by_key = {
+            key: replace(condition, what=redacted(settings, condition.what), next=redacted(settings, condition.next))
+            for key, condition in self.by_key.items()
         }
 
     def knows(self, alarm: str, stream: str, key: str) -> bool:
@@ -176,36 +176,36 @@ def stream_conditions(observed: Observation, stands: StreamState, sentence: str,
         sentence: Why, in words.
         now: Seconds since 1970.
     """
-    stream, beat, spec = observed.stream, observed.heartbeat, observed.desired.spec
+    stream, heartbeat, spec = observed.stream, observed.heartbeat, observed.desired.spec
     page = asset_page(dagster_names.table_key(observed.settings, spec.table.name)) if spec is not None else ""
     if (alarm := ALARM_BY_STATE.get(stands.state)) is not None:
         since = now if stands.since is None else stands.since
         yield _condition(alarm, stream, since, sentence, stands.fix, page=page)
-    if beat is not None:
-        yield from _of_heartbeat(beat, page, now if stands.lives else None)
+    if heartbeat is not None:
+        yield from _of_heartbeat(heartbeat, page, now if stands.lives else None)
 
 
-def _of_heartbeat(beat: Heartbeat, page: str, now: float | None) -> Iterator[Condition]:
+def _of_heartbeat(heartbeat: Heartbeat, page: str, now: float | None) -> Iterator[Condition]:
     """The conditions that a heartbeat shows.
 
     Args:
         now: Seconds since 1970; None of a driver that has ended, whose figures are of no account any more.
     """
-    work = beat.work
+    work = heartbeat.work
     for table, at_ms in sorted(work.parked.items()):
-        fix = f"frazil accept {beat.stream} --unpark {table}, once it takes commits"
+        fix = f"frazil accept {heartbeat.stream} --unpark {table}, once it takes commits"
         letters = work.parked_letters.get(table, 0)
         text = f"Table {table} takes no commits; {letters:,} dead letters were made for it since the driver started"
-        yield _condition("table_suspended", beat.stream, at_ms / 1000, text, fix, subject=table, page=page)
+        yield _condition("table_suspended", heartbeat.stream, at_ms / 1000, text, fix, subject=table, page=page)
     if now is None:
         return
     since = work.undecided_since
     if since is not None and work.total_undecided and now - since > HANGING_SECONDS:
         text = f"{work.total_undecided:,} records wait for the end of a transaction"
-        yield _condition("transaction_open", beat.stream, since, text, None, page=page)
-    if beat.unpublished_letters and (error := beat.outbox_error) is not None:
-        text = f"{beat.unpublished_letters:,} dead letters are not in their topic: {error.message}"
-        yield _condition("dead_letters_unpublished", beat.stream, error.at, text, error.fix, page=page)
+        yield _condition("transaction_open", heartbeat.stream, since, text, None, page=page)
+    if heartbeat.unpublished_letters and (error := heartbeat.outbox_error) is not None:
+        text = f"{heartbeat.unpublished_letters:,} dead letters are not in their topic: {error.message}"
+        yield _condition("dead_letters_unpublished", heartbeat.stream, error.at, text, error.fix, page=page)
 
 
 def look_at_checks(
@@ -306,7 +306,7 @@ def look_at_runs(
             conditions.add([condition])
             ended.discard(condition.key)
         else:
-            conditions.found.pop(condition.key, None)
+            conditions.by_key.pop(condition.key, None)
             ended.add(condition.key)
     return ended, newest
 
@@ -328,10 +328,10 @@ def streams_by_asset(specs: Iterable[StreamSpec], settings: Settings) -> dict[tu
 
     What is reported about a table's closed hours or days has the table's path and one part more.
     """
-    found: dict[tuple[str, ...], str] = {}
+    streams: dict[tuple[str, ...], str] = {}
     for spec in specs:
         tables = [*spec.target_names, *(mirror.table for _, mirror in spec.mirrored)]
         if spec.route is not None and spec.route.to is not None:
             tables.append(spec.route.to)
-        found |= {tuple(dagster_names.table_key(settings, table).path): spec.stream for table in tables}
-    return found
+        streams |= {tuple(dagster_names.table_key(settings, table).path): spec.stream for table in tables}
+    return streams

@@ -131,14 +131,14 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
             now: Seconds since 1970.
         """
         at, lasting = int(now), self.lasting
-        hiding = {(each.alarm.id, each.stream) for each in conditions.found.values()}
+        lasting_alarms = {(condition.alarm.id, condition.stream) for condition in conditions.by_key.values()}
         new: list[Condition] = []
-        for key, condition in conditions.found.items():
+        for key, condition in conditions.by_key.items():
             if (alert := lasting.get(key)) is not None:
                 _refresh(alert, condition)
-            elif not any((other, condition.stream) in hiding for other in condition.alarm.hidden_by):
+            elif not any((other, condition.stream) in lasting_alarms for other in condition.alarm.hidden_by):
                 new.append(condition)
-        new.sort(key=lambda each: -SEVERITIES.index(each.severity))
+        new.sort(key=lambda condition: -SEVERITIES.index(condition.severity))
         room = max(0, MOST_ALERTS - len(self.alerts))
         self.left_out = len(new[room:])
         for condition in new[:room]:
@@ -146,7 +146,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
             lasting[alert.key] = alert
             self.alerts.append(alert)
         for key, alert in lasting.items():
-            if key not in conditions.found:
+            if key not in conditions.by_key:
                 self._end(alert, conditions, ended_runs, at)
         for alert in self.lasting.values():
             alert.fires = alert.fires or (not alert.gone and at - alert.seen >= alert.alarm.seconds)
@@ -174,7 +174,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
             names: Of the targets, in their order.
             now: Seconds since 1970.
         """
-        self.receivers = {name: each for name, each in self.receivers.items() if name in names}
+        self.receivers = {name: receiver for name, receiver in self.receivers.items() if name in names}
         self.alerts = [
             alert
             for alert in self.alerts
@@ -190,7 +190,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
 
     def due_for(self, name: str, target: AlertTarget) -> Iterator[tuple[Alert, bool]]:
         """What a target has still to hear of, the oldest first: an alert, and whether it is its end."""
-        for alert in sorted(self.alerts, key=lambda each: (each.seen, each.key)):
+        for alert in sorted(self.alerts, key=lambda alert: (alert.seen, alert.key)):
             if not alert.fires or not alert.concerns(name, target):
                 continue
             if name not in alert.begun:
@@ -198,10 +198,10 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
             if alert.ended and name not in alert.closed:
                 yield alert, True
 
-    def delivered(self, name: str, told: Collection[tuple[Alert, bool]]) -> None:
+    def delivered(self, name: str, notices: Collection[tuple[Alert, bool]]) -> None:
         """Note that a target has taken a message."""
         self.receivers.pop(name, None)
-        for alert, is_end in told:
+        for alert, is_end in notices:
             (alert.closed if is_end else alert.begun).append(name)
 
     def refused(self, name: str, problem: str, now: float) -> None:

@@ -16,7 +16,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one delivery tells.
+    """The content of one delivery.
 
     Attributes:
         alerts: Facts of each alert, see `alert_facts`.
@@ -50,13 +50,13 @@ class Message:
         return "\n\n".join(_paragraph(facts) for facts in self.alerts)
 
 
-def make_message(told: Sequence[tuple[Alert, bool]], settings: Settings) -> Message:
+def make_message(notices: Sequence[tuple[Alert, bool]], settings: Settings) -> Message:
     """The message about alerts.
 
     Args:
-        told: Each alert, and whether the message is about its end.
+        notices: Each alert, and whether the message is about its end.
     """
-    return Message(tuple(alert_facts(alert, is_end, settings) for alert, is_end in told), settings)
+    return Message(tuple(alert_facts(alert, is_end, settings) for alert, is_end in notices), settings)
 
 
 def alert_facts(alert: Alert, is_end: bool, settings: Settings) -> dict[str, Any]:

@@ -106,24 +106,24 @@ def send_due(memory: AlertMemory, settings: Settings, now: float, send: Deliver 
     """
     began = time.monotonic()
     for name, target in zip(settings.alerts.names, settings.alerts.targets, strict=True):
-        told = list(memory.due_for(name, target))[:_MOST_PER_MESSAGE]
-        if not told or memory.waits(name, now) or time.monotonic() - began > _DELIVERY_SECONDS:
+        notices = list(memory.due_for(name, target))[:_MOST_PER_MESSAGE]
+        if not notices or memory.waits(name, now) or time.monotonic() - began > _DELIVERY_SECONDS:
             continue
         try:
-            send(name, target, make_message(told, settings))
+            send(name, target, make_message(notices, settings))
         except FrazilError as problem:
             memory.refused(name, problem.message, now)
         else:
-            memory.delivered(name, told)
+            memory.delivered(name, notices)
 
 
 def tick_sentence(memory: AlertMemory, conditions: Conditions, now: float) -> str:
     """A tick in words: what fires, and which deliveries fail."""
     firing = [alert for alert in memory.alerts if alert.fires and not alert.ended]
-    lines = [
-        f"{name}: {_times(each.failures)} in a row; tried again in {max(0, each.again - int(now))} s. {each.problem}"
-        for name, each in sorted(memory.receivers.items())
-    ]
+    lines: list[str] = []
+    for name, receiver in sorted(memory.receivers.items()):
+        pause = max(0, receiver.again - int(now))
+        lines.append(f"{name}: {_times(receiver.failures)} in a row; tried again in {pause} s. {receiver.problem}")
     lines += conditions.problems[:_SHOWN]
     for alert in firing[:_SHOWN]:
         since = datetime.fromtimestamp(alert.since, UTC)
@@ -160,7 +160,7 @@ def alert_sensor() -> dg.SensorDefinition:
         assert repository is not None
         memory = AlertMemory.from_cursor(context.cursor)
         try:
-            told = run_alerts_tick(
+            sentence = run_alerts_tick(
                 deployment.deployment(),
                 context.instance,
                 set(repository.asset_graph.asset_check_keys),
@@ -170,6 +170,6 @@ def alert_sensor() -> dg.SensorDefinition:
             )
         except FrazilError as problem:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
-        return dg.SensorResult(skip_reason=told, cursor=memory.to_cursor())
+        return dg.SensorResult(skip_reason=sentence, cursor=memory.to_cursor())
 
     return frazil_alerts

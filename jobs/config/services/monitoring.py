@@ -189,7 +189,9 @@ class AlertsSettings(SpecModel):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the targets, in their order."""
-        kinds = [next(kind for kind in ("webhook", "slack", "email") if getattr(each, kind)) for each in self.targets]
+        kinds = [
+            next(kind for kind in ("webhook", "slack", "email") if getattr(target, kind)) for target in self.targets
+        ]
         return tuple(
             target.name or f"{kind}-{number}"
             for number, (target, kind) in enumerate(zip(self.targets, kinds, strict=True), 1)

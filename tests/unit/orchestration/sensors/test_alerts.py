@@ -174,15 +174,15 @@ def test_checks_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> No
         alerts.report(name, passed=False, sentence="It is broken.")
     after, seen, unknown = "", [], []
     for _ in range(4):
-        found = Conditions()
-        after = look_at_checks(found, alerts.instance, keys, {}, after, seconds=0.0001)
-        seen.append(sorted(each.subject[-3:] for each in found.found.values()))
-        unknown.append(len(found.unknown))
+        conditions = Conditions()
+        after = look_at_checks(conditions, alerts.instance, keys, {}, after, seconds=0.0001)
+        seen.append(sorted(each.subject[-3:] for each in conditions.by_key.values()))
+        unknown.append(len(conditions.unknown))
     assert unknown == [150] * 4
     assert seen == [["000"], ["120"], ["000", "249"], ["120"]]
-    found = Conditions()
-    assert look_at_checks(found, alerts.instance, keys, {}, after) == ""
-    assert (len(found.found), len(found.unknown)) == (3, 0)
+    conditions = Conditions()
+    assert look_at_checks(conditions, alerts.instance, keys, {}, after) == ""
+    assert (len(conditions.by_key), len(conditions.unknown)) == (3, 0)
 
 
 def test_a_delivery_that_fails_is_tried_again_and_named(alerts: Alerts, hook: Hook) -> None:
