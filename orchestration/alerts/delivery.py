@@ -103,8 +103,9 @@ def _send_to_slack(settings: SlackSettings, message: Message) -> None:
     document = {"channel": settings.channel, "text": text, "unfurl_links": False}
     answer = json.loads(_post(f"{settings.api.rstrip('/')}/chat.postMessage", document, bearer, message))
     # Slack answers with status 200 whatever happened.
-    if answer.get("ok") is not True:
-        raise FrazilError(f"Slack answers {answer.get('error', 'without a reason')!s}")
+    if not isinstance(answer, dict) or answer.get("ok") is not True:
+        reason = answer.get("error") if isinstance(answer, dict) else None
+        raise FrazilError(f"Slack answers {reason or 'without a reason'}")
 
 
 def _send_by_mail(settings: EmailSettings, message: Message) -> None:

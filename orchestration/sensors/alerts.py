@@ -3,14 +3,13 @@
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 import dagster as dg
 
 from jobs.base.errors import FrazilError
 from jobs.config.redaction import redacted
-from jobs.config.services.monitoring import AlertTarget
 from jobs.config.settings.settings import Settings
 from orchestration.alerts.conditions import (
     Conditions,
@@ -21,7 +20,7 @@ from orchestration.alerts.conditions import (
 )
 from orchestration.alerts.delivery import deliver
 from orchestration.alerts.memory import AlertMemory
-from orchestration.alerts.messages import Message, make_message
+from orchestration.alerts.messages import make_message
 from orchestration.reconcile.stream_files import as_launched, read_files
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -35,8 +34,6 @@ _MOST_PER_MESSAGE = 20
 # How far a sensor without a memory looks back for failed runs.
 _RUNS_SECONDS = 3600.0
 _SHOWN = 12
-
-Deliver = Callable[[str, AlertTarget, Message], None]
 
 
 def run_alerts_tick(
@@ -97,12 +94,11 @@ def look(
     return conditions, ended
 
 
-def send_due(memory: AlertMemory, settings: Settings, now: float, send: Deliver = deliver) -> None:
+def send_due(memory: AlertMemory, settings: Settings, now: float) -> None:
     """Send each target what it has still to hear of, in one message.
 
     Args:
         now: Seconds since 1970.
-        send: Delivers a message.
     """
     began = time.monotonic()
     for name, target in zip(settings.alerts.names, settings.alerts.targets, strict=True):
@@ -110,9 +106,12 @@ def send_due(memory: AlertMemory, settings: Settings, now: float, send: Deliver 
         if not notices or memory.waits(name, now) or time.monotonic() - began > _DELIVERY_SECONDS:
             continue
         try:
-            send(name, target, make_message(notices, settings))
+            deliver(name, target, make_message(notices, settings))
         except FrazilError as problem:
             memory.refused(name, problem.message, now)
+        except Exception as problem:
+            # An exception would lose the cursor, and with it what other targets have taken.
+            memory.refused(name, f"Alert target {name} did not take a message: {type(problem).__name__}.", now)
         else:
             memory.delivered(name, notices)
 

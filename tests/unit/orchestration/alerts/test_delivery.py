@@ -115,6 +115,8 @@ def test_slack_gets_a_text_by_webhook_or_by_token(tmp_path: Path, monkeypatch: p
         send(bot)
         hook.answer = {"ok": False, "error": "channel_not_found"}
         assert "Slack answers channel_not_found" in refusal(bot)
+        hook.answer = [1]
+        assert "Slack answers without a reason" in refusal(bot)
         hook.answer = b"<html>"
         assert "did not take a message: JSONDecodeError" in refusal(bot)
     assert hook.posts[0] == {"text": text}
