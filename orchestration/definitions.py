@@ -52,6 +52,7 @@ from orchestration.jobs.reset import OP as RESET_OP
 from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.stream_files import as_launched
+from orchestration.sensors.alerts import alert_sensor
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
 from orchestration.sensors.contracts import contract_sensor
 from orchestration.sensors.mirrors import mirrors_sensor
@@ -70,7 +71,10 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     specs, errors = deployment.streams()
     try:
         settings = deployment.settings()
+        alerts = bool(settings.alerts.targets)
     except SpecError as error:
+        # The sensor goes on by itself once they can be read.
+        alerts = True
         # Asset keys hold the catalog's name; a run reads the settings again and tells what is wrong with them.
         settings, errors = Settings.embedded(deployment.home), [*errors, error]
     for error in errors:
@@ -129,6 +133,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *([mirrors_sensor()] if any(spec.mirrors for spec in shown) else []),
             *([contract_sensor()] if contracts else []),
             *([publication_sensor()] if publications else []),
+            *([alert_sensor()] if alerts else []),
         ],
         resources={
             "deployment": paths,

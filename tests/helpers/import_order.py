@@ -31,7 +31,7 @@ ORDER: dict[str, list[str]] = {
         "runtime",
         "supervise",
     ],
-    "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
+    "orchestration": ["formatting", "reconcile", "jobs", "alerts", "cli", "sensors", "definitions"],
     "jobs.base": ["errors", "failpoints", "system"],
     "jobs.clients": ["state_store", "catalog", "registry", "kafka", "install", "spark"],
     "jobs.config": ["documents", "values", "services", "contract", "steps", "stream", "settings", "redaction"],

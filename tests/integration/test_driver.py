@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import signal
 import time
 import urllib.request
@@ -14,14 +16,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.base.system.processes import session_members
 from jobs.clients.state_store.epochs import read_file
 from jobs.proof.lookup.tags import tag_snapshot
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
+from jobs.streaming.supervision.documents.scrape_target import target_file
 from jobs.streaming.supervision.processes.actual import SILENT_SECONDS
 from jobs.streaming.supervision.state.observation import observe
 from jobs.tables.commit.history.stamp_history import history
+from orchestration.alerts.alarms import ALARMS
 from orchestration.cli.streams.status.collection import status_from_state
 from orchestration.reconcile.assessment import Assessment, assess
 from orchestration.reconcile.decide import Action
@@ -53,6 +58,28 @@ def running(pipeline: Callable[..., Pipeline]) -> Iterator[Pipeline]:
     finally:
         made.control().stop("the test ends", "tester")
     assert members(made) == []
+    assert not target_file(made.settings(), made.stream).exists()
+
+
+# Figures of suspended tables, open transactions and undeclared keys, of which this stream has none.
+NOT_YET_KNOWN = {
+    "frazil_parked_since_timestamp_seconds",
+    "frazil_undecided_since_timestamp_seconds",
+    "frazil_unknown_fields_total",
+}
+
+
+def queried_names() -> set[str]:
+    """The names of metrics that the rules for Prometheus ask for."""
+    return set(re.findall(r"\bfrazil_[a-z_]+", " ".join(alarm.query for alarm in ALARMS)))
+
+
+def discovered(made: Pipeline) -> str:
+    """Where Prometheus scrapes the driver, by its service-discovery file."""
+    (entry,) = json.loads(target_file(made.settings(), made.stream).read_text())
+    (target,) = entry["targets"]
+    assert f"http://{target}/metrics" == made.beat().metrics_url
+    return f"http://{target}/metrics"
 
 
 def members(made: Pipeline) -> list[int]:
@@ -74,9 +101,11 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     # Its records are of months ago, or yet to be; while nothing comes its watermark follows the clock.
     ago = round(time.time() * 1000) - 600_000
     reaches(made, "the watermark to move on", lambda beat: (beat.work.watermark_ms or 0) >= ago - 60_000)
-    assert first.metrics_url is not None
-    with urllib.request.urlopen(first.metrics_url, timeout=60) as answer:
-        assert f'frazil_records_landed_total{{stream="{made.stream}"}} 30.0' in answer.read().decode()
+    with urllib.request.urlopen(discovered(made), timeout=60) as answer:
+        metrics = answer.read().decode()
+    assert f'frazil_records_landed_total{{stream="{made.stream}"}} 30.0' in metrics
+    served = {sample.name for family in text_string_to_metric_families(metrics) for sample in family.samples}
+    assert {name for name in queried_names() if name not in served} == NOT_YET_KNOWN
     with group_reader(made) as group:
         wait_for(lambda: group_positions(group, made.stream) == {0: 17, 1: 18}, "the consumer group to follow")
 

@@ -43,7 +43,7 @@ def group_generation(settings: Settings, version: str) -> str:
 
 
 def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
-    excluded = {"home", "ledger", "maintenance", "groups", "drivers", "sources"}
+    excluded = {"home", "ledger", "maintenance", "groups", "drivers", "sources", "alerts"}
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
     _as_written(configured, settings)
     if settings.drivers.remote:
@@ -59,6 +59,8 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     if settings.spark.ui_address == UI_ADDRESS:
         # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
         configured["spark"].pop("ui_address")
+    if settings.metrics.folder is None:
+        configured.pop("metrics")
     if not with_registry:
         configured.pop("registry")
     if settings.state_store is None:

@@ -20,6 +20,7 @@ from jobs.config.services.catalog import CatalogSettings
 from jobs.config.services.drivers import DriversSettings
 from jobs.config.services.kafka_options import KafkaOptions, OptionValue, option_problems
 from jobs.config.services.maintenance_policy import Maintenance
+from jobs.config.services.monitoring import AlertsSettings, MetricsSettings
 from jobs.config.services.registry import RegistrySettings
 from jobs.config.services.security import KafkaSecurity
 from jobs.config.services.services import (
@@ -198,6 +199,8 @@ class SettingsFile(SpecModel):
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
     sources: dict[SourceName, SourceSettings] = Field(default_factory=dict)
+    alerts: AlertsSettings = AlertsSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     def _problems(self) -> Problems:
         if self.kafka.bootstrap_servers is not None and self.kafka.address_file is not None:
@@ -219,6 +222,8 @@ class Settings(SpecModel):
         groups: Which streams share a driver.
         drivers: What starts drivers.
         sources: The databases that mirrors are compared with, by name.
+        alerts: Who receives messages about streams.
+        metrics: How Prometheus finds drivers.
     """
 
     home: Path
@@ -234,6 +239,8 @@ class Settings(SpecModel):
     groups: GroupsSettings = GroupsSettings()
     drivers: DriversSettings = DriversSettings()
     sources: dict[SourceName, SourceSettings] = Field(default_factory=dict)
+    alerts: AlertsSettings = AlertsSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @property
     def is_embedded(self) -> bool:
@@ -291,6 +298,8 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         ledger=file.ledger,
         maintenance=file.maintenance,
         sources=file.sources,
+        alerts=file.alerts,
+        metrics=file.metrics,
     )
 
 
@@ -311,7 +320,7 @@ def secret_references(settings: Settings, *, sources: bool = True) -> Iterator[S
     """Yields every secret of the settings, so that ``frazil validate`` can say which cannot be had.
 
     Args:
-        sources: Those of the sources, too, which no driver uses.
+        sources: Those of the sources and of the alerts, too, which no driver uses.
     """
     yield from settings.catalog.secrets
     yield from (value for value in settings.spark.conf.values() if isinstance(value, Secret))
@@ -326,3 +335,4 @@ def secret_references(settings: Settings, *, sources: bool = True) -> Iterator[S
     if sources:
         for source in settings.sources.values():
             yield from source.secrets
+        yield from settings.alerts.secrets

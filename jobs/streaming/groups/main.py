@@ -36,6 +36,7 @@ from jobs.streaming.driver.process.logs import (
 from jobs.streaming.driver.process.metrics import MetricsServer
 from jobs.streaming.supervision.documents.control_request import ControlReader
 from jobs.streaming.supervision.documents.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS
+from jobs.streaming.supervision.documents.scrape_target import announced
 from jobs.streaming.supervision.keeper.keeper_start import KeeperStarter, keeper_policy
 from jobs.streaming.supervision.launchers.driver_identity import note_itself
 from jobs.streaming.supervision.processes.groups import DriverGroup
@@ -107,7 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         carried: list[GroupDriver] = []
         try:
-            with MetricsServer(lambda: carried[0].beats() if carried else ()) as metrics:
+            with (
+                MetricsServer(lambda: carried[0].beats() if carried else ()) as metrics,
+                announced(settings, group.label, metrics.url),
+            ):
                 heartbeat.change(metrics_url=metrics.url)
                 process = process_note(given.attempt, heartbeat.current(), group.name)
                 carried.append(

@@ -43,6 +43,7 @@ from jobs.streaming.driver.watch.lag import ANSWER_SECONDS, LagWatch
 from jobs.streaming.driver.watch.watches import JvmWatch, SecretWatch, secret_files
 from jobs.streaming.supervision.documents.control_request import ControlReader
 from jobs.streaming.supervision.documents.heartbeat import LastError
+from jobs.streaming.supervision.documents.scrape_target import announced
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class StreamRunner:
                 url = self._shared.metrics_url
             else:
                 url = watching.enter_context(MetricsServer(lambda: (self._heartbeat.current(),))).url
+                watching.enter_context(announced(self._settings, self._spec.stream, url))
             watching.callback(lambda: self._watch.end() if self._watch else None)
             self._heartbeat.change(metrics_url=url)
             while not self.finished and self._control.now() != "end":

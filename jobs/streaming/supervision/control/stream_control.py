@@ -20,6 +20,7 @@ from jobs.streaming.supervision.documents.control_request import DesiredMode
 from jobs.streaming.supervision.documents.driver_session import end_leftovers
 from jobs.streaming.supervision.documents.flush_request import request_flush
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heartbeat
+from jobs.streaming.supervision.documents.scrape_target import withdraw
 from jobs.streaming.supervision.documents.waiting import wait_until
 from jobs.streaming.supervision.processes.actual import Driver
 from jobs.streaming.supervision.processes.launcher import driver_command
@@ -260,9 +261,11 @@ class StreamControl:
         if now.driver is None:
             _refuse_while_drained(now)
             end_leftovers(now.actual.launched_process, self._stream)
+            withdraw(now.settings, self._stream)
             stopped = f"{self._stream} is stopped{f' already{now.control.origin}' if already else ''}."
             return ActionResult(stopped, now.heartbeat)
         how = self._life.end(now, now.driver)
+        withdraw(now.settings, self._stream)
         return ActionResult(
             f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store)
         )
@@ -278,11 +281,13 @@ class StreamControl:
             ended = beat is not None and beat.final
             if now.driver is None:
                 end_leftovers(now.actual.launched_process, self._stream)
+                withdraw(now.settings, self._stream)
                 return ActionResult(f"{self._stream} has no driver.", now.heartbeat)
             if not (unwanted or ended):
                 return ActionResult(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
             self._life.request(now, "end", reason, by, mode=now.control.mode, end_attempt=now.driver.attempt)
         how = self._life.end(now, now.driver)
+        withdraw(now.settings, self._stream)
         return ActionResult(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
     def drain_driver(self, reason: str, by: str) -> ActionResult:

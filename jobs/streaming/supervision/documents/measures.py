@@ -14,6 +14,7 @@ from jobs.streaming.supervision.documents.heartbeat import Heartbeat, State, Wor
 from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 
 T = TypeVar("T")
+_SUFFIXES = {"counter": "_total", "histogram": "_bucket", "info": "_info"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Measure(Generic[T]):
     def unit(self) -> str:
         """The unit as OpenMetrics has it; empty for a plain number."""
         return next((unit for unit in ("seconds", "records") if self.metric.endswith(f"_{unit}")), "")
+
+    @property
+    def sample(self) -> str:
+        """Name of its samples, as a query of Prometheus has it; of a histogram the buckets'."""
+        return f"{self.metric}{_SUFFIXES.get(self.type, '')}"
 
     @property
     def is_time(self) -> bool:
@@ -199,3 +205,5 @@ OF_DRIVER: tuple[Measure[Heartbeat], ...] = (
         labels=("generation", "attempt", "epoch"),
     ),
 )  # fmt: skip
+MEASURES: tuple[Measure[Any], ...] = (*OF_WORK, *OF_DRIVER)
+"""All measures, in the order of the pages that list them."""

@@ -1,0 +1,1 @@
+"""Alarms, and the messages about them."""

@@ -1,0 +1,240 @@
+"""Memory of the alert sensor: which alarms last, who has heard of them, and which deliveries failed.
+
+It is the sensor's cursor, and has what is to be sent before anything is sent. A daemon that is killed after a delivery
+sends the same message once more, with the same deduplication key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from jobs.base.system.typed_json import decode_json
+from jobs.config.services.monitoring import SEVERITIES, AlertTarget, Severity
+from orchestration.alerts.alarms import ALARM_BY_ID, Alarm
+from orchestration.alerts.conditions import Condition, Conditions
+
+# What is away for less is not over.
+CLEAR_SECONDS = 60
+# What nobody could be told of for so long is given up.
+GIVE_UP_SECONDS = 7 * 86400
+# A run that nobody repeats is over then.
+RUN_SECONDS = 86400
+# Dagster keeps the cursor with every tick.
+MOST_ALERTS = 300
+_MOST_TEXT = 400
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 15, 900
+
+
+class Alert(msgspec.Struct, omit_defaults=True):
+    """One alarm of one stream, from its beginning to its end. Times are seconds since 1970.
+
+    Attributes:
+        since: When the condition began.
+        seen: When it was first seen.
+        fires: Whether it has lasted for as long as its alarm says.
+        gone: When it was first not seen; 0 while it lasts.
+        ended: When it ended; 0 while it lasts.
+        begun, closed: Names of the targets that have heard of its beginning, and of its end.
+    """
+
+    id: str = msgspec.field(name="a")
+    stream: str = msgspec.field(name="s")
+    subject: str = msgspec.field(name="o")
+    severity: Severity = msgspec.field(name="v")
+    since: int = msgspec.field(name="b")
+    seen: int = msgspec.field(name="f")
+    what: str = msgspec.field(name="w")
+    next: str = msgspec.field(name="n")
+    page: str = msgspec.field(default="", name="p")
+    fires: bool = msgspec.field(default=False, name="x")
+    gone: int = msgspec.field(default=0, name="g")
+    ended: int = msgspec.field(default=0, name="e")
+    begun: list[str] = msgspec.field(default_factory=list, name="t")
+    closed: list[str] = msgspec.field(default_factory=list, name="c")
+
+    @property
+    def alarm(self) -> Alarm:
+        """Its entry in the table of alarms."""
+        return ALARM_BY_ID[self.id]
+
+    @property
+    def key(self) -> str:
+        """Tells conditions apart."""
+        return f"{self.id}/{self.stream}/{self.subject}"
+
+    @property
+    def dedupe_key(self) -> str:
+        """The same for every message about this alert, and for no other alert."""
+        return f"{self.key}/{self.since}"
+
+    def concerns(self, name: str, target: AlertTarget) -> bool:
+        """Whether a target hears of it. A target that has heard of its beginning hears of its end."""
+        return name in self.begun or target.wants(self.stream, self.severity)
+
+
+class Receiver(msgspec.Struct, omit_defaults=True):
+    """What is remembered of a target to which a delivery failed.
+
+    Attributes:
+        failures: Deliveries that failed in a row.
+        again: When the next one is tried; seconds since 1970.
+        problem: Why the newest failed, without secrets.
+    """
+
+    failures: int = msgspec.field(default=0, name="f")
+    again: int = msgspec.field(default=0, name="a")
+    problem: str = msgspec.field(default="", name="p")
+
+
+class AlertMemory(msgspec.Struct, omit_defaults=True):
+    """The whole cursor.
+
+    Attributes:
+        receivers: By name, the targets to which deliveries fail.
+        runs_at: When the newest run that was looked at was updated; seconds since 1970.
+        check: The check that was read last; empty if all were.
+        left_out: Conditions that wait for room.
+    """
+
+    alerts: list[Alert] = []
+    receivers: dict[str, Receiver] = {}
+    runs_at: float = 0.0
+    check: str = ""
+    left_out: int = 0
+
+    @classmethod
+    def from_cursor(cls, cursor: str | None) -> AlertMemory:
+        """What a cursor holds; nothing of one that cannot be read. Alarms of another release are left out."""
+        with contextlib.suppress(msgspec.DecodeError):
+            memory = decode_json(cursor or "{}", cls)
+            memory.alerts = [alert for alert in memory.alerts if alert.id in ALARM_BY_ID]
+            return memory
+        return cls()
+
+    def to_cursor(self) -> str:
+        """As Dagster keeps it."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def lasting(self) -> dict[str, Alert]:
+        """By key, the alerts whose condition has not ended."""
+        return {alert.key: alert for alert in self.alerts if not alert.ended}
+
+    def update(self, conditions: Conditions, ended_runs: Collection[str], now: float) -> None:
+        """Take in what is so now: conditions begin, go on, and end.
+
+        Args:
+            ended_runs: Keys of failed runs that a later run has made good.
+            now: Seconds since 1970.
+        """
+        at, lasting = int(now), self.lasting
+        lasting_alarms = {(condition.alarm.id, condition.stream) for condition in conditions.by_key.values()}
+        new: list[Condition] = []
+        for key, condition in conditions.by_key.items():
+            if (alert := lasting.get(key)) is not None:
+                _refresh(alert, condition)
+            elif not any((other, condition.stream) in lasting_alarms for other in condition.alarm.hidden_by):
+                new.append(condition)
+        new.sort(key=lambda condition: -SEVERITIES.index(condition.severity))
+        room = max(0, MOST_ALERTS - len(self.alerts))
+        self.left_out = len(new[room:])
+        for condition in new[:room]:
+            alert = _new_alert(condition, at)
+            lasting[alert.key] = alert
+            self.alerts.append(alert)
+        for key, alert in lasting.items():
+            if key not in conditions.by_key:
+                self._end(alert, conditions, ended_runs, at)
+        for alert in self.lasting.values():
+            alert.fires = alert.fires or (not alert.gone and at - alert.seen >= alert.alarm.seconds)
+
+    def _end(self, alert: Alert, conditions: Conditions, ended_runs: Collection[str], at: int) -> None:
+        if alert.id == "run_failed":
+            # A tick sees only the runs that have ended since the last one.
+            if alert.key in ended_runs or at - alert.since > RUN_SECONDS:
+                alert.ended = at
+            return
+        if not conditions.knows(alert.id, alert.stream, alert.key):
+            return
+        if not alert.fires:
+            # It did not last, and nobody has heard of it.
+            self.alerts.remove(alert)
+        elif not alert.gone:
+            alert.gone = at
+        elif at - alert.gone >= CLEAR_SECONDS:
+            alert.ended = alert.gone
+
+    def forget(self, names: Collection[str], targets: Collection[AlertTarget], now: float) -> None:
+        """Forget alerts whose end everybody has heard of, and targets that are no longer in the settings.
+
+        Args:
+            names: Of the targets, in their order.
+            now: Seconds since 1970.
+        """
+        self.receivers = {name: receiver for name, receiver in self.receivers.items() if name in names}
+        self.alerts = [
+            alert
+            for alert in self.alerts
+            if not alert.ended
+            or (
+                now - alert.ended < GIVE_UP_SECONDS
+                and any(
+                    alert.concerns(name, target) and name not in alert.closed
+                    for name, target in zip(names, targets, strict=True)
+                )
+            )
+        ]
+
+    def due_for(self, name: str, target: AlertTarget) -> Iterator[tuple[Alert, bool]]:
+        """What a target has still to hear of, the oldest first: an alert, and whether it is its end."""
+        for alert in sorted(self.alerts, key=lambda alert: (alert.seen, alert.key)):
+            if not alert.fires or not alert.concerns(name, target):
+                continue
+            if name not in alert.begun:
+                yield alert, False
+            if alert.ended and name not in alert.closed:
+                yield alert, True
+
+    def delivered(self, name: str, notices: Collection[tuple[Alert, bool]]) -> None:
+        """Note that a target has taken a message."""
+        self.receivers.pop(name, None)
+        for alert, is_end in notices:
+            (alert.closed if is_end else alert.begun).append(name)
+
+    def refused(self, name: str, problem: str, now: float) -> None:
+        """Note that a delivery failed. The next one is tried after a pause that doubles, up to a quarter of an hour."""
+        receiver = self.receivers.setdefault(name, Receiver())
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(receiver.failures, 10))
+        receiver.failures, receiver.again, receiver.problem = receiver.failures + 1, int(now) + pause, problem
+
+    def waits(self, name: str, now: float) -> bool:
+        """Whether a target is left alone still, since a delivery to it failed."""
+        receiver = self.receivers.get(name)
+        return receiver is not None and now < receiver.again <= now + LONGEST_PAUSE_SECONDS
+
+
+def _new_alert(condition: Condition, at: int) -> Alert:
+    return Alert(
+        id=condition.alarm.id,
+        stream=condition.stream,
+        subject=condition.subject,
+        severity=condition.severity,
+        since=int(condition.since),
+        seen=at,
+        what=_cut(condition.what),
+        next=_cut(condition.next),
+        page=condition.page,
+    )
+
+
+def _refresh(alert: Alert, condition: Condition) -> None:
+    alert.gone = 0
+    alert.severity, alert.page = condition.severity, condition.page
+    alert.what, alert.next = _cut(condition.what), _cut(condition.next)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
