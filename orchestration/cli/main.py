@@ -51,6 +51,7 @@ _COMMANDS = {
     "audit": ("tables.audit", "Prove that every record read stands in its tables, exactly once."),
     "check": ("tables.check", "Hold what is new in a stream's tables against its contract."),
     "at": ("tables.at.command", "From a record, a row or a time to the snapshot, and back."),
+    "query": ("tables.query.command", "Show rows of a stream's tables, by SQL or the first ones."),
     "tag": ("tables.tag", "Name a snapshot, and keep it from expiry."),
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "demo": ("local.demo.command", "Show it all: produce payments, land them, add them up."),

@@ -134,6 +134,7 @@ ORDER: dict[str, list[str]] = {
     "orchestration.cli.tables": [
         "contract",
         "at",
+        "query",
         "audit",
         "check_history",
         "check",
