@@ -29,6 +29,7 @@ _COMMANDS = {
     "down": ("local.broker", "Stop the local broker."),
     "run": ("streams.run.command", "Land everything that a stream's topics, or all, hold now."),
     "status": ("streams.status.command", "Show every stream: state, lag, rate, last commit, last error."),
+    "logs": ("streams.logs.command", "Show the log of a stream's driver."),
     "start": ("streams.control", "Start streams: a driver of its own for each."),
     "stop": ("streams.control", "Stop streams after their batch."),
     "pause": ("streams.control", "Pause streams: the driver stays and reads nothing."),

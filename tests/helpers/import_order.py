@@ -124,6 +124,7 @@ ORDER: dict[str, list[str]] = {
     "orchestration.cli.streams": [
         "registry",
         "state",
+        "logs",
         "control",
         "run",
         "accept",
