@@ -24,6 +24,7 @@ _COMMANDS = {
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
     "preview": ("stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
+    "test": ("stream_files.stream_cases", "Run the cases of streams: records in, rows and dead letters out."),
     "generate": ("local.generate", "Produce records that a stream lands, good and bad ones."),
     "up": ("local.broker", "Start the local broker."),
     "down": ("local.broker", "Stop the local broker."),

@@ -51,6 +51,7 @@ ORDER: dict[str, list[str]] = {
         "groups",
         "operator",
         "preview",
+        "cases",
     ],
     "jobs.supervise": ["launchers", "keeper_process", "kept_stream", "keeper_restart"],
     "jobs.tables": ["write", "commit", "dead_letter_table", "ledger"],
@@ -120,7 +121,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
     "orchestration.cli.local": ["generate", "broker", "certify", "dev", "demo", "init"],
-    "orchestration.cli.stream_files": ["preview", "validate", "schema"],
+    "orchestration.cli.stream_files": ["preview", "stream_cases", "validate", "schema"],
     "orchestration.cli.streams": [
         "registry",
         "state",
