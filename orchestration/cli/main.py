@@ -30,6 +30,7 @@ _COMMANDS = {
     "down": ("local.broker", "Stop the local broker."),
     "run": ("streams.run.command", "Land everything that a stream's topics, or all, hold now."),
     "status": ("streams.status.command", "Show every stream: state, lag, rate, last commit, last error."),
+    "watch": ("streams.status.watch", "Show every stream, refreshed in place until Ctrl-C."),
     "logs": ("streams.logs.command", "Show the log of a stream's driver."),
     "start": ("streams.control", "Start streams: a driver of its own for each."),
     "stop": ("streams.control", "Stop streams after their batch."),
