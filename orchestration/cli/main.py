@@ -57,6 +57,7 @@ _COMMANDS = {
     "query": ("tables.query.command", "Show rows of a stream's tables, by SQL or the first ones."),
     "tag": ("tables.tag", "Name a snapshot, and keep it from expiry."),
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
+    "open": ("local.open_page", "Open a stream's page in Dagster."),
     "demo": ("local.demo.command", "Show it all: produce payments, land them, add them up."),
 }  # fmt: skip
 
