@@ -55,6 +55,7 @@ _COMMANDS = {
     "check": ("tables.check", "Hold what is new in a stream's tables against its contract."),
     "at": ("tables.at.command", "From a record, a row or a time to the snapshot, and back."),
     "query": ("tables.query.command", "Show rows of a stream's tables, by SQL or the first ones."),
+    "shell": ("tables.shell", "Open Python with Spark and the deployment's catalog."),
     "tag": ("tables.tag", "Name a snapshot, and keep it from expiry."),
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "open": ("local.open_page", "Open a stream's page in Dagster."),

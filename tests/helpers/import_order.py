@@ -143,6 +143,7 @@ ORDER: dict[str, list[str]] = {
         "maintain",
         "mirror",
         "publish",
+        "shell",
         "tag",
     ],
 }

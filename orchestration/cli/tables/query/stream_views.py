@@ -141,7 +141,7 @@ class StreamViews:
         if statements[0].type not in (kinds.SELECT, kinds.EXPLAIN):
             raise FrazilError(
                 f"frazil query only reads, and this is a statement of type {statements[0].type.name}.",
-                fix="write a SELECT; frazil shell has Spark, which also writes (--write)",
+                fix="write a SELECT; frazil shell has Spark, which also writes",
             )
 
     def _named_in(self, sql: str) -> list[str]:
