@@ -64,6 +64,11 @@ for _tag, _pattern, _first in (
 _Loader.add_constructor("tag:yaml.org,2002:str", _Loader.construct_located)
 
 
+def plain_resolvers() -> dict[Any, Any]:
+    """What unquoted scalars are read as, for a dumper whose output is read here."""
+    return _Loader.yaml_implicit_resolvers
+
+
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
     """A YAML file's data beside its node tree.

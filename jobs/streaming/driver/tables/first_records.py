@@ -52,19 +52,30 @@ class RecordsAwaitedError(FrazilError):
     """
 
 
-def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> Schema:
+Sample = Callable[[], Iterable[Sequence[SampleRecord]]]
+"""Gives first records, in parts; without one they are read from Kafka."""
+
+
+def inferred_rows(
+    spec: StreamSpec,
+    settings: Settings,
+    log: LogState,
+    begin: Positions | None = None,
+    sample: Sample | None = None,
+) -> Schema:
     """The columns that the first records of a stream need, of up to `MOST_RECORDS` of all its partitions.
 
     A stream that begins at the end of its topics is told by the newest records that they hold.
 
     Args:
         begin: Where its records begin; without it the stream's file says where.
+        sample: Gives the first records in place of Kafka.
 
     Raises:
         RecordsAwaitedError: There is no record, or none with a value that needs a column.
     """
-    sample = first_sample(spec, settings, log, begin)
-    rows = _enveloped(spec, sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
+    records = sample() if sample else first_sample(spec, settings, log, begin)
+    rows = _enveloped(spec, records) if spec.decode.format == "connect_json" else _of_json(spec, records)
     # Fields that no column can have are dead letters once the table is there.
     rows = rows and usable_columns(rows, ColumnNames(None, None if spec.shapes else spec.table.partition_names))
     if rows is None or not rows.fields:
@@ -117,7 +128,13 @@ def _place(record: SampleRecord) -> Place:
     return Place(record.partition.topic, record.partition.partition, record.offset)
 
 
-def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> Schema:
+def inferred_key(
+    spec: StreamSpec,
+    settings: Settings,
+    log: LogState,
+    begin: Positions | None = None,
+    sample: Sample | None = None,
+) -> Schema:
     """The columns of the keys of a stream's first records, none if these are changes of a table without a key.
 
     Arguments as of `inferred_rows`.
@@ -129,8 +146,8 @@ def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Pos
     key = spec.decode.key
     connect = key is not None and key.format == "connect_json"
     as_sent = key.options.get(AS_SENT, ()) if key is not None else ()
-    sample = first_sample(spec, settings, log, begin)
-    found = key_columns(sample, connect=connect, events=spec.changes is not None, as_sent=as_sent)
+    records = sample() if sample else first_sample(spec, settings, log, begin)
+    found = key_columns(records, connect=connect, events=spec.changes is not None, as_sent=as_sent)
     if found is None or not (found.fields or may_be_keyless(spec)):
         raise RecordsAwaitedError(
             f"stream {spec.stream}: its topics hold no record yet whose key says which columns table {spec.table.name} "

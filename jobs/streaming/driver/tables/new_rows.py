@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.clients.registry.client import registry_client
 from jobs.clients.registry.connection import registry_connection
 from jobs.clients.registry.failures import NotInRegistryError
@@ -27,6 +26,7 @@ from jobs.records.schema.identifier_fields import optional_columns
 from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.streaming.driver.tables.first_records import (
     Part,
+    Sample,
     are_keyless,
     first_sample,
     inferred_key,
@@ -76,7 +76,7 @@ class _Written:
     format: str
     options: Mapping[str, Any]
     subjects: tuple[str, ...]
-    sample: Callable[[], Iterable[Sequence[SampleRecord]]] | None = None
+    sample: Sample | None = None
 
 
 def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColumns:
@@ -99,12 +99,19 @@ def lane_columns(
     return new_columns(spec.for_table(name), settings, of_topics(log, topics), begin)
 
 
-def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> NewColumns:
+def new_columns(
+    spec: StreamSpec,
+    settings: Settings,
+    log: LogState,
+    begin: Positions | None = None,
+    sample: Sample | None = None,
+) -> NewColumns:
     """The columns of a new table, without those of headers and Kafka.
 
     Args:
         spec: A stream whose file does not declare all of them.
         begin: Where its records begin; without it the stream's file says where.
+        sample: Gives its first records in place of Kafka.
 
     Raises:
         SchemaAwaitedError: The registry has no such subject yet, nor a schema that the first records name.
@@ -112,8 +119,9 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
         FrazilError: There is no schema to go by.
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
-    rows = _of_values(spec, settings, log, topics, begin)
-    key = _of_key(spec, settings, log, topics, begin)
+    given = _sampling(spec, settings, log, begin) if sample is None else sample
+    rows = _of_values(spec, settings, log, topics, begin, given)
+    key = _of_key(spec, settings, log, topics, begin, given)
     if key == ():
         said = "its records have no keys, so it has no _change_key, and a mirror of it needs a key of its own"
         logger.warning("stream %s: changelog %s: %s", spec.stream, spec.table.name, said)
@@ -130,17 +138,22 @@ def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> N
 
 
 def _of_values(
-    spec: StreamSpec, settings: Settings, log: LogState, topics: list[str], begin: Positions | None
+    spec: StreamSpec,
+    settings: Settings,
+    log: LogState,
+    topics: list[str],
+    begin: Positions | None,
+    given: Sample | None,
 ) -> Schema:
     decode = spec.decode
     match decode.schema_source:
         case "registry":
-            sample = None if decode.subject is not None else _sampling(spec, settings, log, begin)
+            sample = None if decode.subject is not None else given
             subjects = value_subjects(decode, topics)
             values = _Written("value", "decode", decode.format, decode.options, subjects, sample)
             return _of_subject(spec, settings, values, _without_own_names)
         case "infer":
-            return inferred_rows(spec, settings, log, begin)
+            return inferred_rows(spec, settings, log, begin, given)
         case "declared":
             return spec.declared_rows
         case _:
@@ -148,7 +161,12 @@ def _of_values(
 
 
 def _of_key(
-    spec: StreamSpec, settings: Settings, log: LogState, topics: list[str], begin: Positions | None
+    spec: StreamSpec,
+    settings: Settings,
+    log: LogState,
+    topics: list[str],
+    begin: Positions | None,
+    given: Sample | None,
 ) -> tuple[NestedField, ...] | None:
     key = spec.decode.key
     if key is None or key.schema_source == "declared":
@@ -156,14 +174,13 @@ def _of_key(
     if key.schema_source == "table":
         raise _no_table(spec, "decode.key")
     if key.schema_source == "infer":
-        return inferred_key(spec, settings, log, begin).fields
-    sample = None if key.subject is not None else _sampling(spec, settings, log, begin)
+        return inferred_key(spec, settings, log, begin, given).fields
+    sample = None if key.subject is not None else given
     keys = _Written("key", "decode.key", key.format, key.options, key_subjects(spec.decode, topics), sample)
     try:
         rows = _of_subject(spec, settings, keys)
     except SchemaAwaitedError:
-        asked = key.subject is None and log.latest and may_be_keyless(spec)
-        if not asked or not are_keyless(first_sample(spec, settings, log, begin)):
+        if key.subject is not None or given is None or not may_be_keyless(spec) or not are_keyless(given()):
             raise
         return ()
     if spec.table.force_optional:
@@ -218,9 +235,7 @@ def _of_subject(
     )
 
 
-def _sampling(
-    spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None
-) -> Callable[[], Iterable[Sequence[SampleRecord]]] | None:
+def _sampling(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None) -> Sample | None:
     return (lambda: first_sample(spec, settings, log, begin)) if log.latest else None
 
 

@@ -174,6 +174,23 @@ class ServicesLock:
             os.truncate(self._lock, len(data))
 
 
+def recorded_url(folder: Path) -> str | None:
+    """Address of the web UI that a living process runs for a deployment; None if there is none yet, or none at all.
+
+    Args:
+        folder: Dagster's home of the deployment.
+    """
+    try:
+        file = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        claim = _read(file)
+    finally:
+        os.close(file)
+    return claim.url or None if claim is not None and start_time(claim.pid) is not None else None
+
+
 def _read(file: int) -> Claim | None:
     with contextlib.suppress(*DAMAGED):
         return decode_json(os.pread(file, os.fstat(file).st_size, 0), Claim)

@@ -17,7 +17,7 @@ from jobs.tables.commit.stamp.offsets import describe_ranges, from_topics
 from orchestration.cli.streams.status.stream_status import StreamStatus, utc
 from orchestration.formatting import lateness, span, thousands
 
-_COLUMNS = (
+COLUMNS = (
     "stream",
     "table",
     "state",
@@ -45,24 +45,24 @@ _COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": 
 def print_table(statuses: list[StreamStatus]) -> None:
     """One line per stream, or some where the terminal is narrow; then what is wrong, each with its next command."""
     console = Console(highlight=False)
-    rows = [_cells(each) for each in statuses]
-    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(_COLUMNS)]
+    rows = [cells(each) for each in statuses]
+    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(COLUMNS)]
     whole = sum(widths) + len(widths)
     if not console.is_terminal or whole <= console.width:
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", width=whole)
-        for name in _COLUMNS:
+        for name in COLUMNS:
             table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
         for row, status in zip(rows, statuses, strict=True):
             styled = [
                 _coloured(status, cell) if name == "state" else escape(cell)
-                for name, cell in zip(_COLUMNS, row, strict=True)
+                for name, cell in zip(COLUMNS, row, strict=True)
             ]
             table.add_row(*styled)
         Console(highlight=False, width=max(console.width, whole)).print(table)
     else:
         for row in rows:
             console.print(f"[bold]{row[0]}[/]")
-            for name, cell in zip(_COLUMNS[1:], row[1:], strict=True):
+            for name, cell in zip(COLUMNS[1:], row[1:], strict=True):
                 console.print(f"  {name:<17}{cell}", markup=False)
     for line in _groups(statuses):
         console.print(line, markup=False, soft_wrap=True)
@@ -264,7 +264,8 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
     return f"{span(seconds)} ago" if seconds < 86400 else _instant(at)
 
 
-def _cells(status: StreamStatus) -> list[str]:
+def cells(status: StreamStatus) -> list[str]:
+    """The status as a row of `COLUMNS`."""
     work, tables = status.work, status.tables
     times = [ago(utc(work.last_commit_at)), ago(utc(status.freshness.complete_through))]
     return [
@@ -350,6 +351,11 @@ def _instant(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M UTC")
 
 
+def state_style(status: StreamStatus) -> str:
+    """Colour of the state; empty for one that needs nobody."""
+    return next((colour for colour, states in _COLOURS.items() if status.state in states), "")
+
+
 def _coloured(status: StreamStatus, text: str) -> str:
-    colour = next((colour for colour, states in _COLOURS.items() if status.state in states), None)
+    colour = state_style(status)
     return f"[{colour}]{escape(text)}[/]" if colour else escape(text)

@@ -28,7 +28,7 @@ from jobs.streaming.supervision.documents.heartbeat import (
     write_heartbeat,
 )
 from orchestration.cli.main import main
-from orchestration.cli.streams.status import command
+from orchestration.cli.streams.status import report
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
@@ -308,7 +308,7 @@ def test_an_object_store_that_is_away_is_asked_once_and_a_damaged_table_hides_no
             tables.append(name)
             raise problem
 
-    monkeypatch.setattr(command, "quick_catalog", lambda settings: Away())
+    monkeypatch.setattr(report, "quick_catalog", lambda settings: Away())
     shown = frazil(world, "status").stdout
     assert len(tables) == asked
     assert shown.count(f"? catalog: table {tables[0]}: {type(problem).__name__}: ") == 1

@@ -1,0 +1,1 @@
+"""Cases of a stream: records in, rows and dead letters out, without Spark and Kafka."""

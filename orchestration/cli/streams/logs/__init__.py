@@ -1,0 +1,1 @@
+"""`frazil logs`: log of a stream's driver."""

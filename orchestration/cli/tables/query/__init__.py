@@ -1,0 +1,1 @@
+"""`frazil query`: SQL over a stream's tables, read only."""

@@ -1,0 +1,110 @@
+"""`frazil shell`: Python with Spark and the deployment's catalog, as frazil's own jobs have them."""
+
+from __future__ import annotations
+
+import code
+import importlib.util
+import sys
+import traceback
+from typing import Any
+
+import click
+from pyiceberg.catalog import Catalog
+
+from jobs.clients.catalog.catalog import connect_catalog, find_table
+from jobs.clients.spark.catalog_conf import use_catalog
+from jobs.config.redaction import redacted
+from jobs.config.settings.settings import Settings
+from jobs.proof.lookup.reading import spark_sql
+from orchestration.cli.common.sql_session import sql_session
+from orchestration.cli.common.terminal import stderr_console
+from resources.deployment import Deployment
+
+_NO_TABLE = "NAMESPACE.TABLE"
+
+
+@click.command()
+@click.option("-c", "--command", metavar="CODE", help="Run CODE and end: status 1 if it raises.")
+@click.pass_context
+def shell(ctx: click.Context, command: str | None) -> None:
+    """Open Python with `spark`, a session of PySpark whose current catalog is the deployment's.
+
+    `sql` is spark.sql, `catalog` is PyIceberg's catalog, and times are in UTC. IPython is used if it is installed. The
+    session may write; `frazil query` only reads, and needs no JVM.
+    """
+    deployment: Deployment = ctx.obj
+    settings = deployment.prepared_settings()
+    with connect_catalog(settings) as catalog, sql_session(settings, "shell") as session:
+        if command is None:
+            stderr_console().print("Starting Spark …", markup=False)
+        spark = session.get()
+        use_catalog(spark, settings)
+        spark.catalog.setCurrentCatalog(settings.catalog.name)
+        names = {"__name__": "__main__", "spark": spark, "sql": spark.sql, "catalog": catalog}
+        if command is not None:
+            ctx.exit(run_code(command, names, settings))
+        interact(names, banner(settings.catalog.name, _example_table(deployment, catalog)))
+
+
+def run_code(text: str, names: dict[str, Any], settings: Settings) -> int:
+    """Run code in a namespace.
+
+    Returns:
+        Exit status: 1 if the code raised, whose stack trace is then on standard error; that of SystemExit.
+    """
+    try:
+        exec(compile(text, "<frazil shell -c>", "exec"), names)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except Exception:
+        click.echo(redacted(settings, traceback.format_exc()), err=True, nl=False)
+        return 1
+    finally:
+        sys.stdout.flush()
+    return 0
+
+
+def interact(names: dict[str, Any], text: str) -> None:
+    """Read and run code until the end of the input.
+
+    Args:
+        names: Namespace of the code.
+        text: What is said at the beginning.
+    """
+    if sys.stdin.isatty() and importlib.util.find_spec("IPython") is not None:
+        import IPython  # pyright: ignore[reportMissingImports]
+
+        click.echo(text)
+        IPython.start_ipython(argv=["--no-banner"], user_ns=names)
+        return
+    if sys.stdin.isatty():
+        # Importing it gives the prompt its history and keys.
+        import readline
+        import rlcompleter
+
+        readline.set_completer(rlcompleter.Completer(names).complete)
+        readline.parse_and_bind("tab: complete")
+    code.interact(banner=text, local=names, exitmsg="")
+
+
+def banner(catalog: str, table: str) -> str:
+    """Three lines to begin with.
+
+    Args:
+        catalog: Name of the catalog.
+        table: Full name of a table within it.
+    """
+    name = spark_sql(catalog, table, None, []).removeprefix("SELECT * FROM ")
+    return "\n".join(
+        (
+            f'spark.table("{name}").show()',
+            f'sql("SELECT count(*) FROM {name}").show()',
+            f'sql("SELECT committed_at, operation, snapshot_id FROM {name}.snapshots ORDER BY 1 DESC").show()',
+        )
+    )
+
+
+def _example_table(deployment: Deployment, catalog: Catalog) -> str:
+    """Table for the examples: the first stream's that exists, else that of the first stream."""
+    names = [spec.table.name for spec in deployment.streams()[0]]
+    return next((name for name in names if find_table(catalog, name)), names[0] if names else _NO_TABLE)
