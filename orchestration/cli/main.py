@@ -20,6 +20,7 @@ _PACKAGE = "orchestration.cli"
 # Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
 _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
+    "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),

@@ -174,6 +174,26 @@ class ServicesLock:
             os.truncate(self._lock, len(data))
 
 
+def running_services(folder: Path) -> Claim | None:
+    """Who runs a deployment's services now; None if nobody does.
+
+    Args:
+        folder: Dagster's home of the deployment; it need not exist.
+    """
+    try:
+        file = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # Shared, and for no longer than this call.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except OSError:
+        return _read(file) or Claim(0, 0.0)
+    finally:
+        os.close(file)
+
+
 def _read(file: int) -> Claim | None:
     with contextlib.suppress(*DAMAGED):
         return decode_json(os.pread(file, os.fstat(file).st_size, 0), Claim)
