@@ -23,6 +23,9 @@ from jobs.config.services.security import TextOrSecret
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
+LINES_TO_ADD = "add to frazil.yaml: registry: {url: https://HOST:PORT}"
+
+
 class LocalRegistryDown(FrazilError):
     """The local registry is to be used, and does not run."""
 
@@ -160,7 +163,7 @@ class RegistrySettings(SpecModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether this is the local registry of the demo."""
+        """Whether this is the local registry that ``frazil up`` starts."""
         return self.address_file is not None
 
     @property
