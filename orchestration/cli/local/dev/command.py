@@ -64,13 +64,16 @@ def local_services(
         private_folder(registry.folder)
     try:
         with interrupts.deferred():
-            services.start()
+            services.start_code()
         if broker is not None:
             with interrupts.deferred():
                 broker.start()
         if registry is not None:
             with interrupts.deferred():
                 registry.start()
+        services.wait_for_code()
+        with interrupts.deferred():
+            services.start_clients()
         yield services
     finally:
         interrupts.ignore()
