@@ -20,13 +20,17 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo dev test test-rest test-full test-retry explore figures bench lint format type check docs reference lock clean
+.PHONY: help setup jars wheel demo dev test test-rest test-full test-retry explore figures bench lint format type check docs reference lock clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) jars ## make .venv from requirements.lock and fetch the checked JVM artifacts
 
+LOCKED := $(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-compile --no-build-isolation
+
+# PySpark and click come first: they are all that fetching the JVM artifacts needs, which then goes on beside the other
+# packages. Most of it is waiting; what fails there is done again by `jars`, which is what counts.
 # What comes as source is built by the setuptools of the lock, so nothing unlocked takes part. The lock is whole, so
 # nothing is left to resolve; and what is imported is compiled, which is a fraction of what is installed: what Dagster's
 # services import right here, so that it is there also for those who never write bytecode.
@@ -47,9 +51,12 @@ $(INSTALLED): requirements.lock pyproject.toml
 	fi
 	@echo "installing the locked Python packages (the first time this takes a minute or two)"
 	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > $(VENV)/setuptools.lock
+	@sed -n -e '/^pyspark==/,/[^\\]$$/p' -e '/^click==/,/[^\\]$$/p' requirements.lock > $(VENV)/first.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes -r $(VENV)/setuptools.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-compile --no-build-isolation \
-	  -r requirements.lock
+	@$(LOCKED) -r $(VENV)/first.lock
+	@$(BIN)/python -m jobs.clients.install.artifacts --quiet & fetching=$$!; \
+	$(LOCKED) -r requirements.lock; status=$$?; \
+	wait $$fetching || echo 'the JVM artifacts are fetched again below'; exit $$status
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
 	@$(BIN)/python -c 'import dagster._cli.api, dagster._daemon.cli, dagster_webserver.cli, orchestration.definitions'
 	@touch $@
@@ -58,6 +65,12 @@ $(INSTALLED): requirements.lock pyproject.toml
 jars: $(INSTALLED)
 	@$(BIN)/python -m jobs.clients.install.artifacts --quiet
 	@$(BIN)/python -m jobs.clients.spark.class_archive
+
+# Without what an earlier build left, of which removed modules would be in the wheel.
+wheel: $(INSTALLED) ## build dist/frazil-*.whl, without a network
+	@rm -rf build
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	@ls dist/frazil-*.whl
 
 demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself; FORMAT=avro, …)
 	@$(BIN)/frazil demo $(if $(ONCE),--once) $(if $(FORMAT),--format $(FORMAT))

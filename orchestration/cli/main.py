@@ -20,14 +20,15 @@ _PACKAGE = "orchestration.cli"
 # Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
 _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
+    "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
     "preview": ("stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
     "test": ("stream_files.stream_cases", "Run the cases of streams: records in, rows and dead letters out."),
     "generate": ("local.generate", "Produce records that a stream lands, good and bad ones."),
-    "up": ("local.broker", "Start the local broker."),
-    "down": ("local.broker", "Stop the local broker."),
+    "up": ("local.broker", "Start the local broker, and the local schema registry."),
+    "down": ("local.broker", "Stop the local broker and schema registry."),
     "run": ("streams.run.command", "Land everything that a stream's topics, or all, hold now."),
     "status": ("streams.status.command", "Show every stream: state, lag, rate, last commit, last error."),
     "watch": ("streams.status.watch", "Show every stream, refreshed in place until Ctrl-C."),

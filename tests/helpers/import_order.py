@@ -120,7 +120,17 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.driver": ["context", "tables", "watch", "opening", "batch", "process", "main"],
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
-    "orchestration.cli.local": ["generate", "broker", "certify", "dev", "open_page", "demo", "init"],
+    "orchestration.cli.local": [
+        "generate",
+        "broker",
+        "certify",
+        "dev",
+        "open_page",
+        "doctor",
+        "demo",
+        "init_questions",
+        "init",
+    ],
     "orchestration.cli.stream_files": ["preview", "stream_cases", "validate", "schema"],
     "orchestration.cli.streams": [
         "registry",

@@ -85,7 +85,11 @@ class SupervisedStream:
         """Whether the services of this `frazil dev` answer, both noted; none come any more once it has ended."""
         assert not dev.ended(), dev.finish(5)
         noted = self.claim()
-        if noted is None or noted.pid != dev.process.pid or set(noted.services) != {"webserver", "daemon"}:
+        if (
+            noted is None
+            or noted.pid != dev.process.pid
+            or set(noted.services) != {"code server", "webserver", "daemon"}
+        ):
             return False
         try:
             return bool(self.api.ask("query { version }", 5))

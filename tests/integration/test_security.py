@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,7 +170,7 @@ def test_the_least_rights_are_enough_and_secrets_change_under_a_driver_and_are_f
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with serving(RegistryServer()) as registry:
         world = SecretStream(tmp_path / "home", guarded, database, objects, registry, tmp_path / "mounted")
-        one = world.pipeline
+        one, bundle = world.pipeline, tmp_path / "bundle.tar.gz"
 
         def told(*words: str) -> str:
             result = CliRunner().invoke(main, ["--home", str(one.home), *words])
@@ -192,6 +193,8 @@ def test_the_least_rights_are_enough_and_secrets_change_under_a_driver_and_are_f
                 assert one.beat().pid == first.pid
                 os.environ["SECRET_OF_DAGSTER"] = world.present["database"]
                 said += told("status", one.stream)
+                # Its exit status is 1 where something is wrong, as a disk that is nearly full.
+                said += CliRunner().invoke(main, ["--home", str(one.home), "doctor", "--bundle", str(bundle)]).output
             finally:
                 said += told("stop", one.stream)
         assert sum(one.landed().values()) == 40
@@ -203,6 +206,10 @@ def test_the_least_rights_are_enough_and_secrets_change_under_a_driver_and_are_f
         assert count > 10 and next(one.home.rglob("spark.log")).stat().st_size >= 0
         assert not in_objects and not in_arguments
         assert not in_files(world.values, one.home)
+        with tarfile.open(bundle) as archive:
+            archive.extractall(tmp_path / "bundle", filter="data")
+        assert len(list((tmp_path / "bundle").rglob("*.log"))) > 0
+        assert not in_files(world.values, tmp_path / "bundle")
         assert not in_database(world.values, lake, DATABASE_PASSWORD)
         assert not in_database(world.values, database.url_of("secret_dagster"), DATABASE_PASSWORD)
         for letter in messages_of(guarded.open_address, LETTERS):

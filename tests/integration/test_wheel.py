@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -57,20 +58,31 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(environment: Path, home: Path, *command: str) -> str:
     """Run a program of the environment in a folder that is not the checkout; returns what it printed."""
-    variables = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FRAZIL", "DAGSTER"))
-    }
-    done = subprocess.run(
+    done = _run(environment, home, command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_any(environment: Path, home: Path, *command: str) -> str:
+    """As `run`, whatever the exit status is."""
+    return _run(environment, home, command).stdout
+
+
+def _run(environment: Path, home: Path, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [str(environment / "bin" / command[0]), *command[1:]],
         cwd=home,
-        env=variables,
+        env=variables(),
         capture_output=True,
         text=True,
         timeout=850,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+
+def variables() -> dict[str, str]:
+    """The environment of this process, without what leads to the checkout or to a deployment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FRAZIL", "DAGSTER"))}
 
 
 def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) -> None:
@@ -92,6 +104,35 @@ def test_the_command_works_in_an_environment_of_its_own(environment: Path, tmp_p
 def test_payments_land_through_dagster_from_it(environment: Path, tmp_path: Path) -> None:
     program = "import orchestration.definitions, jobs; print(jobs.__file__)"
     assert Path(run(environment, tmp_path, "python", "-c", program).strip()).is_relative_to(environment)
-    shutil.copytree(ROOT / "streams", tmp_path / "streams")
+    # In an empty folder, as there is no checkout with a stream.
     printed = run(environment, tmp_path, "frazil", "demo", "--once", "--payments", "3000")
     assert "missing or doubled" in printed
+    assert (tmp_path / ".frazil" / "demo" / "json" / "streams" / "payments.yaml").is_file()
+
+
+def test_the_first_hour_works_from_it(environment: Path, tmp_path: Path) -> None:
+    """`frazil init`, `up`, `generate` and `run`; and `frazil dev` serves the deployment until it is ended."""
+    (tmp_path / "orders.jsonl").write_text('{"id": "a", "amount": 1.5}\n{"id": "b", "amount": 2.5}\n')
+    home = tmp_path / "lake"
+    run(environment, tmp_path, "frazil", "init", str(home), "--records", "orders.jsonl")
+    assert "ok          packages: the packages satisfy" in run_any(environment, home, "frazil", "doctor")
+    run(environment, home, "frazil", "up")
+    try:
+        run(environment, home, "frazil", "generate", "orders", "--from", str(tmp_path / "orders.jsonl"))
+        run(environment, home, "frazil", "run", "orders")
+        # Dagster starts in a folder that has nothing of a checkout; an interrupt ends it.
+        with subprocess.Popen(
+            [str(environment / "bin" / "frazil"), "dev"],
+            cwd=home,
+            env=variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as dev:
+            assert dev.stdout is not None
+            assert dev.stdout.readline().startswith("Dagster is at http://127.0.0.1:")
+            dev.send_signal(signal.SIGINT)
+            assert dev.wait(120) == 130
+    finally:
+        run_any(environment, home, "frazil", "stop", "--all")
+        run(environment, home, "frazil", "down")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,32 @@ def test_both_parts_of_the_suite_run_and_failures_are_named(
     assert ran == ["not rest", "rest"]
     assert ended.returncode == status
     assert ended.stderr.startswith(message)
+
+
+def test_the_jvm_artifacts_are_fetched_beside_the_packages(tmp_path: Path) -> None:
+    """What comes first is all that fetching needs, from the lock with its hashes."""
+    shown = subprocess.run(
+        ["make", "-n", "-s", "setup", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    (chooses,) = (line for line in shown if line.startswith("sed") and line.endswith("first.lock"))
+    subprocess.run(["sh", "-c", chooses], cwd=ROOT, check=True)
+    lines = (tmp_path / "first.lock").read_text().splitlines()
+    assert {line.partition("==")[0] for line in lines if not line.startswith(" ")} == {"click", "pyspark"}
+    assert sum("--hash=sha256:" in line for line in lines) >= 2
+    installs = [line for line in shown if " -m pip install " in line and "-e ." not in line]
+    assert len(installs) == 3 and all("--require-hashes" in line for line in installs)
+    fetches = next(number for number, line in enumerate(shown) if "jobs.clients.install.artifacts" in line)
+    assert shown.index(installs[1]) < fetches < shown.index(installs[2])
+    program = "import sys, jobs.clients.install.artifacts_main, jobs.clients.install.ivy; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "click" in modules
+    assert not modules & {"msgspec", "pydantic", "rich", "yaml", "pyarrow", "pyiceberg", "dagster", "confluent_kafka"}
+
+
+def test_the_wheel_is_built_without_a_network_and_without_an_earlier_build() -> None:
+    shown = subprocess.run(
+        ["make", "-n", "-s", "wheel", "INSTALLED=Makefile"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.index("rm -rf build") < shown.index("pip wheel")
+    assert "--no-index" in shown and "--no-build-isolation" in shown

@@ -79,6 +79,20 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
     return [folder / filename for filename in sorted(expected)]
 
 
+def verify_jars(name: ArtifactSet) -> list[Path]:
+    """Return the jars of a set, sorted by name, after hashing each; fetches and writes nothing.
+
+    Raises:
+        ArtifactError: The set is not on this machine, a jar is missing, or has another checksum than the committed one.
+    """
+    expected, folder = committed_checksums(name), jar_folder(name)
+    if not folder.exists():
+        raise ArtifactError(f"The set `{name}` of JVM artifacts is not in {folder.parent}", fix=REPAIR)
+    for filename, digest in expected.items():
+        _verify_hash(name, folder / filename, digest)
+    return [folder / filename for filename in sorted(expected)]
+
+
 def unpacked(archive: Path) -> Path:
     """The folder with what is in an archive of a set: unpacked once, beside it, for all processes.
 
@@ -182,23 +196,33 @@ def _verify(name: ArtifactSet, expected: dict[str, str], folder: Path) -> None:
         try:
             status = path.stat()
         except FileNotFoundError:
-            raise ArtifactError(
-                f"The jar {filename} of the set `{name}` is missing in {folder}"
-                f" (expected sha256 {digest}, found no file)",
-                fix=REPAIR,
-            ) from None
+            raise _missing(name, path, digest) from None
         seen[filename] = [status.st_size, status.st_mtime_ns]
-        if stamp.get(filename) == seen[filename]:
-            continue
-        found = _sha256(path)
-        if found != digest:
-            raise ArtifactError(
-                f"The jar {path} is not the committed one: expected sha256 {digest}, found {found}", fix=REPAIR
-            )
+        if stamp.get(filename) != seen[filename]:
+            _verify_hash(name, path, digest)
     if seen != stamp:
         # A cache that this user may only read is fine: it is hashed every time.
         with contextlib.suppress(OSError):
             write_durably(folder / _STAMP, json.dumps(seen, indent=0).encode(), shared=True)
+
+
+def _verify_hash(name: ArtifactSet, path: Path, digest: str) -> None:
+    try:
+        found = _sha256(path)
+    except FileNotFoundError:
+        raise _missing(name, path, digest) from None
+    if found != digest:
+        raise ArtifactError(
+            f"The jar {path} is not the committed one: expected sha256 {digest}, found {found}", fix=REPAIR
+        )
+
+
+def _missing(name: ArtifactSet, path: Path, digest: str) -> ArtifactError:
+    return ArtifactError(
+        f"The jar {path.name} of the set `{name}` is missing in {path.parent}"
+        f" (expected sha256 {digest}, found no file)",
+        fix=REPAIR,
+    )
 
 
 def _read_stamp(folder: Path) -> dict[str, list[int]]:

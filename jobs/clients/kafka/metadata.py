@@ -262,6 +262,11 @@ class KafkaLog:
         none = [partition for partition, offset in found.items() if offset < 0]
         return found | (self.latest(none) if none else {})
 
+    def newest_times(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The largest timestamp of the records of each partition that has any; milliseconds since 1970, UTC."""
+        found = self._results({p: OffsetSpec.max_timestamp() for p in partitions}, IsolationLevel.READ_UNCOMMITTED)
+        return {partition: each.timestamp for partition, each in found.items() if each.timestamp >= 0}
+
     def state(self, source: Source) -> LogState:
         """Identities, first and last offsets of everything that `source` subscribes to."""
         seen_ms = time.time_ns() // 1_000_000

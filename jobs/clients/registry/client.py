@@ -25,7 +25,7 @@ from jobs.clients.registry.failures import (
     request_problem,
     tls_problem,
 )
-from jobs.config.services.registry import RegistrySettings
+from jobs.config.services.registry import LINES_TO_ADD, RegistrySettings
 from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaId, WriterSchema
 
 if TYPE_CHECKING:
@@ -150,7 +150,6 @@ def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext | bool:
 T = TypeVar("T")
 REGISTRY_SECONDS = 4.0
 """What a quick look waits for one answer of a registry."""
-LINES_TO_ADD = "add to frazil.yaml: registry: {url: https://HOST:PORT}"
 
 
 class SubjectVersion(NamedTuple):

@@ -23,6 +23,9 @@ from jobs.config.services.security import TextOrSecret
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
+LINES_TO_ADD = "add to frazil.yaml: registry: {url: https://HOST:PORT}"
+
+
 class LocalRegistryDown(FrazilError):
     """The local schema registry is not running.
 
@@ -175,7 +178,7 @@ class RegistrySettings(SpecModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether this is the local registry of the demo."""
+        """Whether this is the local registry that ``frazil up`` starts."""
         return self.address_file is not None
 
     @property

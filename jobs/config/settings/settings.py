@@ -21,7 +21,7 @@ from jobs.config.services.drivers import DriversSettings
 from jobs.config.services.kafka_options import KafkaOptions, OptionValue, option_problems
 from jobs.config.services.maintenance_policy import Maintenance
 from jobs.config.services.monitoring import AlertsSettings, MetricsSettings
-from jobs.config.services.registry import RegistrySettings
+from jobs.config.services.registry import LINES_TO_ADD, RegistrySettings
 from jobs.config.services.security import KafkaSecurity
 from jobs.config.services.services import (
     SourceName,
@@ -246,6 +246,11 @@ class Settings(SpecModel):
     def is_embedded(self) -> bool:
         """Whether both the broker and the catalog are the embedded default's."""
         return self.kafka.is_embedded and self.catalog == embedded_catalog(self.home)
+
+    @property
+    def registry_fix(self) -> str:
+        """What to do if a stream needs a registry and there is none."""
+        return "frazil up" if self.kafka.is_embedded else LINES_TO_ADD
 
     @classmethod
     def embedded(cls, home: Path) -> Settings:

@@ -1,4 +1,4 @@
-"""Commands `frazil up` and `frazil down`: the local broker, and the local schema registry where there is one."""
+"""Commands `frazil up` and `frazil down`: the local broker, and the local schema registry where a stream needs it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,17 @@ def local_broker(deployment: Deployment, *, detached: bool = False) -> LocalBrok
 
 
 def local_registry(deployment: Deployment) -> LocalRegistry | None:
-    """The deployment's local schema registry, whether it runs or not; None where there never was one."""
-    registry = deployment.settings().registry
-    if registry is None or not registry.is_local:
+    """The deployment's local schema registry, whether it runs or not; None if nothing uses it.
+
+    Beside the local broker, streams use it whose values or keys name schemas of a registry, unless the settings name
+    another one. Once it was started, its folder is there, and the settings name it.
+    """
+    settings = deployment.settings()
+    if settings.registry is None:
+        needed = settings.kafka.is_embedded and any(spec.decode.needs_registry for spec in deployment.streams()[0])
+    else:
+        needed = settings.registry.is_local
+    if not needed:
         return None
     folder = deployment.embedded / "registry"
     return LocalRegistry(folder, detached=True, on_progress=lambda line: click.echo(line, err=True))
@@ -43,20 +51,25 @@ def local_registry(deployment: Deployment) -> LocalRegistry | None:
 @click.command()
 @click.pass_obj
 def up(deployment: Deployment) -> None:
-    """Start the local broker, unless it runs already. It keeps running until `frazil down`."""
+    """Start the local broker, and the local schema registry if a stream needs it. Both run until `frazil down`.
+
+    A stream needs it whose values or keys are Avro, Protobuf or JSON Schema, unless frazil.yaml names a registry.
+    """
     preflight()
     broker = local_broker(deployment, detached=True)
     running = broker.status().running
     address = broker.start()
     click.echo(f"The local broker {'runs already' if running else 'is up'} at {address}.")
     if registry := local_registry(deployment):
-        click.echo(f"The local schema registry is up at {registry.start()}.")
+        running = registry.running() is not None
+        url = registry.start()
+        click.echo(f"The local schema registry {'runs already' if running else 'is up'} at {url}.")
 
 
 @click.command()
 @click.pass_obj
 def down(deployment: Deployment) -> None:
-    """Stop the local broker, if it runs. What it holds stays, and the next `frazil up` has it again."""
+    """Stop the local broker and schema registry, if they run. What they hold stays for the next `frazil up`."""
     stopped = local_broker(deployment).stop()
     click.echo("The local broker is stopped." if stopped else "The local broker is not running.")
     if (registry := local_registry(deployment)) and registry.stop():

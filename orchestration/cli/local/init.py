@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,11 @@ import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_sample import SampleRecord
-from jobs.config.settings.settings import load_settings
+from jobs.config.documents.validation import SpecError
+from jobs.config.settings.settings import Settings, load_settings
 from jobs.records.formats.json.inference import InferenceRules, inferred
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.local.init_questions import TOPIC_FORMATS, Answers, ask
 from orchestration.cli.stream_files.schema.infer import topic_stream
 from orchestration.cli.stream_files.schema.infer_json import LookedAtJson, column_lines, time_column
 from orchestration.cli.stream_files.schema.stream_yaml import NewStream, stream_id, stream_yaml
@@ -82,42 +85,84 @@ class NewDeployment:
     help="Make a stream for the JSON records in this file, one a line.",
 )
 @click.option("--topic", help="Make a stream for this topic; with --records, its name.  [default: the file's name]")
+@click.option(
+    "--format",
+    "value_format",
+    type=click.Choice(TOPIC_FORMATS),
+    help="The format of the topic's values.  [default: what most of its records are]",
+)
 @click.option("--brokers", metavar="HOST:PORT", help="Kafka's brokers.  [default: a broker on this machine]")
-@click.option("--catalog", metavar="URI", help="A REST catalog.  [default: a catalog in SQLite on this machine]")
-@click.option("--warehouse", metavar="NAME", help="The REST catalog's warehouse.")
+@click.option("--registry", metavar="URL", help="The schema registry.")
+@click.option(
+    "--catalog",
+    metavar="URI",
+    help="A REST catalog, or the database of a SQL catalog.  [default: a catalog in SQLite on this machine]",
+)
+@click.option("--warehouse", metavar="NAME", help="The REST catalog's warehouse; where the SQL catalog's files go.")
 @click.option("--times", is_flag=True, help="Land texts that all look like times, or days, as such.")
 def init(
     folder: Path,
     records: Path | None,
     topic: str | None,
+    value_format: str | None,
     brokers: str | None,
+    registry: str | None,
     catalog: str | None,
     warehouse: str | None,
     times: bool,
 ) -> None:
     """Make the deployment FOLDER: settings, and a stream for a file of JSON records or for a topic.
 
-    Nothing is written over, and nothing is started. The next commands are printed.
+    Without options it asks, at a terminal. Nothing is written over, and nothing is started. The next commands are
+    printed.
     """
     _require_new(folder)
-    if warehouse is not None and catalog is None:
-        raise click.UsageError("--warehouse belongs to a REST catalog; name it with --catalog.")
-    if topic is not None and records is None and brokers is None:
-        raise click.UsageError("--topic asks Kafka; name the brokers with --brokers, or a file with --records.")
-    new = NewDeployment(folder, {SETTINGS_FILE: settings_text(brokers, catalog, warehouse), ".gitignore": _IGNORED})
-    rules = InferenceRules(times=times, declared=True)
-    if records is not None:
-        _add_file_stream(new, records, topic or stream_id(records.stem), rules, local=brokers is None)
-    elif topic is not None:
-        _add_topic_stream(new, topic, rules)
+    answers = Answers(records, topic, value_format, brokers, registry, catalog, warehouse, times)
+    asked = answers == Answers() and at_terminal()
+    if asked:
+        answers = ask()
+    _require_consistent(answers)
+    new = NewDeployment(folder, {SETTINGS_FILE: settings_text(answers), ".gitignore": _IGNORED})
+    settings = _loaded(new)
+    rules = InferenceRules(times=answers.times, declared=True)
+    if answers.records is not None:
+        stream_topic = answers.topic or stream_id(answers.records.stem)
+        _add_file_stream(new, answers.records, stream_topic, rules, local=answers.brokers is None)
+    elif answers.topic is not None:
+        _add_topic_stream(new, settings, answers.topic, answers.value_format, rules)
     else:
-        new.next_steps = ["frazil up", f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml"]
+        new.next_steps = [
+            *(["frazil up"] if answers.brokers is None else []),
+            f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml",
+        ]
     new.write()
     for name in new.files:
         click.echo(f"wrote {folder / name}")
+    if asked:
+        click.echo(f"\nThe same without questions:\n  {answers.command(folder)}")
     click.echo(f"\nNext:\n  cd {shlex.quote(str(folder))}")
     for command in new.next_steps:
         click.echo(f"  {command}")
+
+
+def at_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _require_consistent(answers: Answers) -> None:
+    if answers.warehouse is not None and answers.catalog is None:
+        raise click.UsageError("--warehouse belongs to a REST or SQL catalog; name it with --catalog.")
+    if answers.catalog is not None and _is_database(answers.catalog) and answers.warehouse is None:
+        raise click.UsageError("A SQL catalog needs a place for its tables' files; name it with --warehouse.")
+    if answers.topic is not None and answers.records is None and answers.brokers is None:
+        raise click.UsageError("--topic asks Kafka; name the brokers with --brokers, or a file with --records.")
+    if answers.value_format is not None and (answers.topic is None or answers.records is not None):
+        raise click.UsageError("--format belongs to a topic; the records of a file are JSON.")
+
+
+def _is_database(catalog: str) -> bool:
+    return "://" in catalog and not catalog.startswith(("http://", "https://"))
 
 
 def _require_new(folder: Path) -> None:
@@ -125,15 +170,37 @@ def _require_new(folder: Path) -> None:
         raise FrazilError(f"{folder} is not empty, and nothing is written over.", fix="name a new folder")
 
 
-def settings_text(brokers: str | None, catalog: str | None, warehouse: str | None) -> str:
+def settings_text(answers: Answers) -> str:
     """The text of frazil.yaml: what was named, and examples of the rest as comments."""
     settings: dict[str, object] = {}
-    if brokers is not None:
-        settings["kafka"] = {"bootstrap_servers": brokers}
-    if catalog is not None:
-        properties = {"type": "rest", "uri": catalog} | ({"warehouse": warehouse} if warehouse else {})
-        settings["catalog"] = {"name": "lake", "properties": properties}
+    if answers.brokers is not None:
+        settings["kafka"] = {"bootstrap_servers": answers.brokers}
+    if answers.registry is not None:
+        settings["registry"] = {"url": answers.registry}
+    if answers.catalog is not None:
+        kind = "sql" if _is_database(answers.catalog) else "rest"
+        properties = {"type": kind, "uri": answers.catalog}
+        settings["catalog"] = {
+            "name": "lake",
+            "properties": properties | ({"warehouse": answers.warehouse} if answers.warehouse else {}),
+        }
     return _HEAD + (yaml.safe_dump(settings, sort_keys=False) if settings else _LOCAL)
+
+
+def _loaded(new: NewDeployment) -> Settings:
+    """The settings of the new deployment, read as every command reads them.
+
+    Raises:
+        FrazilError: An answer cannot be a setting; what is wrong is named with its place.
+    """
+    with tempfile.TemporaryDirectory(prefix="frazil-init-") as folder:
+        file = Path(folder) / SETTINGS_FILE
+        file.write_text(new.files[SETTINGS_FILE], encoding="utf-8")
+        try:
+            return load_settings(file, home=new.folder)
+        except SpecError as error:
+            problems = "; ".join(problem.replace(f"{file}:", "").strip() for problem in error.problems)
+            raise FrazilError(f"These answers make no settings: {problems}", fix="frazil init --help") from None
 
 
 def _add_file_stream(new: NewDeployment, file: Path, topic: str, rules: InferenceRules, *, local: bool) -> None:
@@ -175,13 +242,11 @@ def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
     return (line for line in lines if line.strip())
 
 
-def _add_topic_stream(new: NewDeployment, topic: str, rules: InferenceRules) -> None:
+def _add_topic_stream(
+    new: NewDeployment, settings: Settings, topic: str, value_format: str | None, rules: InferenceRules
+) -> None:
     stream = stream_id(topic)
-    with tempfile.TemporaryDirectory(prefix="frazil-init-") as folder:
-        file = Path(folder) / SETTINGS_FILE
-        file.write_text(new.files[SETTINGS_FILE], encoding="utf-8")
-        settings = load_settings(file, home=new.folder)
-    described = topic_stream(settings, topic, stream, _table(stream), rules)
+    described = topic_stream(settings, topic, stream, _table(stream), rules, format_=value_format)
     new.files[f"{STREAMS_FOLDER}/{stream}.yaml"] = stream_yaml(described)
     new.next_steps = [f"frazil validate {stream}", f"frazil preview {stream}", f"frazil run {stream}", "frazil dev"]
 

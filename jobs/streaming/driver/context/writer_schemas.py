@@ -168,6 +168,6 @@ def _connection(spec: StreamSpec, settings: Settings) -> RegistryConnection | No
         raise FrazilError(
             f"stream {spec.stream}: the schemas of {spec.decode.of_registry} are in a registry, and frazil.yaml names "
             "none.",
-            fix="add to frazil.yaml: registry: {url: https://HOST:PORT}",
+            fix=settings.registry_fix,
         )
     return registry_connection(settings.registry)

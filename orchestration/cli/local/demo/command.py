@@ -92,7 +92,8 @@ def arriving(beat: Heartbeat | None, produced: int) -> str:
     type=click.Choice(["json", *DEMO_FORMATS]),
     default="json",
     show_default=True,
-    help="Of the payments; all but json in a home of their own, .frazil/demo/FORMAT.",
+    help="Of the payments; all but json in a home of their own, .frazil/demo/FORMAT. So is json without a stream "
+    f"{STREAM}.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
 @click.pass_obj
@@ -104,7 +105,7 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
     """
     started = time.monotonic()
     preflight()
-    if format_ != "json":
+    if format_ != "json" or not has_payments(deployment):
         deployment = format_deployment(deployment, format_)
         click.echo(f"This demo has a home of its own; other commands find it with --home {deployment.home}", err=True)
     spec = deployment.stream(STREAM)
@@ -129,6 +130,14 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
             click.get_current_context().exit(0 if facts.right else 1)
         console.print("The stream runs on, and payments keep coming; Ctrl-C ends what the demo started.\n")
         show_arriving(console, landing.store, landing.trickle(), services.check)
+
+
+def has_payments(deployment: Deployment) -> bool:
+    """Whether the deployment has the demo's stream, as a checkout of frazil has, or files that cannot be read."""
+    if not deployment.streams_folder.is_dir():
+        return False
+    specs, errors = deployment.streams()
+    return bool(errors) or any(spec.stream == STREAM for spec in specs)
 
 
 class _Landing:

@@ -69,16 +69,23 @@ _OF_REGISTRY = "registry                # the columns are those of the subject p
 
 
 def format_deployment(deployment: Deployment, format_: str) -> Deployment:
-    """The deployment of the demo in a format: a home with its stream, and with a local registry if it needs one."""
+    """The deployment of the demo in a format: a home with its stream, and with a local registry if it needs one.
+
+    Args:
+        format_: One of `DEMO_FORMATS`, or `json` where the deployment has no stream for the demo.
+    """
     home = deployment.embedded / "demo" / format_
     made = Deployment.at(home)
     private_folder(made.streams_folder)
-    with_registry = FORMATS[format_].registry_kind is not None
+    with_registry = format_ in DEMO_FORMATS and FORMATS[format_].registry_kind is not None
     if with_registry:
         # Where the folder is, the settings name the local registry.
         private_folder(made.embedded / "registry")
-    where, schema = ("in a registry", _OF_REGISTRY) if with_registry else ("in each of them", _COLUMNS)
-    text = _STREAM.format(format=format_, title=DEMO_FORMATS[format_], where=where, schema=schema)
+    if format_ == "json":
+        where, schema = "declared here", _COLUMNS
+    else:
+        where, schema = ("in a registry", _OF_REGISTRY) if with_registry else ("in each of them", _COLUMNS)
+    text = _STREAM.format(format=format_, title=DEMO_FORMATS.get(format_, "JSON"), where=where, schema=schema)
     (home / STREAMS_FOLDER / "payments.yaml").write_text(text)
     return made
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 import click
 
 from jobs.base.errors import FrazilError
+from jobs.base.system.private_files import private_folder
 from jobs.clients.install.artifacts import resolve_jars
 from jobs.clients.install.preflight import preflight
 from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
 from jobs.config.settings.settings import Settings
+from jobs.local.registry.registry import registry_application
 from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.streaming.supervision.documents.heartbeat import KEY as HEARTBEAT
@@ -56,15 +58,22 @@ def local_services(
         # Here Ctrl-C may interrupt, while below it waits.
         resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
     resolve_jars("spark", on_progress=lambda line: click.echo(line, err=True))
+    if registry is not None:
+        registry_application(lambda line: click.echo(line, err=True))
+        # From now on the settings name it, also for what Dagster starts before it answers.
+        private_folder(registry.folder)
     try:
         with interrupts.deferred():
-            services.start()
+            services.start_code()
         if broker is not None:
             with interrupts.deferred():
                 broker.start()
         if registry is not None:
             with interrupts.deferred():
                 registry.start()
+        services.wait_for_code()
+        with interrupts.deferred():
+            services.start_clients()
         yield services
     finally:
         interrupts.ignore()
@@ -158,7 +167,7 @@ def stay(services: DagsterServices) -> None:
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
 @click.pass_obj
 def dev(deployment: Deployment, port: int | None) -> None:
-    """Start the local broker and Dagster's web UI and daemon, until Ctrl-C.
+    """Start the local broker, the schema registry if a stream needs it, and Dagster's UI and daemon, until Ctrl-C.
 
     Dagster keeps the streams running, and finds those that run already. They run on when it ends, and the local broker
     with them. Its own state is in .frazil/dagster; its dagster.yaml is written once and then yours.

@@ -1,4 +1,4 @@
-"""Services of Dagster on a deployment, webserver and daemon: started, and ended together.
+"""Services of Dagster on a deployment, code server, webserver and daemon: started, and ended together.
 
 One `frazil dev` runs them at a time: it locks a file in which it notes who it is. The lock goes with the process, and
 what a killed one has left running is ended by the next.
@@ -35,6 +35,7 @@ from jobs.base.system.typed_json import decode_json
 from jobs.clients.state_store.documents import DAMAGED
 from orchestration.cli.common.dagster_instance import WORKSPACE, make_instance
 from orchestration.cli.local.dev.child_process import Child, end_children
+from orchestration.cli.local.dev.code_server import MODULE, CodeServerPlace, shared_location
 from orchestration.cli.local.dev.dagster_api import DagsterClient, end_runs
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
 
@@ -42,6 +43,7 @@ PORT = 3000
 _NEAR = 100
 FILE = "services.json"
 _END_SECONDS = 10.0
+_POLL_SECONDS = 0.1
 
 
 class PortClaim:
@@ -174,21 +176,34 @@ class ServicesLock:
             os.truncate(self._lock, len(data))
 
 
+def running_services(folder: Path) -> Claim | None:
+    """Who runs a deployment's services now; None if nobody does.
+
+    Args:
+        folder: Dagster's home of the deployment; it need not exist.
+    """
+    try:
+        file = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # Shared, and for no longer than this call.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except OSError:
+        return _read(file) or Claim(0, 0.0)
+    finally:
+        os.close(file)
+
+
 def recorded_url(folder: Path) -> str | None:
     """Address of the web UI that a living process runs for a deployment; None if there is none yet, or none at all.
 
     Args:
         folder: Dagster's home of the deployment.
     """
-    try:
-        file = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        claim = _read(file)
-    finally:
-        os.close(file)
-    return claim.url or None if claim is not None and start_time(claim.pid) is not None else None
+    services = running_services(folder)
+    return services.url or None if services is not None else None
 
 
 def _read(file: int) -> Claim | None:
@@ -225,7 +240,7 @@ def _end_leftovers(services: Mapping[str, Service]) -> dict[str, int]:
 
 
 class DagsterServices:
-    """The two services of one deployment.
+    """The services of one deployment: a code server, and webserver and daemon, which share it.
 
     Args:
         port: Of the web UI; None for 3000, or the next free one if that is taken.
@@ -240,6 +255,7 @@ class DagsterServices:
         self._since: float = time.time()
         self._wanted_port: int | None = port
         self._port_claim: PortClaim | None = None
+        self._code_place: CodeServerPlace | None = None
         self.home: Path = deployment.embedded / "dagster"
         self._claim: ServicesLock = ServicesLock(self.home)
 
@@ -270,15 +286,47 @@ class DagsterServices:
             raise
 
     def start(self) -> None:
-        """Start both; returns before they answer.
+        """Start all; returns before webserver and daemon answer.
 
         Raises:
-            FrazilError: Another process runs them.
+            FrazilError: Another process runs them, or the code server ended.
+        """
+        self.start_code()
+        self.wait_for_code()
+        self.start_clients()
+
+    def start_code(self) -> None:
+        """Start the code server, the first of the services; returns before it answers.
+
+        Raises:
+            FrazilError: Another process runs the services.
         """
         self.claim()
         make_instance(self.home)
+        self.start_code_server()
+
+    def wait_for_code(self) -> None:
+        """Wait until the code server has loaded the definitions, or cannot, which Dagster's UI then shows.
+
+        Raises:
+            FrazilError: It has ended.
+        """
+        while self._code_place is not None and not self._code_place.answers():
+            self.check()
+            time.sleep(_POLL_SECONDS)
+
+    def start_clients(self) -> None:
+        """Start webserver and daemon, which ask the code server; returns before they answer."""
         self.start_webserver()
         self.start_daemon()
+
+    def start_code_server(self) -> Child | None:
+        """Start the code server; None if the workspace has other code locations, which each client then loads."""
+        name = shared_location(self._workspace())
+        if name is None:
+            return None
+        self._code_place = CodeServerPlace(name)
+        return self._start("code server", self._code_place.command())
 
     def start_webserver(self) -> Child:
         """Start the webserver."""
@@ -290,10 +338,15 @@ class DagsterServices:
         return self._start("daemon", ["dagster._daemon", "run", *self.code()])
 
     def code(self) -> list[str]:
-        """Where the code is: as the deployment says, else as it was set up, else by the module's name."""
+        """Where the code is: the code server; without one as the deployment says, as it was set up, or by module."""
+        if self._code_place is not None:
+            return ["-w", str(self._code_place.workspace)]
+        found = self._workspace()
+        return ["-w", str(found)] if found is not None else ["-m", MODULE]
+
+    def _workspace(self) -> Path | None:
         places = (self._deployment.home / WORKSPACE, self.home / WORKSPACE)
-        found = next((place for place in places if place.exists()), None)
-        return ["-w", str(found)] if found is not None else ["-m", "orchestration.definitions"]
+        return next((place for place in places if place.exists()), None)
 
     def check(self) -> None:
         """Raise if one of them has ended.
@@ -315,6 +368,9 @@ class DagsterServices:
         end_children(self._children)
         self._children.clear()
         self._serving.clear()
+        if self._code_place is not None:
+            self._code_place.remove()
+            self._code_place = None
         if self._port_claim is not None:
             self._port_claim.release()
             self._port_claim = None
@@ -342,7 +398,7 @@ class DagsterServices:
         if self._deployment.settings_file is not None:
             env[SETTINGS_VARIABLE] = str(self._deployment.settings_file)
         command = [sys.executable, "-m", *module]
-        log = self.home / f"{name}.log"
+        log = self.home / f"{name.replace(' ', '-')}.log"
         child = Child(f"Dagster's {name}", command, log=log, env=env, cwd=self._deployment.home)
         self._serving[name] = child
         # One that was replaced may have left something behind.

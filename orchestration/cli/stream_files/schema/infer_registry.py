@@ -9,13 +9,12 @@ from pyiceberg.schema import Schema
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.clients.registry.client import (
-    LINES_TO_ADD,
     RegistryClient,
     SubjectVersion,
     registry_client,
 )
 from jobs.clients.registry.failures import NotInRegistryError
-from jobs.config.services.registry import RegistrySettings
+from jobs.config.services.registry import LINES_TO_ADD, RegistrySettings
 from jobs.config.values.decode import Decode
 from jobs.records.formats.interface.decoder import Format
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, SchemaId

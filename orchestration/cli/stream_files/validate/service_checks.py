@@ -8,7 +8,6 @@ from contextlib import closing
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.clients.registry.client import (
-    LINES_TO_ADD,
     RegistryClient,
     SubjectVersion,
     quick_registry,
@@ -135,8 +134,10 @@ def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Find
     needing = [spec for spec in specs if spec.decode.needs_registry]
     if settings.registry is None:
         for spec in needing:
-            sentence = f"{spec.decode.of_registry} name their schemas by ids of a registry; frazil.yaml names none"
-            yield Finding(spec.stream, "registry", "wrong", sentence, LINES_TO_ADD)
+            sentence = f"{spec.decode.of_registry} name their schemas by ids of a registry; "
+            local = settings.kafka.is_embedded
+            sentence += "the local one has not been started" if local else "frazil.yaml names none"
+            yield Finding(spec.stream, "registry", "unchecked" if local else "wrong", sentence, settings.registry_fix)
         return
     try:
         client = quick_registry(settings.registry)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from orchestration.cli.local import init as init_module
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 
@@ -67,6 +73,8 @@ def test_without_records_it_names_the_command_that_makes_a_stream(tmp_path: Path
     [
         (["--warehouse", "prod"], "name it with --catalog"),
         (["--topic", "orders"], "name the brokers with --brokers"),
+        (["--format", "avro"], "--format belongs to a topic"),
+        (["--catalog", "postgresql+psycopg://db/lake"], "name it with --warehouse"),
     ],
 )
 def test_options_that_need_another_one(tmp_path: Path, options: list[str], said: str) -> None:
@@ -89,3 +97,86 @@ def test_a_file_without_records_makes_nothing(tmp_path: Path) -> None:
     assert shown.exit_code == 1
     assert "no line is a JSON object with a field" in shown.output
     assert not folder.exists()
+
+
+def test_a_sql_catalog_and_a_registry_are_written_down(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    options = ["--catalog", "postgresql+psycopg://me@db/lake", "--warehouse", "s3://lake/warehouse"]
+    options += ["--brokers", "kafka.example.com:9092", "--registry", "https://registry.example.com"]
+    shown = CliRunner().invoke(main, ["init", str(folder), *options])
+    assert shown.exit_code == 0, shown.output
+    assert "frazil up" not in shown.output
+    settings = Deployment.at(folder).settings()
+    assert (settings.catalog.kind, settings.catalog.properties["warehouse"]) == ("sql", "s3://lake/warehouse")
+    assert settings.registry is not None and settings.registry.url == ("https://registry.example.com",)
+
+
+def test_a_password_is_not_written_down(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    options = ["--catalog", "postgresql+psycopg://me:hunter2@db/lake", "--warehouse", "s3://lake/warehouse"]
+    shown = CliRunner().invoke(main, ["init", str(folder), *options])
+    assert shown.exit_code == 1
+    assert "a password must not stand in the file" in shown.output
+    assert "hunter2" not in shown.output
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("file\nFILE\n\ny\nlocal\n", "--records FILE --times"),
+        ("\nFILE\nkafka.example.com:9092\nn\nrest\nhttps://c\n\n",
+         "--records FILE --brokers kafka.example.com:9092 --catalog https://c"),
+        ("none\n\nsql\npostgresql+psycopg://me@db/lake\ns3://lake/w\n",
+         "--catalog postgresql+psycopg://me@db/lake --warehouse s3://lake/w"),
+    ],
+)  # fmt: skip
+def test_the_questions_make_what_the_options_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, command: str
+) -> None:
+    file = tmp_path / "orders.jsonl"
+    records_file(tmp_path).rename(file)
+    monkeypatch.setattr(init_module, "at_terminal", lambda: True)
+    asked, told = tmp_path / "asked", tmp_path / "told"
+    shown = CliRunner().invoke(main, ["init", str(asked)], input=typed.replace("FILE", str(file)))
+    assert shown.exit_code == 0, shown.output
+    options = command.replace("FILE", str(file))
+    assert f"The same without questions:\n  frazil init {asked} {options}\n" in shown.output
+    assert CliRunner().invoke(main, ["init", str(told), *options.split()]).exit_code == 0
+    files = {path.relative_to(asked): path.read_text() for path in asked.rglob("*") if path.is_file()}
+    assert files == {path.relative_to(told): path.read_text() for path in told.rglob("*") if path.is_file()}
+
+
+def test_an_answer_that_cannot_be_is_asked_again_and_topics_have_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_module, "at_terminal", lambda: True)
+    typed = "nowhere\ntopic\n127.0.0.1:1\norders\navro\nhttp://127.0.0.1:1\nn\nlocal\n"
+    shown = CliRunner().invoke(main, ["init", str(tmp_path / "lake")], input=typed)
+    assert "'nowhere' is not one of 'file', 'topic', 'none'" in shown.output
+    # Nobody listens there: the error names the brokers, and nothing is made.
+    assert shown.exit_code == 1
+    assert "Kafka at 127.0.0.1:1" in shown.output
+    assert not (tmp_path / "lake").exists()
+
+
+def test_at_a_terminal_it_asks(tmp_path: Path) -> None:
+    """With a real terminal; without one, and with options, nothing is asked."""
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "orchestration.cli.main", "init", str(tmp_path / "lake")]
+    root = Path(__file__).resolve().parents[4]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "dumb"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+    ) as process:
+        os.close(terminal)
+        os.write(controller, b"none\n\nlocal\n")
+        output = b""
+        # The system ends the stream with an error when the process, which had the other side, has ended.
+        with contextlib.suppress(OSError):
+            while part := os.read(controller, 4096):
+                output += part
+        assert process.wait(60) == 0, output
+    os.close(controller)
+    assert b"for a topic, or none yet?" in output
+    assert (tmp_path / "lake" / "frazil.yaml").is_file()

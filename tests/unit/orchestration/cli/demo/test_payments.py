@@ -14,6 +14,7 @@ import pytest
 from jobs.records.formats.json.reference import JsonReferenceDecoder
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.schema.parser import parse_schema
+from orchestration.cli.local.demo.command import has_payments
 from orchestration.cli.local.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker, payment_schema
 from orchestration.cli.local.demo.payments import BAD_KINDS, payments
 from orchestration.cli.local.demo.report import stamped_counts
@@ -104,3 +105,19 @@ def test_between_the_two_commits_of_a_batch_it_is_not_whole(tmp_path: Path) -> N
     assert (between.passed, between.whole) == (5, False)
     stream.land([ROW])
     assert stamped_counts(stream.catalog(), stream.spec).passed == 6
+
+
+def test_without_a_checkout_the_demo_has_a_stream_of_json(tmp_path: Path) -> None:
+    empty = Deployment.at(tmp_path)
+    assert not has_payments(empty)
+    made = format_deployment(empty, "json")
+    (spec,), errors = made.streams()
+    assert (spec.stream, spec.decode.format, errors) == ("payments", "json", [])
+    assert made.settings().registry is None
+    assert payment_maker(spec, "payments", made.settings()) is None
+    assert has_payments(made)
+    # The columns are those of the checkout's stream, whose payments these are.
+    checkout = Deployment.at(Path(__file__).resolve().parents[5]).stream("payments")
+    assert spec.declared_rows == checkout.declared_rows
+    (made.streams_folder / "payments.yaml").write_text("stream: [")
+    assert has_payments(made), "what is wrong with the file is reported"

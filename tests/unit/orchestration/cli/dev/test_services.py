@@ -31,6 +31,9 @@ class Small(DagsterServices):
 
     script: str = "import time; time.sleep(600)"
 
+    def start_code_server(self) -> Child | None:
+        return None
+
     def start_webserver(self) -> Child:
         return self._start("webserver", ["timeit", "-n1", "-r1", self.script])
 

@@ -14,7 +14,7 @@ import yaml
 
 from jobs.base.system.ports import free_ports
 from jobs.config.services.registry import RegistrySettings
-from jobs.config.settings.settings import load_settings
+from jobs.config.settings.settings import KafkaSettings, Settings, load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.stamp.log_state import NO_ID
 from jobs.tables.commit.stamp.offsets import TopicPartition
@@ -147,7 +147,8 @@ def registry_stream(format_: str = "avro", topics: tuple[str, ...] = ("payments"
 
 def found(url: str | None, *specs: StreamSpec, **more: Any) -> list[tuple[str | None, str, str]]:
     registry = None if url is None else RegistrySettings.model_validate({"url": url, "timeout": "1s", **more})
-    settings: Any = SimpleNamespace(registry=registry)
+    kafka = KafkaSettings(bootstrap_servers="kafka.example.com:9092")
+    settings = Settings.embedded(Path("/nowhere")).model_copy(update={"registry": registry, "kafka": kafka})
     findings: list[Finding] = list(check_registry(list(specs), settings))
     assert {each.subject for each in findings} <= {"registry"}
     return [(each.stream, each.verdict, each.sentence) for each in findings]
@@ -158,6 +159,12 @@ def test_a_stream_that_needs_one_is_wrong_without() -> None:
     ((stream_, verdict, sentence),) = found(None, registry_stream())
     assert (stream_, verdict) == ("payments", "wrong")
     assert sentence == "values as avro name their schemas by ids of a registry; frazil.yaml names none"
+
+
+def test_beside_the_local_broker_a_registry_is_started(tmp_path: Path) -> None:
+    (finding,) = check_registry([registry_stream()], Settings.embedded(tmp_path))
+    assert (finding.verdict, finding.fix) == ("unchecked", "frazil up")
+    assert finding.sentence.endswith("the local one has not been started")
 
 
 def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> None:
