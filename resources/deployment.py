@@ -13,10 +13,7 @@ from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import find_stream_file, load_streams
 from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, load_settings
 from jobs.config.stream.models import StreamSpec
-
-STREAMS_FOLDER = "streams"
-HOME_VARIABLE = "FRAZIL_HOME"
-SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
+from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAMS_FOLDER, deployment_home
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +38,7 @@ class Deployment:
     @staticmethod
     def at(home: Path | None, settings_file: Path | None = None) -> Deployment:
         """The deployment in `home`; None: the nearest folder upwards with `streams/`, or else the current one."""
-        if home is None:
-            cwd = Path.cwd()
-            home = next((folder for folder in (cwd, *cwd.parents) if (folder / STREAMS_FOLDER).is_dir()), cwd)
-        return Deployment(
-            home.expanduser().absolute(), settings_file.expanduser().absolute() if settings_file else None
-        )
+        return Deployment(deployment_home(home), settings_file.expanduser().absolute() if settings_file else None)
 
     @property
     def embedded(self) -> Path:

@@ -119,7 +119,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.driver": ["context", "tables", "watch", "opening", "batch", "process", "main"],
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
-    "orchestration.cli.local": ["generate", "broker", "certify", "dev", "demo", "init"],
+    "orchestration.cli.local": ["completion", "generate", "broker", "certify", "dev", "demo", "init"],
     "orchestration.cli.stream_files": ["preview", "validate", "schema"],
     "orchestration.cli.streams": [
         "registry",

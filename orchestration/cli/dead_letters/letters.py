@@ -32,6 +32,7 @@ from jobs.tables.dead_letter_table.page import (
 from jobs.tables.dead_letter_table.reader import DeadLetterCounts, count_dead_letters
 from jobs.tables.dead_letter_table.selection import parse_selection
 from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.selection_options import selecting
 from orchestration.cli.common.terminal import (
     current_user,
@@ -45,7 +46,7 @@ _SHOWN_OF_EACH = 3
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @selecting
 @click.option("--dismiss", metavar="WHY", help="Set the letters aside for good; why is kept in them with your name.")
 @click.option("--restore", metavar="WHY", help="Make parked and dismissed letters new again.")

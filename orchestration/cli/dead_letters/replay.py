@@ -27,13 +27,14 @@ from jobs.dead_letters.replay.run import dry_run as run_dry
 from jobs.dead_letters.replay.run import replay as run
 from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.dead_letter_table.selection import parse_selection
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.selection_options import selecting
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
 from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @selecting
 @click.option(
     "--correction",

@@ -39,6 +39,7 @@ from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import progress_bar
 from orchestration.cli.stream_files.schema.tables import stream_table
 from resources.deployment import Deployment
@@ -192,7 +193,7 @@ class Share(click.ParamType):
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
               help="Records per second.")  # fmt: skip
 @click.option("--bad", type=Share(), default=0.0, metavar="SHARE", help="How many are bad, such as 1%.")

@@ -12,6 +12,7 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.stamp_fields import Decision
+from orchestration.cli.common.options import stream_argument
 from resources.deployment import Deployment
 
 
@@ -32,7 +33,7 @@ def decision_lines(stamped: Mapping[str, Decision]) -> list[str]:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option(
     "--rollback", type=click.Choice(["keep", "reland"]), help="A table was rolled back: leave it so, or re-land."
 )

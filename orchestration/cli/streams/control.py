@@ -20,6 +20,7 @@ from jobs.streaming.supervision.control.stream_control import FLUSH_SECONDS, Str
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
 from orchestration.cli.common.durations import seconds_of
+from orchestration.cli.common.options import stream_argument, streams_argument
 from orchestration.cli.common.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.common.terminal import (
     current_user,
@@ -46,7 +47,7 @@ Act: TypeAlias = Callable[[Deployment, ControlConfig], ActionResult]
 
 def _command(action: StreamAction, text: str) -> click.Command:
     @click.command(action.value, help=text)
-    @click.argument("streams", nargs=-1)
+    @streams_argument()
     @click.option("--all", "every", is_flag=True, help="All streams of the deployment.")
     @click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
     @click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON document.")
@@ -203,7 +204,7 @@ restart = _command(StreamAction.restart, "End the drivers of STREAMS after their
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
 @click.option(
     "--timeout",

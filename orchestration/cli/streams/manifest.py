@@ -14,11 +14,12 @@ from jobs.streaming.supervision.launchers.kubernetes import KubernetesPods
 from jobs.streaming.supervision.launchers.launcher import DriverOrder
 from jobs.streaming.supervision.processes.groups import DriverGroup, group_command
 from jobs.streaming.supervision.processes.launcher import driver_command
+from orchestration.cli.common.options import stream_argument
 from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.pass_obj
 def manifest(deployment: Deployment, stream: str) -> None:
     """Print the pod of STREAM's driver, or of its group's, as YAML. Nothing is started, and Kubernetes is not asked.

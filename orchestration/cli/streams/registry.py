@@ -14,6 +14,7 @@ from jobs.clients.registry.known_schemas import (
 )
 from jobs.clients.state_store.stream_folder import stream_folder, streams_with
 from jobs.streaming.supervision.processes.actual import read_certain
+from orchestration.cli.common.options import stream_argument
 from resources.deployment import Deployment
 
 
@@ -39,7 +40,7 @@ def status(deployment: Deployment) -> None:
 
 
 @registry.command()
-@click.argument("stream")
+@stream_argument()
 @click.pass_obj
 def forget(deployment: Deployment, stream: str) -> None:
     """Forget the schemas that STREAM knows, after the registry was made anew.

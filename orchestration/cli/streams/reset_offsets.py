@@ -7,6 +7,7 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.streaming.operator.reset_plan import Counting, ResetPlan
 from jobs.streaming.operator.reset_request import reset_request
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.recorded_runs import open_recorder
 from orchestration.cli.common.terminal import (
     current_user,
@@ -30,7 +31,7 @@ _TEXT = {"partition", "what", "kept by Kafka"}
 
 
 @click.command("reset-offsets")
-@click.argument("stream")
+@stream_argument()
 @click.option("--to", required=True, metavar="WHERE", help="earliest, latest, a time, or topic:partition=offset,…")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic, or partition as TOPIC:3.")
 @click.option("--reason", help="Why; kept in the tables' stamps with your name. Needed with --yes.")

@@ -33,6 +33,7 @@ from jobs.proof.audit.audit_result import (
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import WHOLE_TABLE
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import print_columns, print_json, progress_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment
@@ -243,7 +244,7 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only this one: the stream's table, or its dead letters.")
 @click.option("--full", is_flag=True, help="Count everything, also what was audited before.")
 @click.option(

@@ -15,6 +15,7 @@ from jobs.quality.contracts.check import Check
 from jobs.quality.contracts.check_result import CheckedRows, TableCheck
 from jobs.quality.contracts.check_rows import EngineName
 from jobs.quality.contracts.outcome import ExpectationOutcome, Sample
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.snapshot_selection import named_table
 from orchestration.cli.common.sql_session import sql_session
 from orchestration.cli.common.terminal import (
@@ -150,7 +151,7 @@ def _verdict_of_checks(checks: Sequence[TableCheck]) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--all", "whole", is_flag=True, help="Look at the whole table, and not at what is new alone.")
 @click.option("--where", metavar="CONDITION", help="Look at these rows, such as \"day = '2026-01-01'\".")
 @click.option(

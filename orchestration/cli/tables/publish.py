@@ -32,6 +32,7 @@ from jobs.quality.publishing.publishing import (
 )
 from jobs.quality.publishing.publishing import publish as publish_stream
 from jobs.tables.commit.stamp.offsets import by_topic, describe_ranges
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span
 from resources.deployment import Deployment
@@ -140,7 +141,7 @@ def publish_by_contract(
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--dry-run", is_flag=True, help="Only show what would be published.")
 @click.option(
     "--after-rollback",
@@ -201,7 +202,7 @@ def publish(
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--reason", help="Kept in the table's stamps, with your name; asked for if it is not given.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be published.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
@@ -236,7 +237,7 @@ def release(deployment: Deployment, stream: str, reason: str | None, dry_run: bo
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--reason", help="Kept in the table's stamps and in the letters, with your name; asked for if not given.")
 @click.option("--through", type=int, help="Only up to this snapshot of the branch; the rest is judged again.")
 @click.option("--without-kafka", is_flag=True, help="Do not read the records again: letters keep the rows as JSON.")

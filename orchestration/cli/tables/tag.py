@@ -22,6 +22,7 @@ from jobs.proof.lookup.tags import (
     tags_of,
 )
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
     parse_snapshot_selection,
@@ -33,7 +34,7 @@ from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.argument("name", required=False)
 @selecting_snapshot
 @click.option("--keep", metavar="TIME", help="How long from now on, such as 90d.  [default: until it is deleted]")

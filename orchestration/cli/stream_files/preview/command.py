@@ -14,6 +14,7 @@ from jobs.streaming.preview.difference import difference
 from jobs.streaming.preview.run import MOST_RECORDS
 from jobs.streaming.preview.run import preview as run
 from jobs.tables.dead_letter_table.selection import parse_offsets
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import print_json
 from orchestration.cli.stream_files.preview.output import (
     STATUS,
@@ -28,7 +29,7 @@ _LAST = 1_000
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option(
     "--last",
     type=click.IntRange(1, MOST_RECORDS),

@@ -31,6 +31,7 @@ from jobs.records.schema.difference import RenamedColumn
 from jobs.records.schema.evolution import Fitting
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, forget_proposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import current_user, print_json
 from orchestration.cli.stream_files.schema.promote import promote_field
 from orchestration.cli.stream_files.schema.tables import (
@@ -51,7 +52,7 @@ from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option(
     "--rename",
     "renames",

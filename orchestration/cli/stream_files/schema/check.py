@@ -32,6 +32,7 @@ from jobs.quality.schema_checks.subjects import (
 )
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.records.formats.known_formats import FORMATS
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import print_error, print_json
 from orchestration.cli.stream_files.schema.diff import print_subject
 from orchestration.cli.stream_files.schema.tables import followers_of, of_asked_table, stream_table
@@ -45,7 +46,7 @@ _FILES = (".avsc", ".proto", ".json", ".jsonl")
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--against", required=True, metavar="FILE|SUBJECT[:VERSION]", help="A schema, or records of JSON.")
 @click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
 @click.option("--key", is_flag=True, help="It is the schema of records' keys, such as the subject TOPIC-key.")

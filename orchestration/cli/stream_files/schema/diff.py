@@ -30,6 +30,7 @@ from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.iceberg_schema import with_null
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import print_columns, print_json
 from orchestration.cli.stream_files.schema.tables import (
     behind_facts,
@@ -79,7 +80,7 @@ def _print_advice(spec: StreamSpec, found: SubjectContract) -> None:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_context

@@ -27,6 +27,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.streaming.supervision.processes.actual import read_certain
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import (
     print_columns,
     print_doubts,
@@ -133,7 +134,7 @@ def _stream_facts(each: Landed) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("stream", required=False)
+@stream_argument(required=False)
 @click.option("--all", "every", is_flag=True, help="Every stream of the deployment, one after the other.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
 @click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")

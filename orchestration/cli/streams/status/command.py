@@ -15,6 +15,7 @@ from jobs.clients.kafka.metadata import KafkaLog, quick_kafka
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
+from orchestration.cli.common.options import streams_argument
 from orchestration.cli.common.terminal import print_error, print_json
 from orchestration.cli.streams.status.collection import (
     add_tables_and_topics,
@@ -38,7 +39,7 @@ NOT_KNOWN = 4
 
 
 @click.command()
-@click.argument("streams", nargs=-1)
+@streams_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.option(
     "--check",

@@ -19,6 +19,7 @@ from jobs.proof.lookup.source_record import source_logs
 from jobs.proof.lookup.stored_rows import rows_at
 from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
     parse_snapshot_selection,
@@ -39,7 +40,7 @@ _MOST_ROWS = 5
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @selecting_snapshot
 @click.option("--row", metavar="FILTER", help="Rows, such as \"id = 'p-17'\": their records are looked up.")
 @click.option(

@@ -38,6 +38,7 @@ from jobs.mirrors.run.mirror_run import (
 from jobs.mirrors.run.mirror_status import mirror_status
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.common.durations import seconds_of
+from orchestration.cli.common.options import stream_argument
 from orchestration.cli.common.terminal import (
     current_user,
     print_error,
@@ -66,7 +67,7 @@ def mirror() -> None:
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--rebuild", is_flag=True, help="Make it anew from the whole changelog, as `frazil mirror rebuild` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
@@ -83,7 +84,7 @@ def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, a
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--incomplete", is_flag=True, help="Also where the changelog lacks rows that were landed there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
@@ -94,7 +95,7 @@ def rebuild(deployment: Deployment, stream: str, table: str | None, incomplete: 
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
@@ -113,7 +114,7 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--part", is_flag=True, help="Look at an eighth of the keys, another one each day.")
 @click.option(
@@ -165,7 +166,7 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew.")
 @click.option(
