@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from jobs.base.errors import FrazilError
+from orchestration.cli.common.consent import ConsentNeeded, keep_command_line
 from orchestration.cli.common.interrupts import Interrupts, Terminated
 from orchestration.cli.common.lazy_commands import LazyCommands
 from orchestration.cli.common.options import stream_completions
@@ -84,6 +85,11 @@ class Commands(LazyCommands):
         """All commands, in the order of the help."""
         return [name for names in self.sections().values() for name in names]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options before the command; all that was typed is noted for errors that repeat it."""
+        keep_command_line(ctx, args)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -100,13 +106,13 @@ class Commands(LazyCommands):
         return {title: names for title, names in sections.items() if names}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; exit status 1 after an error, 130 after Ctrl-C, 143 after SIGTERM."""
+        """Run the command; exit status 1 after an error, 2 if it lacks `--yes`, 130 after Ctrl-C, 143 after SIGTERM."""
         try:
             with Interrupts():
                 return super().invoke(ctx)
         except FrazilError as problem:
             _print_error(problem)
-            ctx.exit(1)
+            ctx.exit(2 if isinstance(problem, ConsentNeeded) else 1)
         except KeyboardInterrupt as interrupt:
             _stopped(ctx, interrupt)
         except BrokenPipeError:

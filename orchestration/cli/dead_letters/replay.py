@@ -27,7 +27,7 @@ from jobs.dead_letters.replay.run import dry_run as run_dry
 from jobs.dead_letters.replay.run import replay as run
 from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.dead_letter_table.selection import parse_selection
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.selection_options import selecting
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
 from resources.deployment import Deployment
@@ -52,7 +52,7 @@ from resources.deployment import Deployment
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N letters per second.")
 @click.option("--from-topic", metavar="TOPIC", help="Take the dead letters of a Kafka Connect sink instead.")
 @click.option("--to-topic", metavar="TOPIC", help="Put the letters into a topic as the records that they were instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def replay(
     deployment: Deployment,

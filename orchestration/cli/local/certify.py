@@ -34,6 +34,7 @@ from jobs.local.certify.results import CertificateResults
 from jobs.local.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.local.certify.workspace import Workspace, settings_shown
 from orchestration.cli.common.interrupts import Interrupts
+from orchestration.cli.common.options import json_option
 from orchestration.cli.common.terminal import print_json, stderr_console
 from orchestration.cli.local.broker import local_broker
 from resources.deployment import Deployment
@@ -73,7 +74,7 @@ _TABLE_WIDTH = 100
     help="The folder for the reports.  [default: .frazil/certificates]",
 )
 @click.option("--keep", is_flag=True, help="Leave topic, tables and files as they are in the end.")
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON report, and nothing else there.")
+@json_option("Print the JSON report, and nothing else there.")
 @click.pass_obj
 def certify(
     deployment: Deployment,

@@ -7,7 +7,8 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.streaming.operator.reset_plan import Counting, ResetPlan
 from jobs.streaming.operator.reset_request import reset_request
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.consent import can_ask, consent_with_reason
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.recorded_runs import open_recorder
 from orchestration.cli.common.terminal import (
     current_user,
@@ -35,8 +36,9 @@ _TEXT = {"partition", "what", "kept by Kafka"}
 @click.option("--to", required=True, metavar="WHERE", help="earliest, latest, a time, or topic:partition=offset,…")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic, or partition as TOPIC:3.")
 @click.option("--reason", help="Why; kept in the tables' stamps with your name. Needed with --yes.")
-@click.option("--yes", is_flag=True, help="Do it. Without it only what would happen is shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option()
+@yes_option("Do it without a question; where no terminal can ask, nothing is changed without it.")
+@json_option()
 @click.pass_obj
 def reset_offsets(
     deployment: Deployment,
@@ -44,15 +46,18 @@ def reset_offsets(
     to: str,
     topics: tuple[str, ...],
     reason: str | None,
+    dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Move STREAM, which has to be stopped, to other offsets.
 
     Shows per partition from where to where, what is skipped and what is read again, and what that means for the tables.
-    Nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z: the first record that is not older.
+    Then it asks; where no terminal can ask, nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z:
+    the first record that is not older.
     """
     reset_request(to, topics)
+    yes = yes and not dry_run
     if yes and not reason:
         raise FrazilError("A reset needs a reason: it is kept in the tables' stamps.", fix="add --reason TEXT")
     continuous, catalog = deployment.stream(stream).continuous, deployment.settings().catalog.name
@@ -74,6 +79,13 @@ def reset_offsets(
         return
     for sentence in reset_sentences(plan, catalog):
         click.echo(sentence)
+    if plan.changed and not plan.obstacle and not dry_run and can_ask():
+        why = consent_with_reason(f"Move stream {stream} to these offsets?", yes=False, reason=reason)
+        plan, problem = _carried_out(deployment, config.model_copy(update={"dry_run": False, "reason": why}))
+        if problem:
+            click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+        _print_done(plan, continuous=continuous)
+        return
     if plan.obstacle:
         click.echo(f"Not now: {plan.obstacle.message}")
         click.echo(f"  Next: {plan.obstacle.fix}")

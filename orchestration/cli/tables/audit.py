@@ -33,7 +33,7 @@ from jobs.proof.audit.audit_result import (
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import WHOLE_TABLE
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_columns, print_json, progress_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment
@@ -253,7 +253,7 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
     help="Count again what was committed since: 24h, 7d, or 2026-01-31T08:00Z; and what is new in any case.",
 )
 @click.option("--source", is_flag=True, help="Read Kafka, where it still has them, to name missing records exactly.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def audit(
     deployment: Deployment,

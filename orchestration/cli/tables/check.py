@@ -15,7 +15,7 @@ from jobs.quality.contracts.check import Check
 from jobs.quality.contracts.check_result import CheckedRows, TableCheck
 from jobs.quality.contracts.check_rows import EngineName
 from jobs.quality.contracts.outcome import ExpectationOutcome, Sample
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import named_table
 from orchestration.cli.common.sql_session import sql_session
 from orchestration.cli.common.terminal import (
@@ -167,7 +167,7 @@ def _verdict_of_checks(checks: Sequence[TableCheck]) -> tuple[str, str]:
 @click.option("--dry-run", is_flag=True, help="Leave it to the next check to look at the same rows again.")
 @click.option("--history", is_flag=True, help="Check nothing: show what came of the checks before.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help=f"With --history: so many checks.  [default: {LAST}]")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def check(
     deployment: Deployment,

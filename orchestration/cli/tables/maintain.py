@@ -11,7 +11,7 @@ from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.maintenance.plan.plan import ACTIONS, Plan
 from jobs.maintenance.plan.table_selection import chosen_tables
 from jobs.maintenance.run.maintenance_run import MaintenanceOutcome, maintain_tables
-from orchestration.cli.common.options import streams_argument
+from orchestration.cli.common.options import json_option, streams_argument
 from orchestration.cli.common.sql_session import sql_session
 from orchestration.cli.common.terminal import (
     print_columns,
@@ -84,7 +84,7 @@ def print_problems(outcomes: Sequence[MaintenanceOutcome]) -> None:
 @streams_argument("tables", "[TABLE]...")
 @click.option("--plan", "--dry-run", "plan_only", is_flag=True, help="Only tell what would be done, and why.")
 @click.option("--only", "actions", multiple=True, type=click.Choice(ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def maintain(
     deployment: Deployment, tables: tuple[str, ...], plan_only: bool, actions: tuple[str, ...], as_json: bool

@@ -18,11 +18,12 @@ from jobs.proof.lookup.tags import (
     Tag,
     check_tag_name,
     delete_tag,
+    existing_tag,
     tag_snapshot,
     tags_of,
 )
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
     parse_snapshot_selection,
@@ -41,7 +42,8 @@ from resources.deployment import Deployment
 @click.option("--note", default="", metavar="WHY", help="Why; kept with the tag, and shown by maintenance.")
 @click.option("--list", "listed", is_flag=True, help="Show the table's tags.")
 @click.option("--delete", "deleted", is_flag=True, help="Delete the tag NAME; its snapshot expires as others do.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option()
+@json_option()
 @click.pass_obj
 def tag(
     deployment: Deployment,
@@ -51,6 +53,7 @@ def tag(
     note: str,
     listed: bool,
     deleted: bool,
+    dry_run: bool,
     as_json: bool,
     **selected: Any,
 ) -> None:
@@ -75,12 +78,24 @@ def tag(
             return
         if deleted:
             listing = f"frazil tag {stream} --list{f' --table {table}' if selection.table else ''}"
+            if dry_run:
+                gone = existing_tag(catalog, table, name, fix=listing)
+                said = f"{table}: tag {name} would be deleted. Nothing was changed."
+                print_json(_facts(table, gone) | {"deleted": False}) if as_json else click.echo(said)
+                return
             gone = delete_tag(catalog, table, name, fix=listing)
             said = f"{table}: tag {name} is deleted; snapshot {gone.snapshot_id} expires as others do"
             print_json(_facts(table, gone) | {"deleted": True}) if as_json else click.echo(said)
             return
         if name == tables.table.target.branch:
             raise FrazilError(f"{name} is the branch that stream {stream} writes.", fix="another name")
+        if dry_run:
+            snapshot_id = _snapshot(tables, selection)
+            if as_json:
+                print_json({"table": table, "tag": name, "snapshot_id": snapshot_id, "changed": False})
+            else:
+                click.echo(f"{table}: snapshot {snapshot_id} would be tagged {name}. Nothing was changed.")
+            return
         made, changed = _tagged(catalog, tables, selection, name, length, note)
     if as_json:
         print_json(_facts(table, made) | {"changed": changed})

@@ -14,7 +14,7 @@ from jobs.streaming.preview.difference import difference
 from jobs.streaming.preview.run import MOST_RECORDS
 from jobs.streaming.preview.run import preview as run
 from jobs.tables.dead_letter_table.selection import parse_offsets
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_json
 from orchestration.cli.stream_files.preview.output import (
     STATUS,
@@ -45,7 +45,7 @@ _LAST = 1_000
     metavar="OTHER.yaml",
     help="Show what would change with this file instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_context
 def preview(
     ctx: click.Context,

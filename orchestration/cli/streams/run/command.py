@@ -27,7 +27,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.streaming.supervision.processes.actual import read_certain
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument
 from orchestration.cli.common.terminal import (
     print_columns,
     print_doubts,
@@ -136,18 +136,26 @@ def _stream_facts(each: Landed) -> dict[str, Any]:
 @click.command()
 @stream_argument(required=False)
 @click.option("--all", "every", is_flag=True, help="Every stream of the deployment, one after the other.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
+@json_option("Print the facts as one JSON document, and nothing else there.")
+@dry_run_option("Show how many records wait, and land nothing.")
 @click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
 @click.pass_obj
-def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, force: bool) -> None:
+def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, dry_run: bool, force: bool) -> None:
     """Land everything that STREAM's topics hold now, exactly once, and end."""
     meter = Meter()
-    preflight()
+    if not dry_run:
+        preflight()
     if (stream is not None) == every:
         raise FrazilError(
             "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
             fix="frazil run --all",
         )
+    if dry_run:
+        # Imported here: a run that lands does not look first.
+        from orchestration.cli.streams.run.plan import show_run_plan
+
+        show_run_plan(deployment, stream, as_json=as_json)
+        return
     console = stderr_console()
     if stream is None:
         settings = deployment.prepared_settings()

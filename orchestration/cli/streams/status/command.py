@@ -15,7 +15,7 @@ from jobs.clients.kafka.metadata import KafkaLog, quick_kafka
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from orchestration.cli.common.options import streams_argument
+from orchestration.cli.common.options import json_option, streams_argument
 from orchestration.cli.common.terminal import print_error, print_json
 from orchestration.cli.streams.status.collection import (
     add_tables_and_topics,
@@ -40,7 +40,7 @@ NOT_KNOWN = 4
 
 @click.command()
 @streams_argument()
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.option(
     "--check",
     is_flag=True,

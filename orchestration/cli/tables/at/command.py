@@ -19,7 +19,7 @@ from jobs.proof.lookup.source_record import source_logs
 from jobs.proof.lookup.stored_rows import rows_at
 from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from orchestration.cli.common.options import stream_argument
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
     parse_snapshot_selection,
@@ -49,7 +49,7 @@ _MOST_ROWS = 5
     is_flag=True,
     help="Print the stream's file as it was then.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, as_json: bool, **selected: Any) -> None:
     """Find what became of a record of STREAM: the snapshot that landed it, who did, and how to read it.

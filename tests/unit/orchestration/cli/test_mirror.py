@@ -101,7 +101,7 @@ def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:
     assert frazil(world, "accept", "customers").exit_code == 1
     world.land(Change(1, "ann"))
     merge(world)
-    said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored")
+    said = frazil(world, "accept", "customers", "--new-generation", "--yes", "--reason", "restored")
     assert said.exit_code == 0 and "customers-0 offset 1" in said.output
     stamp = world.stamp()
     assert stamp is not None and stamp.state.breaks == {P0: (Break(1, 1),)}
@@ -112,7 +112,7 @@ def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:
     assert world.rows() == {1: "anna"}
     for places, told in ((["customers:0:7"], "customers-0 offset 7"), (["no:0:7"], "no mirror has changes of no")):
         answer = [word for place in places for word in ("--at", place)]
-        said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored", *answer)
+        said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored", "--yes", *answer)
         assert told in said.output
     said = frazil(world, "accept", "customers", "--new-generation", "--reason", "x", "--at", "customers:7")
     assert said.exit_code == 1 and "TOPIC:PARTITION:OFFSET" in said.output
