@@ -153,7 +153,9 @@ def _verdict_of_checks(checks: Sequence[TableCheck]) -> tuple[str, str]:
 @click.command()
 @stream_argument()
 @click.option("--all", "whole", is_flag=True, help="Look at the whole table, and not at what is new alone.")
-@click.option("--where", metavar="CONDITION", help="Look at these rows, such as \"day = '2026-01-01'\".")
+@click.option(
+    "--where", metavar="FILTER", help="Look at these rows, by Iceberg's row filter, such as \"day = '2026-01-01'\"."
+)
 @click.option(
     "--only", "--expectation", "only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated."
 )

@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.documents.units import parse_duration
+from jobs.proof.lookup.python_code import python_code
 from jobs.proof.lookup.reading import reading, spark_sql
 from jobs.proof.lookup.record_lookup import look_up_record
 from jobs.proof.lookup.snapshot_lookup import look_up_instant
@@ -102,8 +103,8 @@ def tag(
         return
     click.echo(f"{table}: {made.reason}, as {name}{'' if changed else '; it was there already'}")
     click.echo(f"  Spark      {spark_sql(settings.catalog.name, table, None, [])} VERSION AS OF '{name}'")
-    line = f'load_catalog("{settings.catalog.name}").load_table("{table}")'
-    click.echo(f'  PyIceberg  table = {line}; table.scan().use_ref("{name}").to_arrow()')
+    click.echo("  PyIceberg  this program:")
+    click.echo(python_code(settings.catalog, table, f'scan().use_ref("{name}")'))
 
 
 def _refuse_mixed(

@@ -42,7 +42,7 @@ _MOST_ROWS = 5
 @click.command()
 @stream_argument()
 @selecting_snapshot
-@click.option("--row", metavar="FILTER", help="Rows, such as \"id = 'p-17'\": their records are looked up.")
+@click.option("--row", metavar="FILTER", help="Rows, by Iceberg's row filter, such as \"id = 'p-17'\".")
 @click.option(
     "--config",
     "show_config",

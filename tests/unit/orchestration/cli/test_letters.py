@@ -175,7 +175,8 @@ def test_a_correction_that_is_none_is_told_by_file_and_line(dead_letters: DeadLe
     ("arguments", "said"),
     [
         (["--since", "yesterday"], "'yesterday' is no time"),
-        (["--until", "2026-01-31T08:00:00"], "does not say its zone"),
+        (["--until", "31.1.2026"], "--until: '31.1.2026' is no time"),
+        (["--since", "2999-01-01"], "2999-01-01 is still to come"),
         (["--offsets", "a b"], "'a b' is no place in Kafka"),
         (["--offsets", "t:0:9-3"], "ends before it begins"),
         (["--where", "nothing ="], "cannot be read"),
