@@ -53,6 +53,7 @@ _COLUMNS = (
     "doubled",
 )
 _TEXT = {"table", "topic", "partitions"}
+_LEFT_OUT_FIRST = ("ranges counted", "filtered", "tombstones", "partitions", "topic")
 _SHOWN_PROBLEMS = 20
 _PROGRESS = "{task.completed:,.0f} offsets looked at, {task.fields[rows]:,} rows read"
 
@@ -173,7 +174,7 @@ def print_audit(audit: StreamAudit) -> None:
     rows = [cells for table in audit.tables for cells in _rows(table)]
     console = Console(highlight=False, soft_wrap=True)
     if rows:
-        print_columns(_COLUMNS, rows, text=_TEXT)
+        print_columns(_COLUMNS, rows, text=_TEXT, optional=_LEFT_OUT_FIRST)
     for sentence in sentences(audit):
         console.print(sentence, markup=False)
     style = "green" if audit.verdict == "complete" else "red" if audit.verdict == "incomplete" else "yellow"

@@ -41,7 +41,9 @@ def stream(tmp_path: Path) -> RealStream:
 
 
 def command(stream: RealStream, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(stream.home), "audit", "payments", *arguments])
+    return CliRunner().invoke(
+        main, ["--home", str(stream.home), "audit", "payments", *arguments], env={"COLUMNS": "200"}
+    )
 
 
 def facts(stream: RealStream, *arguments: str) -> tuple[int, dict[str, Any]]:
