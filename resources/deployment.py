@@ -15,6 +15,10 @@ from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, load_settin
 from jobs.config.stream.models import StreamSpec
 from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAMS_FOLDER, deployment_home
 
+NO_STREAMS_FIX = (
+    "frazil init FOLDER makes a deployment, and frazil demo shows one; or name the folder of yours with --home"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
@@ -65,7 +69,7 @@ class Deployment:
         """The good streams, and one error for each bad file."""
         if not self.streams_folder.is_dir():
             problem = f"There are no streams in {self.home}: it has no folder `{STREAMS_FOLDER}`."
-            return [], [SpecError([problem], fix="go to the folder of the deployment, or name it with --home")]
+            return [], [SpecError([problem], fix=NO_STREAMS_FIX)]
         return load_streams(self.streams_folder)
 
     def stream(self, name: str) -> StreamSpec:
@@ -85,7 +89,7 @@ class Deployment:
         raise FrazilError(
             f"There is no stream '{name}' in {self.streams_folder}"
             + (f"; it has {', '.join(sorted(known))}." if known else ", which is empty."),
-            fix=f"did you mean {close[0]}?" if close else "frazil status",
+            fix=f"did you mean {close[0]}?" if close else "frazil status" if known else NO_STREAMS_FIX,
         )
 
     def file_of(self, stream: str) -> Path:

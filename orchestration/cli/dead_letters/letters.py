@@ -9,7 +9,6 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
@@ -32,6 +31,7 @@ from jobs.tables.dead_letter_table.page import (
 from jobs.tables.dead_letter_table.reader import DeadLetterCounts, count_dead_letters
 from jobs.tables.dead_letter_table.selection import Selection, parse_selection
 from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
+from orchestration.cli.common.catalogs import catalog_of_command
 from orchestration.cli.common.consent import consent
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.selection_options import selecting
@@ -88,8 +88,9 @@ def letters(
         raise FrazilError("--dry-run goes with a decision, or --expire.", fix=f"frazil letters {stream}")
     if page is not None and (answers or expire):
         raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+    spec, settings = deployment.stream(stream), deployment.settings()
+    looks = dry_run or not (answers or expire)
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=looks) as catalog:
         if not catalog.table_exists(spec.dead_letter_table):
             missing = f"stream {stream}: table {spec.dead_letter_table} does not exist."
             raise FrazilError(missing, fix=f"frazil run {stream}")

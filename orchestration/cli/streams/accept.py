@@ -13,6 +13,7 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.stamp_fields import Decision
+from orchestration.cli.common.catalogs import opened_catalog
 from orchestration.cli.common.consent import consent_with_reason, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import print_json
@@ -102,7 +103,9 @@ def accept(
             fix=f"frazil run {stream}, whose message names the one that it waits for",
         )
     spec = deployment.stream(stream)
-    settings = deployment.prepared_settings()
+    settings = deployment.settings()
+    # A stream that has never run waits for no answer, and no catalog is made for it.
+    opened_catalog(settings, stream).close()
     lost = list[str]()
 
     def record(note: str, *, dry_run: bool) -> Mapping[str, Decision]:

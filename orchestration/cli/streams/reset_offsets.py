@@ -7,6 +7,7 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.streaming.operator.reset_plan import Counting, ResetPlan
 from jobs.streaming.operator.reset_request import reset_request
+from orchestration.cli.common.catalogs import opened_catalog
 from orchestration.cli.common.consent import can_ask, consent_with_reason
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.recorded_runs import open_recorder
@@ -69,6 +70,8 @@ def reset_offsets(
         if problem:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
     else:
+        # A look makes no catalog.
+        opened_catalog(deployment.settings(), stream).close()
         plan = perform_reset(deployment, config, _progress())
     if as_json:
         print_json(reset_facts(plan, catalog, done=yes))

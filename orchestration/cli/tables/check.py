@@ -210,7 +210,7 @@ def check(
         raise FrazilError("--last goes with --history.", fix=f"frazil check {stream} --history --last {last}")
     if whole and where is not None:
         raise FrazilError("--all looks at all rows, --where at some.", fix=f"frazil check {stream} --all")
-    settings = deployment.prepared_settings()
+    settings = deployment.settings()
     if spec.contract is None:
         raise FrazilError(
             f"stream {stream} has no contract: nothing is expected of its rows.",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 from rich.markup import escape
 
+from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.maintenance.plan.plan import ACTIONS, Plan
 from jobs.maintenance.plan.table_selection import chosen_tables
@@ -31,7 +32,7 @@ from orchestration.jobs.maintain.report import (
     table_sentences,
 )
 from orchestration.reconcile.stream_files import as_launched
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAMS_FIX, Deployment
 
 _PLAN_TEXT = {"action", "where", "reason"}
 _SHOWN_STEPS = 20
@@ -95,11 +96,15 @@ def maintain(
     settings name. What is due is decided from metadata; Spark starts only if there is something to do. The streams may
     run meanwhile. Status 1 if a table failed; the others are done all the same.
     """
-    settings = deployment.prepared_settings()
+    settings = deployment.settings()
     specs, errors = deployment.streams()
     specs = [*specs, *as_launched(specs, errors, settings, deployment)]
     for error in errors:
         print_error(error)
+    if not specs and not settings.maintenance.tables:
+        if errors:
+            raise SystemExit(1)
+        raise FrazilError(f"There are no streams in {deployment.streams_folder} yet.", fix=NO_STREAMS_FIX)
     try:
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:

@@ -10,7 +10,7 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import connect_catalog, find_table
+from jobs.clients.catalog.catalog import find_table
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -32,6 +32,7 @@ from jobs.quality.publishing.publishing import (
 )
 from jobs.quality.publishing.publishing import publish as publish_stream
 from jobs.tables.commit.stamp.offsets import by_topic, describe_ranges
+from orchestration.cli.common.catalogs import catalog_of_command
 from orchestration.cli.common.consent import consent_with_reason, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
@@ -180,7 +181,7 @@ def publish(
         raise FrazilError(problem, fix=f"frazil publish {stream} --dry-run")
     if (reason is not None or yes) and answer is None:
         raise FrazilError("--reason and --yes go with --after-rollback.", fix=f"frazil publish {stream}")
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     refuse_without_branch(spec)
     note = ""
     if answer is not None:
@@ -189,7 +190,7 @@ def publish(
     gate, became = None, ""
     with (
         translate_errors(settings, stream),
-        connect_catalog(settings) as catalog,
+        catalog_of_command(settings, stream, looks=dry_run) as catalog,
         progress_bar("{task.fields[now]}") as progress,
     ):
         task = progress.add_task(f"publish {stream}", total=None, now="")
@@ -230,9 +231,9 @@ def release(deployment: Deployment, stream: str, reason: str | None, yes: bool, 
     Only what was judged: rows that have landed behind it wait for the next judgement (frazil publish). Your name and
     the reason stand in the snapshot that main gets. Shows what it is and asks.
     """
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     refuse_without_gate(spec)
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=dry_run) as catalog:
         done = plan_release(spec, settings, catalog)
         if not dry_run:
             plan = Published(done.interval, done.snapshot_id)
@@ -286,8 +287,8 @@ def discard(
     from jobs.quality.publishing.discarding import discard as discard_held
     from jobs.quality.publishing.discarding import without_records
 
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+    spec, settings = deployment.stream(stream), deployment.settings()
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=dry_run) as catalog:
         plan = plan_discard(spec, settings, catalog, current_user(), reason or "", through)
         if not dry_run:
             # One that was interrupted is decided already.

@@ -24,6 +24,7 @@ from jobs.proof.lookup.tags import (
     tags_of,
 )
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.catalogs import opened_catalog
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
@@ -31,7 +32,6 @@ from orchestration.cli.common.snapshot_selection import (
     selecting_snapshot,
 )
 from orchestration.cli.common.terminal import current_user, print_columns, print_json
-from orchestration.cli.tables.at.command import opened_catalog
 from resources.deployment import Deployment
 
 

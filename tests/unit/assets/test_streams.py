@@ -127,7 +127,7 @@ def test_an_error_is_told_as_a_sentence_with_the_next_command(tmp_path: Path) ->
     failure = event.step_failure_data.user_failure_data
     assert failure is not None
     assert failure.metadata["message"].value == f"There are no streams in {tmp_path}: it has no folder `streams`."
-    assert failure.metadata["next"].value == "go to the folder of the deployment, or name it with --home"
+    assert failure.metadata["next"].value.startswith("frazil init FOLDER makes a deployment")
     assert (failure.description or "").endswith(f"\n  Next: {failure.metadata['next'].value}")
 
 

@@ -43,8 +43,9 @@ from orchestration.cli.streams.run.measurement import (
     run_facts,
     why_nothing_landed,
 )
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAMS_FIX, Deployment
 
+_FOLDER = "streams/"
 Result = Literal["landed", "nothing new", "skipped", "failed"]
 
 
@@ -89,7 +90,9 @@ def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]
     done = list(_each(deployment, land))
     if as_json:
         print_json({"runs": [_stream_facts(each) for each in done]})
-    else:
+    elif not done:
+        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
+    elif any(each.name != _FOLDER for each in done):
         names = ("stream", "result", "read", "landed", "dead", "tombstones", "lag", "seconds")
         print_columns(names, [each.row() for each in done], text=("stream", "result"))
     for each in done:
@@ -119,7 +122,7 @@ def _each(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]]) 
             result: Result = "landed" if facts["records"]["read"] else "nothing new"
             yield Landed(spec.stream, "failed" if problem else result, facts, problem)
     for error in errors:
-        yield Landed(error.path.name if error.path is not None else "streams/", "failed", problem=error)
+        yield Landed(error.path.name if error.path is not None else _FOLDER, "failed", problem=error)
 
 
 def _stream_facts(each: Landed) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from orchestration.cli.streams.status.output import print_details, print_table, 
 from orchestration.cli.streams.status.stream_status import StreamStatus, status_facts
 from orchestration.formatting import span
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, read_supervisor_heartbeat
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAMS_FIX, Deployment
 
 T = TypeVar("T")
 
@@ -90,7 +90,10 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, chec
             for line in mirror_lines(listed[found.stream][1], settings, look.catalog):
                 click.echo(f"  {line}")
     else:
-        print_table(statuses)
+        if statuses:
+            print_table(statuses)
+        elif not errors:
+            click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
         for stream, problems in of_mirrors.items():
             for sentence, fix in problems:
                 click.secho(f"! {stream}: {sentence}", fg="red")

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.state_store.epochs import has_exact_file, read_file
-from jobs.config.settings.settings import Settings
 from jobs.proof.lookup.reading import spark_sql
 from jobs.proof.lookup.record_lookup import look_up_record
 from jobs.proof.lookup.snapshot_lookup import look_up_instant, look_up_snapshot
@@ -19,6 +16,7 @@ from jobs.proof.lookup.source_record import source_logs
 from jobs.proof.lookup.stored_rows import rows_at
 from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.catalogs import opened_catalog
 from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
@@ -74,18 +72,6 @@ def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, 
         for number, facts in enumerate(found):
             click.echo() if number else None
             _print(stream, facts)
-
-
-def opened_catalog(settings: Settings, stream: str) -> Catalog:
-    """The catalog, for a look.
-
-    Raises:
-        FrazilError: It is not there yet, or does not answer.
-    """
-    try:
-        return quick_catalog(settings)
-    except NoCatalogYet as problem:
-        raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
 
 
 def _found(tables: StreamTables, selection: SnapshotSelection, row: str | None) -> list[dict[str, Any]]:

@@ -150,7 +150,7 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
     stream lands and merges: what is compared is the mirror's newest merge with the snapshot of the changelog that it
     was made from, and with the source as it is now. Status 1 if rows disagree.
     """
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
     buckets = buckets_of_day(datetime.now(UTC).date()) if part else None
     found: list[tuple[StreamSpec, Mirror, Consistency | None, SourceConsistency | FrazilError | None]] = []
@@ -218,7 +218,7 @@ def accept(
         raise FrazilError(
             "An answer is needed: --new-generation.", fix=f"frazil mirror accept {stream} --new-generation"
         )
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     at = dict(_place(stream, each) for each in places)
 
     def answer(note: str, *, dry_run: bool) -> list[tuple[StreamSpec, Mirror, MirrorState]]:
@@ -288,7 +288,7 @@ def _place(stream: str, text: str) -> tuple[TopicPartition, int]:
 def _merge(
     deployment: Deployment, stream: str, table: str | None, *, rebuild: bool, incomplete: bool, as_json: bool
 ) -> None:
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
     merger = IncrementMerger(settings, session.get)
     merged: list[tuple[StreamSpec, Mirror, Merged]] = []

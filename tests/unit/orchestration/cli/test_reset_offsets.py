@@ -329,7 +329,7 @@ def test_the_command_needs_a_reason_to_do_it(deployment: Deployment) -> None:
     for arguments, said in (
         (["--to", "earliest", "--yes"], "A reset needs a reason"),
         (["--to", "nowhere"], "'nowhere' says nothing of where to go on"),
-        (["--to", "earliest"], "has never run"),
+        (["--to", "earliest"], "no stream has run yet"),
     ):
         result = CliRunner().invoke(main, ["--home", str(deployment.home), "reset-offsets", "payments", *arguments])
         assert result.exit_code == 1
