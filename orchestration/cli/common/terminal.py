@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from jobs.base.errors import FrazilError
 from orchestration.cli.common.column_layout import GAP, lay_out, paragraphs
+from orchestration.cli.common.progress import CommandProgress
 from orchestration.formatting import thousands
 
 if TYPE_CHECKING:
@@ -82,24 +82,14 @@ def visible(text: str, size: str = "") -> str:
     return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
 
 
-def progress_bar(*columns: str, bar: bool = False) -> Progress:
-    """Progress on standard error while that is a terminal, gone in the end; elsewhere nothing.
+def progress_bar(*columns: str, bar: bool = False) -> CommandProgress:
+    """Progress on standard error: gone in the end on a terminal, a line every ten seconds elsewhere.
 
     Args:
         columns: What is shown beside the task's description and the time that has passed, as rich formats it.
-        bar: Whether the task has a total, and so a bar.
+        bar: Whether the task has a total, and so a bar, a share and a time left.
     """
-    console = stderr_console()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        *([BarColumn()] if bar else []),
-        *map(TextColumn, columns),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return CommandProgress(columns, bar=bar, console=stderr_console())
 
 
 def print_error(problem: FrazilError) -> None:

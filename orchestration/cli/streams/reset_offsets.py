@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import click
 
 from jobs.base.errors import FrazilError
@@ -15,7 +18,7 @@ from orchestration.cli.common.terminal import (
     current_user,
     print_columns,
     print_json,
-    stderr_console,
+    progress_bar,
 )
 from orchestration.jobs.reset import (
     ResetConfig,
@@ -72,7 +75,8 @@ def reset_offsets(
     else:
         # A look makes no catalog.
         opened_catalog(deployment.settings(), stream).close()
-        plan = perform_reset(deployment, config, _progress())
+        with _progress() as on_count:
+            plan = perform_reset(deployment, config, on_count)
     if as_json:
         print_json(reset_facts(plan, catalog, done=yes))
         return
@@ -103,8 +107,7 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
     Returns:
         What was done, and why there is no run of it; None if there is one.
     """
-    on_count = _progress()
-    with open_recorder(deployment) as ledger:
+    with _progress() as on_count, open_recorder(deployment) as ledger:
         return ledger.run(
             reset_job_of,
             lambda there, asked: perform_reset(there, asked, on_count),
@@ -114,15 +117,14 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
         )
 
 
-def _progress() -> Counting:
-    """Shows on a terminal how far the counting is; elsewhere nothing."""
-    console = stderr_console()
-
-    def show(table: str, read: int, total: int) -> None:
-        if console.is_terminal:
-            console.print(f"counting rows of {table}: {read:,} of {total:,} at most", markup=False, end="\r")
-
-    return show
+@contextlib.contextmanager
+def _progress() -> Iterator[Counting]:
+    """Shows how far the counting of rows is."""
+    with progress_bar("{task.completed:,.0f} of {task.total:,.0f} at most", bar=True) as progress:
+        task = progress.add_task("look at offsets", total=0)
+        yield lambda table, read, total: progress.update(
+            task, description=f"count rows of {table}", completed=read, total=total
+        )
 
 
 def _print_moves(plan: ResetPlan) -> None:

@@ -15,7 +15,7 @@ from jobs.streaming.preview.run import MOST_RECORDS
 from jobs.streaming.preview.run import preview as run
 from jobs.tables.dead_letter_table.selection import parse_offsets
 from orchestration.cli.common.options import json_option, stream_argument
-from orchestration.cli.common.terminal import print_json
+from orchestration.cli.common.terminal import print_json, progress_bar
 from orchestration.cli.stream_files.preview.output import (
     STATUS,
     difference_facts,
@@ -68,7 +68,8 @@ def preview(
     files = [deployment.file_of(stream), *([other] if other else [])]
     settings = deployment.settings()
     selections = [parse_offsets(each) for each in offsets]
-    with translate_errors(settings, stream):
+    with translate_errors(settings, stream), progress_bar() as progress:
+        progress.add_task(f"preview {stream}", total=None)
         found = run(specs, settings, last=last or _LAST, selections=selections)
     names = [shown_path(each) for each in files]
     if other is None:

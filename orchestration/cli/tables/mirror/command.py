@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 from pyiceberg.catalog import Catalog
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.signals import deferred_signals
@@ -41,10 +40,12 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.common.consent import consent, consent_with_reason, show_plan
 from orchestration.cli.common.durations import seconds_of
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.progress import CommandProgress
 from orchestration.cli.common.terminal import (
     current_user,
     print_error,
     print_json,
+    progress_bar,
     stderr_console,
 )
 from orchestration.cli.tables.mirror.output import (
@@ -156,8 +157,10 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
     found: list[tuple[StreamSpec, Mirror, Consistency | None, SourceConsistency | FrazilError | None]] = []
     try:
         with translate_errors(settings, stream), _opened(settings, stream) as catalog, _progress() as progress:
-            for of, each in chosen_mirrors(spec, catalog, table):
-                task = progress.add_task(f"compare {each.table}", total=None)
+            chosen = chosen_mirrors(spec, catalog, table)
+            task = progress.add_task("compare", total=len(chosen))
+            for of, each in chosen:
+                progress.update(task, description=f"compare {each.table}")
                 done = check_consistency(of, each, settings, catalog, session.get, buckets)
                 progress.update(task, description=f"compare {each.table} with its source")
                 try:
@@ -166,7 +169,7 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
                     # What the changelog says of the mirror is known, whether its source answers or not.
                     source = problem
                 found.append((of, each, done, source))
-                progress.remove_task(task)
+                progress.advance(task)
     finally:
         end_spark()
     if as_json:
@@ -296,8 +299,9 @@ def _merge(
     try:
         with _opened(settings, stream) as catalog, _progress() as progress:
             chosen = chosen_mirrors(spec, catalog, table)
+            task = progress.add_task("merge", total=len(chosen))
             for of, each in chosen:
-                task = progress.add_task(f"merge into {each.table}", total=None)
+                progress.update(task, description=f"merge into {each.table}")
                 try:
                     with translate_errors(settings, stream):
                         if rebuild:
@@ -307,7 +311,7 @@ def _merge(
                     merged.append((of, each, done))
                 except FrazilError as problem:
                     problems.append(problem)
-                progress.remove_task(task)
+                progress.advance(task)
     finally:
         end_spark()
     if as_json:
@@ -342,7 +346,5 @@ def _start_spark(settings: Settings) -> SparkSession:
         return start_session(settings, "frazil mirror", work="sql", output=log)
 
 
-def _progress() -> Progress:
-    console = stderr_console()
-    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}"), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+def _progress() -> CommandProgress:
+    return progress_bar("{task.completed:,.0f} of {task.total:,.0f} mirrors", bar=True)
