@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from jobs.base.errors import FrazilError
 from orchestration.cli.common.consent import ConsentNeeded, keep_command_line
 from orchestration.cli.common.interrupts import Interrupts, Terminated
-from orchestration.cli.common.lazy_commands import LazyCommands
+from orchestration.cli.common.lazy_commands import LazyCommands, quick_imports
 from orchestration.cli.common.options import stream_completions
 from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE
 
@@ -179,7 +179,8 @@ def _stopped(ctx: click.Context, interrupt: KeyboardInterrupt) -> NoReturn:
 def main(ctx: click.Context, home: Path | None, settings_file: Path | None) -> None:
     """frazil lands Kafka streams in Apache Iceberg tables, exactly once, and keeps those tables healthy."""
     # Imported here: help and completion do without the models of streams and settings.
-    from resources.deployment import Deployment
+    with quick_imports():
+        from resources.deployment import Deployment
 
     ctx.obj = Deployment.at(home, settings_file)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import ClassVar
 
@@ -11,6 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from jobs.base.system.pandas_import import without_pandas
+
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class LazyCommands(click.Group):
@@ -31,8 +36,7 @@ class LazyCommands(click.Group):
         """The command of this name; None if there is none."""
         if cmd_name not in self.table:
             return None
-        # pyarrow, with its first array, would import pandas, which few commands have a use for, and which ask by name.
-        with without_pandas():
+        with quick_imports():
             module = importlib.import_module(self.table[cmd_name][0])
         return getattr(module, cmd_name.replace("-", "_"))
 
@@ -61,6 +65,27 @@ class LazyCommands(click.Group):
         for title, names in self.sections().items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.table[name][1]) for name in names])
+
+
+@contextlib.contextmanager
+def quick_imports() -> Iterator[None]:
+    """A block for a command's imports, which are most of a short command's time.
+
+    Cycles of garbage are not looked for among classes that stay. NumPy's linear algebra, which no command uses, starts
+    no threads. pyarrow, with its first array, would import pandas, for which few commands have a use; they ask by name.
+    """
+    collects, threads = gc.isenabled(), os.environ.get(_BLAS_THREADS)
+    gc.disable()
+    os.environ.setdefault(_BLAS_THREADS, "1")
+    try:
+        with without_pandas():
+            yield
+    finally:
+        if threads is None:
+            # Read once, when NumPy is loaded; what this process starts gets the environment as it was.
+            os.environ.pop(_BLAS_THREADS, None)
+        if collects:
+            gc.enable()
 
 
 def _did_you_mean(near: list[str]) -> str:

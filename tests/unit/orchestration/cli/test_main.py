@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ from jobs.streaming.supervision.documents.control_request import (
 )
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Decision
+from orchestration.cli.common.lazy_commands import quick_imports
 from orchestration.cli.main import _COMMANDS, _GROUPS, Commands, main
 from orchestration.cli.streams.accept import decision_lines
 from tests.unit.orchestration.deployments import deployment_in
@@ -263,3 +266,21 @@ def test_a_local_broker_that_was_killed_is_started_again_by_a_command_and_not_by
         assert "frazil.yaml" not in result.output
         if command[0] == "run":
             assert "Next: frazil up\n" in result.stderr
+
+
+def test_imports_of_a_command_leave_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            with quick_imports():
+                assert not gc.isenabled()
+                assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+            assert gc.isenabled() is enabled
+            assert "OPENBLAS_NUM_THREADS" not in os.environ
+        finally:
+            gc.enable()
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    with quick_imports():
+        assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
