@@ -159,8 +159,8 @@ def _show_plan(deployment: Deployment, streams: list[str], action: StreamAction,
             deployment.stream(stream)
         store = stream_folder(settings, stream).store
         driver, mode = read_certain(store, stream).driver, read_control(store).mode
-        now = f"it is {mode}, {f'driven by {driver.name}' if driver else 'without a driver'}"
-        sentence = f"{stream} {_WOULD[action]}; now {now}. Nothing was changed."
+        driven = f"is driven by {driver.name}" if driver else "has no driver"
+        sentence = f"{stream} {_WOULD[action]}. It {driven}; its desired state is {mode}. Nothing was changed."
         plans.append(
             {"stream": stream, "action": action.value, "done": False, "mode": mode, "driver": driver and driver.name}
             | {"sentence": sentence}

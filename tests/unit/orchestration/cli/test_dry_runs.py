@@ -51,7 +51,7 @@ def test_actions_on_streams(tmp_path: Path, action: str, would: str) -> None:
     said = frazil(home, action, "payments", "--dry-run")
     assert (said.exit_code, said.stdout) == (
         0,
-        f"payments {would}; now it is paused, without a driver. Nothing was changed.\n",
+        f"payments {would}. It has no driver; its desired state is paused. Nothing was changed.\n",
     )
     (plan,) = json.loads(frazil(home, action, "payments", "--dry-run", "--json").stdout)["actions"]
     assert (plan["action"], plan["done"], plan["mode"], plan["driver"]) == (action, False, "paused", None)
