@@ -164,14 +164,17 @@ def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -
 
 
 def _opened_filled_in(streams: list[str]) -> list[dg.JobDefinition]:
-    """The jobs that want a stream's name: it is filled in where there is only one. As they open, they only tell."""
+    """The jobs that want a stream's name: it is filled in where there is only one.
+
+    As they open, those whose effect cannot be taken back only show it. A replay can be repeated, and acts.
+    """
     stream = streams[0] if len(streams) == 1 else ""
     asked = {"stream": stream, "dry_run": True, "reason": "asked in Dagster"}
     return [
         opened_with(reset_offsets_job, RESET_OP, {**asked, "to": "", "topics": []}),
         opened_with(discard_job, DISCARD_OP, asked),
         opened_with(release_job, RELEASE_OP, asked),
-        opened_with(replay_job, REPLAY_OP, {**asked, "reasons": [], "states": [], "limit": 0}),
+        opened_with(replay_job, REPLAY_OP, {**asked, "dry_run": False, "reasons": [], "states": [], "limit": 0}),
     ]
 
 

@@ -13,10 +13,11 @@ from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import find_stream_file, load_streams
 from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, load_settings
 from jobs.config.stream.models import StreamSpec
+from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAMS_FOLDER, deployment_home
 
-STREAMS_FOLDER = "streams"
-HOME_VARIABLE = "FRAZIL_HOME"
-SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
+NO_STREAMS_FIX = (
+    "frazil init FOLDER makes a deployment, and frazil demo shows one; or name the folder of yours with --home"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,7 @@ class Deployment:
     @staticmethod
     def at(home: Path | None, settings_file: Path | None = None) -> Deployment:
         """The deployment in `home`; None: the nearest folder upwards with `streams/`, or else the current one."""
-        if home is None:
-            cwd = Path.cwd()
-            home = next((folder for folder in (cwd, *cwd.parents) if (folder / STREAMS_FOLDER).is_dir()), cwd)
-        return Deployment(
-            home.expanduser().absolute(), settings_file.expanduser().absolute() if settings_file else None
-        )
+        return Deployment(deployment_home(home), settings_file.expanduser().absolute() if settings_file else None)
 
     @property
     def embedded(self) -> Path:
@@ -73,7 +69,7 @@ class Deployment:
         """The good streams, and one error for each bad file."""
         if not self.streams_folder.is_dir():
             problem = f"There are no streams in {self.home}: it has no folder `{STREAMS_FOLDER}`."
-            return [], [SpecError([problem], fix="go to the folder of the deployment, or name it with --home")]
+            return [], [SpecError([problem], fix=NO_STREAMS_FIX)]
         return load_streams(self.streams_folder)
 
     def stream(self, name: str) -> StreamSpec:
@@ -93,7 +89,7 @@ class Deployment:
         raise FrazilError(
             f"There is no stream '{name}' in {self.streams_folder}"
             + (f"; it has {', '.join(sorted(known))}." if known else ", which is empty."),
-            fix=f"did you mean {close[0]}?" if close else "frazil status",
+            fix=f"did you mean {close[0]}?" if close else "frazil status" if known else NO_STREAMS_FIX,
         )
 
     def file_of(self, stream: str) -> Path:

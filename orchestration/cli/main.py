@@ -1,20 +1,21 @@
-"""Command line: `frazil` and its list of commands."""
+"""Command line: `frazil`, its commands and the groups in which its help shows them."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from jobs.base.errors import FrazilError
-from jobs.base.system.pandas_import import without_pandas
+from orchestration.cli.common.consent import ConsentNeeded, keep_command_line
 from orchestration.cli.common.interrupts import Interrupts, Terminated
-from orchestration.cli.common.terminal import print_error
-from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
+from orchestration.cli.common.lazy_commands import LazyCommands, quick_imports
+from orchestration.cli.common.options import stream_completions
+from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE
 
 _PACKAGE = "orchestration.cli"
 # Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
@@ -61,38 +62,64 @@ _COMMANDS = {
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "open": ("local.open_page", "Open a stream's page in Dagster."),
     "demo": ("local.demo.command", "Show it all: produce payments, land them, add them up."),
+    "completion": ("local.completion", "Print what completes commands and streams in a shell."),
 }  # fmt: skip
+# The help's sections, each with its commands in the order in which one meets them.
+_GROUPS = {
+    "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush"),
+    "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
+    "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
+    "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
+    "Check": ("validate", "check", "audit", "contract", "test", "certify"),
+    "Set up": (
+        "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
+    ),
+}  # fmt: skip
+# Their argument is completed without importing them; a command's own options are asked of itself.
+_TAKE_STREAMS = frozenset({
+    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "maintain", "manifest", "pause",
+    "preview", "publish", "release", "replay", "reset-offsets", "restart", "resume", "run", "start", "status", "stop",
+    "tag", "validate",
+})  # fmt: skip
 
 
-class Commands(click.Group):
-    """Loads a command's module on first use, and tells errors without a stack trace."""
+class Commands(LazyCommands):
+    """All commands of `frazil`, in groups; shows errors without a stack trace."""
+
+    table: ClassVar = {name: (f"{_PACKAGE}.{module}", text) for name, (module, text) in _COMMANDS.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order in which one meets them."""
-        return list(_COMMANDS)
+        """All commands, in the order of the help."""
+        return [name for names in self.sections().values() for name in names]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None if there is none."""
-        if cmd_name not in _COMMANDS:
-            return None
-        # pyarrow, with its first array, would import pandas, which few commands have a use for, and which ask by name.
-        with without_pandas():
-            module = importlib.import_module(f"{_PACKAGE}.{_COMMANDS[cmd_name][0]}")
-        return getattr(module, cmd_name.replace("-", "_"))
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options before the command; all that was typed is noted for errors that repeat it."""
+        keep_command_line(ctx, args)
+        return super().parse_args(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is typed, or as much of it as completion needs."""
+        if ctx.resilient_parsing and len(args) == 1 and args[0] in _TAKE_STREAMS:
+            return args[0], _StreamsOf(args[0], self), []
+        return super().resolve_command(ctx, args)
+
+    def sections(self) -> dict[str, list[str]]:
+        """The commands that exist, by group; one without a group is shown in the end."""
+        grouped = {name for names in _GROUPS.values() for name in names}
+        sections = {title: [name for name in names if name in self.table] for title, names in _GROUPS.items()}
+        sections["Other"] = [name for name in self.table if name not in grouped]
+        return {title: names for title, names in sections.items() if names}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; exit status 1 after an error, 130 after Ctrl-C, 143 after SIGTERM."""
+        """Run the command; exit status 1 after an error, 2 if it lacks `--yes`, 130 after Ctrl-C, 143 after SIGTERM."""
         try:
             with Interrupts():
                 return super().invoke(ctx)
         except FrazilError as problem:
-            print_error(problem)
-            ctx.exit(1)
+            _print_error(problem)
+            ctx.exit(2 if isinstance(problem, ConsentNeeded) else 1)
         except KeyboardInterrupt as interrupt:
             _stopped(ctx, interrupt)
         except BrokenPipeError:
@@ -107,8 +134,32 @@ class Commands(click.Group):
 
             if (interrupt := is_interrupt(problem)) is not None:
                 _stopped(ctx, interrupt)
-            print_error(unexpected_error(problem, f"frazil {ctx.invoked_subcommand or ''}".rstrip(), ctx.obj))
+            _print_error(unexpected_error(problem, f"frazil {ctx.invoked_subcommand or ''}".rstrip(), ctx.obj))
             ctx.exit(1)
+
+
+class _StreamsOf(click.Command):
+    """A command as completion sees it that waits for a stream's name: imported only if its options are asked for."""
+
+    def __init__(self, name: str, commands: Commands) -> None:
+        super().__init__(name)
+        self._commands: Commands = commands
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The streams, or the command's options."""
+        if not incomplete.startswith("-"):
+            return stream_completions(ctx, incomplete)
+        command = self._commands.get_command(ctx, self.name or "")
+        assert command is not None, f"{self.name} is in the table of commands"
+        with command.make_context(self.name, [], parent=ctx.parent, resilient_parsing=True) as real:
+            return command.shell_complete(real, incomplete)
+
+
+def _print_error(problem: FrazilError) -> None:
+    # Imported here: help and completion draw no tables.
+    from orchestration.cli.common.terminal import print_error
+
+    print_error(problem)
 
 
 def _stopped(ctx: click.Context, interrupt: KeyboardInterrupt) -> NoReturn:
@@ -134,6 +185,10 @@ def _stopped(ctx: click.Context, interrupt: KeyboardInterrupt) -> NoReturn:
 @click.pass_context
 def main(ctx: click.Context, home: Path | None, settings_file: Path | None) -> None:
     """frazil lands Kafka streams in Apache Iceberg tables, exactly once, and keeps those tables healthy."""
+    # Imported here: help and completion do without the models of streams and settings.
+    with quick_imports():
+        from resources.deployment import Deployment
+
     ctx.obj = Deployment.at(home, settings_file)
 
 

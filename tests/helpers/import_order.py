@@ -121,6 +121,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
     "orchestration.cli.local": [
+        "completion",
         "generate",
         "broker",
         "certify",

@@ -119,7 +119,7 @@ def test_spark_judges_a_gated_stream_and_what_is_held_is_released_or_discarded(
     one.produce({GOOD: 5})
     one.drain(spark)
     assert publish(one, spark) == 1
-    assert frazil_here(one, "release", one.stream, "--reason", "known").exit_code == 0
+    assert frazil_here(one, "release", one.stream, "--yes", "--reason", "known").exit_code == 0
     assert rows(one) == 40
     judge = ContractJudge(one.spec(), one.settings(), one.catalog(), lambda: spark, engine="spark")
     found = publish_if_fit(one.spec(), one.settings(), one.catalog(), "tester", judge, judge.judged_by)
@@ -132,7 +132,7 @@ def test_spark_judges_a_gated_stream_and_what_is_held_is_released_or_discarded(
     # The last five are discarded, once, though the command is killed.
     landed = one.landed()
     held = landed - in_main(one)
-    discard = "discard", one.stream, "--reason", "a load test"
+    discard = "discard", one.stream, "--yes", "--reason", "a load test"
     assert frazil(one, *discard, step="discard_after_letters") == -signal.SIGKILL
     one.lose_state()
     assert rows(one) == 40, "main never shows any of it"

@@ -158,7 +158,7 @@ def accept_lost_offsets(expected: dict[str, Any]) -> None:
     refusal = frazil("run", "payments", expect=1).output
     assert "stream payments is stopped by operator@release-0-1-host: until Monday." in refusal
     assert "stopped" in [problem["kind"] for problem in facts("audit", "payments", expect=1)["problems"]]
-    frazil("accept", "payments", "--lost-offsets", "--reason", "nobody needs them")
+    frazil("accept", "payments", "--lost-offsets", "--yes", "--reason", "nobody needs them")
     answers = [answer for answer in facts("audit", "payments")["answers"] if answer["answer"] == "lost_offsets"]
     ranges = [(answer["topic"], answer["partition"], answer["start"], answer["end"]) for answer in answers]
     removed = [offset for _, _, offset in expected["removed"]]
@@ -178,7 +178,7 @@ def publish_payments(address: str, numbers: Iterator[int], spark: SparkSession, 
     main = Counter({row: count for row, count in branch.items() if row[:3] not in discarded})
     before = payments()
     assert 0 < before.total() < main.total()
-    frazil("release", "payments", "--reason", "they are right, too")
+    frazil("release", "payments", "--yes", "--reason", "they are right, too")
     assert payments() - before == Counter({row: count for row, count in main.items() if row[:3] in held})
     DEPLOYMENT.facts_of_process("publish", "payments")
     assert payments() == main

@@ -66,7 +66,7 @@ def test_a_rebased_branch_is_whole_for_readers_and_for_the_stream(
     for _ in range(2):
         lands(one, spark)
     assert gate(one, "amounts are unusual") == "still held"
-    assert frazil(one, "release", one.stream, "--reason", "known") == 0
+    assert frazil(one, "release", one.stream, "--yes", "--reason", "known") == 0
     lands(one, spark)
     assert gate(one) == "published"
     # Stamps that main has were not all issued again, so they are not contiguous.

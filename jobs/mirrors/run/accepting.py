@@ -27,6 +27,8 @@ def accept_new_generation(
     catalog: Catalog,
     note: str,
     at: Mapping[TopicPartition, int] | None = None,
+    *,
+    dry_run: bool = False,
 ) -> MirrorState | None:
     """Note where positions of the source begin anew: what the changelog has from there on is later than all before.
 
@@ -36,9 +38,10 @@ def accept_new_generation(
         note: Who decides, and why; it is kept in the stamp.
         at: The first offset of the restored source, by partition, as the error said. Partitions that are not named
             begin anew with the next change that the mirror lacks.
+        dry_run: Whether to note nothing.
 
     Returns:
-        What the mirror knows now; None if it is of other topics.
+        What the mirror knows then; None if it is of other topics.
 
     Raises:
         FrazilError: There is no such table yet, nothing was merged and no place is told, or somebody merged at the
@@ -54,6 +57,8 @@ def accept_new_generation(
             raise _nothing(spec, mirror)
         if known is not None and at and {each.topic for each in at}.isdisjoint(_topics(known.state)):
             return None
+        if dry_run:
+            return (known.state if known else state_to_begin_with(newest)).accepted(at)
         # A mirror that was merged into has a stamp; the first merge of another may have ended before it had one.
         session.refuse_twin(newest)
         if newest is None:

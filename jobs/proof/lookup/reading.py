@@ -128,10 +128,15 @@ def pyiceberg_filter(conditions: Sequence[Condition]) -> str:
 
 def pyiceberg_line(catalog: str, table: str, found: Reading | None, conditions: Sequence[Condition]) -> str:
     """A line of Python that reads the rows."""
+    return f'load_catalog("{catalog}").load_table("{table}").{pyiceberg_scan(found, conditions)}.to_arrow()'
+
+
+def pyiceberg_scan(found: Reading | None, conditions: Sequence[Condition]) -> str:
+    """The call that selects the rows."""
     arguments = [f"snapshot_id={found.snapshot_id}"] if found is not None else []
     if conditions:
         arguments.append(f"row_filter={pyiceberg_filter(conditions)!r}")
-    return f'load_catalog("{catalog}").load_table("{table}").scan({", ".join(arguments)}).to_arrow()'
+    return f"scan({', '.join(arguments)})"
 
 
 def _spark_name(name: str) -> str:

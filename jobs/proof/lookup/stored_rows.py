@@ -16,7 +16,7 @@ from pyiceberg.table import DataScan
 from jobs.base.errors import FrazilError, first_line
 from jobs.proof.lookup.reading import Condition
 from jobs.proof.lookup.stream_tables import LookedAt, StreamTables
-from jobs.records.schema.row_filters import filter_problem
+from jobs.records.schema.row_filters import filter_advice, filter_problem
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.dead_letter_table.parked_letters import TARGET
 
@@ -82,7 +82,7 @@ def rows_at(
         why = filter_problem(row_filter, asked.table.schema()) or first_line(problem)
         raise FrazilError(
             f"--row: '{row_filter}' cannot be asked of table {asked.target.name}: {why}",
-            fix="write it such as \"id = 'p-17' and amount > 5\"; the columns are " + ", ".join(columns),
+            fix=filter_advice("id = 'p-17' and amount > 5", columns),
         ) from None
     return [
         (TopicPartition(each[names[0]], each[names[1]]), each[names[2]], each.get(stamp))

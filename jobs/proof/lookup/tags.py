@@ -171,6 +171,26 @@ def tag_snapshot(
     return compare_and_swap(table, attempt, _given_up)
 
 
+def existing_tag(catalog: Catalog, table: str, name: str, *, fix: str | None = None) -> Tag:
+    """The tag of a table by its name.
+
+    Args:
+        fix: The command that lists the table's tags.
+
+    Raises:
+        FrazilError: There is no such tag.
+    """
+    return _known(catalog.load_table(table), table, name, fix)
+
+
+def _known(loaded: Table, table: str, name: str, fix: str | None) -> Tag:
+    known = _existing(loaded, table, name)
+    if known is None:
+        has = ", ".join(each.name for each in tags_of(loaded.metadata)) or "none"
+        raise FrazilError(f"table {table} has no tag {name}; it has {has}.", fix=fix)
+    return known
+
+
 def delete_tag(catalog: Catalog, table: str, name: str, *, fix: str | None = None) -> Tag:
     """Take a name off its snapshot, which then expires as others do; returns what it was.
 
@@ -183,10 +203,7 @@ def delete_tag(catalog: Catalog, table: str, name: str, *, fix: str | None = Non
 
     def attempt() -> Tag:
         loaded = catalog.load_table(table)
-        known = _existing(loaded, table, name)
-        if known is None:
-            has = ", ".join(each.name for each in tags_of(loaded.metadata)) or "none"
-            raise FrazilError(f"table {table} has no tag {name}; it has {has}.", fix=fix)
+        known = _known(loaded, table, name, fix)
         step("tag_before_commit")
         with conflicts_as_moved_head(), loaded.transaction() as change:
             ManageSnapshots(change).remove_tag(name).commit()

@@ -23,7 +23,7 @@ from jobs.quality.incremental_scan.offset_ranges import (
     ranges_condition,
     ranges_sql,
 )
-from jobs.records.schema.row_filters import filter_problem
+from jobs.records.schema.row_filters import filter_advice, filter_problem
 
 STREAM_COLUMN = "stream"
 EVERY_ROW = AlwaysTrue()
@@ -147,7 +147,8 @@ def row_condition(table: Table, text: str) -> BooleanExpression:
     Raises:
         FrazilError: It is none, or about columns that the table does not have at its top.
     """
-    schema, name, fix = table.schema(), ".".join(table.name()), "write it as in: day = '2026-01-01' and amount > 5"
+    schema, name = table.schema(), ".".join(table.name())
+    fix = filter_advice("day = '2026-01-01' and amount > 5", (field.name for field in schema.fields))
     try:
         found = parse_condition(text)
         bound = bind(schema, found, case_sensitive=True)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
+
+
+def filter_advice(example: str, columns: Iterable[str]) -> str:
+    """How a filter is written, as the next step of an error: one sentence for all options that take one.
+
+    Args:
+        example: A filter of these rows.
+    """
+    return (
+        f"write Iceberg's row filter, which is not the SQL of a stream's file: columns compared with values, such as "
+        f"\"{example}\"; known are and, or, not, in, between, like 'x%', is null; the columns are {', '.join(columns)}"
+    )
 
 
 def filter_problem(text: str, schema: Schema) -> str | None:

@@ -84,6 +84,8 @@ def record_answer(
     answer: Answer,
     note: str,
     tell: Callable[[str], object] = log.warning,
+    *,
+    dry_run: bool = False,
 ) -> dict[str, Decision]:
     """Stamp an operator's answer on the tables that it concerns.
 
@@ -92,16 +94,17 @@ def record_answer(
         kafka: Connects to the brokers of its topics, where the answer needs them.
         note: Who answers, and why.
         tell: Called with what the answer leaves lost.
+        dry_run: Whether to stamp nothing.
 
     Returns:
-        What was stamped, by table.
+        What was, or would be, stamped, by table. A dry run of `unpark` is empty: it is known under the lease only.
 
     Raises:
         LeaseHeldError: The stream is running.
         NothingToAcceptError: It is not stopped for that reason.
     """
     with connect_catalog(settings) as catalog:
-        return _record(spec, settings, catalog, kafka, answer, note, tell)
+        return _record(spec, settings, catalog, kafka, answer, note, tell, dry_run=dry_run)
 
 
 def _record(
@@ -112,6 +115,8 @@ def _record(
     answer: Answer,
     note: str,
     tell: Callable[[str], object],
+    *,
+    dry_run: bool,
 ) -> dict[str, Decision]:
     spec = with_named_tables(spec, catalog)
     anchored = coordinator_stamp(spec, catalog)
@@ -153,6 +158,8 @@ def _record(
         held = lease.read()
         identities = {**(held.targets if held else {}), **(anchored.targets if anchored else {})}
         _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
+    if dry_run:
+        return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
     session = OpenStream(
         *(spec.stream, spec.config_hash, lease, targets),
         spec=spec,

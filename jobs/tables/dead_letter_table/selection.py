@@ -28,8 +28,9 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
-from jobs.base.errors import FrazilError
+from jobs.base.errors import FrazilError, first_line
 from jobs.records.formats.interface.problems import DISCARDED, LATE
+from jobs.records.schema.row_filters import filter_advice, filter_problem
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.dead_letter_table.parked_letters import TARGET, not_of_parked
 from jobs.tables.dead_letter_table.table import STATES
@@ -139,8 +140,8 @@ def parse_selection(
     reasons: Sequence[str],
     stages: Sequence[str],
     fields: Sequence[str],
-    since: str | None,
-    until: str | None,
+    since: str | datetime | None,
+    until: str | datetime | None,
     offsets: Sequence[str],
     states: Sequence[str],
     where: str | None,
@@ -150,7 +151,7 @@ def parse_selection(
     """A selection by what a person writes.
 
     Args:
-        since, until: ISO 8601.
+        since, until: An instant, or one in ISO 8601.
         offsets: See `parse_offsets`.
         states: With `all` among them, every state; without any, `default_states`.
 
@@ -170,9 +171,9 @@ def parse_selection(
     )
 
 
-def _instant(text: str | None) -> datetime | None:
+def _instant(text: str | datetime | None) -> datetime | None:
     try:
-        return None if text is None else datetime.fromisoformat(text)
+        return text if text is None or isinstance(text, datetime) else datetime.fromisoformat(text)
     except ValueError:
         raise SelectionError(f"'{text}' is no time.", fix="write it such as 2026-01-31T08:00:00Z") from None
 
@@ -217,25 +218,15 @@ def _of_states(states: tuple[str, ...], schema: Schema) -> BooleanExpression:
 
 
 def _parsed(text: str, schema: Schema) -> BooleanExpression:
-    columns = ", ".join(field.name for field in schema.fields)
     try:
         wanted = parse(text)
-    except Exception as problem:
-        column = getattr(problem, "column", None)
-        at = f" at character {column}" if isinstance(column, int) else ""
-        raise SelectionError(
-            f"the predicate {text!r} cannot be read{at}.",
-            fix="write it such as \"error_class = 'wrong_type' and offset >= 100\"; known are and, or, not, in, "
-            "between, like 'x%', is null",
-        ) from None
-    try:
         bind(schema, wanted, case_sensitive=True)
-    except (ValueError, TypeError) as problem:
-        said = re.sub(
-            r"Could not find field with name (.+), case_sensitive=True", r"there is no column \1", str(problem)
-        )
+    except Exception as problem:
+        why = filter_problem(text, schema) or first_line(problem)
+        columns = [field.name for field in schema.fields]
         raise SelectionError(
-            f"the predicate {text!r} does not fit the dead-letter table: {said}.", fix=f"its columns are {columns}"
+            f"--where: '{text}' cannot be asked of dead letters: {why}.",
+            fix=filter_advice("error_class = 'wrong_type' and offset >= 100", columns),
         ) from None
     return wanted
 

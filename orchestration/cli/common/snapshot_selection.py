@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -14,12 +14,13 @@ from jobs.config.documents.validation import suggestion
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import value_of_table
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.durations import TimeOption
 
 _OPTIONS = (
     click.option("--topic", metavar="TOPIC", help="Of a record; not needed where the stream has one."),
     click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Of a record."),
     click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Of a record."),
-    click.option("--timestamp", metavar="TIME", help="An instant, such as 2026-01-31T08:00:00Z."),
+    click.option("--timestamp", type=TimeOption(), help="A time: 24h ago, 2026-01-31, or 2026-01-31T08:00:00Z."),
     click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="A snapshot of the table."),
     click.option(
         "--table",
@@ -68,7 +69,7 @@ def parse_snapshot_selection(
     topic: str | None,
     partition: int | None,
     offset: int | None,
-    timestamp: str | None,
+    timestamp: datetime | None,
     snapshot_id: int | None,
     table: str | None,
     branch: str | None,
@@ -89,8 +90,7 @@ def parse_snapshot_selection(
         if partition is None or offset is None:
             raise FrazilError("a record is named by --partition and --offset.", fix=fix)
         record = TopicPartition(topic or _only_topic(spec), partition), offset
-    instant = parse_instant(timestamp, fix) if timestamp is not None else None
-    return SnapshotSelection(record, instant, snapshot_id, table and named_table(spec, table, by_values=True), branch)
+    return SnapshotSelection(record, timestamp, snapshot_id, table and named_table(spec, table, by_values=True), branch)
 
 
 def named_table(spec: StreamSpec, text: str, *, by_values: bool = False) -> str:
@@ -122,16 +122,3 @@ def _only_topic(spec: StreamSpec) -> str:
         return topics[0]
     named = ", ".join(topics) if topics else f"those that fit {spec.source.topics_pattern}"
     raise FrazilError(f"stream {spec.stream} has several topics: {named}.", fix="name one with --topic")
-
-
-def parse_instant(text: str, fix: str) -> datetime:
-    """An instant in ISO 8601; without a zone it is UTC.
-
-    Raises:
-        FrazilError: It is none.
-    """
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise FrazilError(f"'{text}' is no time.", fix=fix) from None
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

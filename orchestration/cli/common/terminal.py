@@ -5,23 +5,23 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from jobs.base.errors import FrazilError
+from orchestration.cli.common.column_layout import GAP, lay_out, paragraphs
+from orchestration.cli.common.progress import CommandProgress
 from orchestration.formatting import thousands
 
 if TYPE_CHECKING:
     from jobs.config.settings.settings import Settings
 
-# Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
-_UNCUT = 2_000
 _SHOWN_CHARACTERS = 300
 
 
@@ -35,19 +35,41 @@ def print_json(facts: object) -> None:
     print(json.dumps(facts, indent=2, default=str), flush=True)
 
 
-def print_columns(names: Sequence[str], rows: Iterable[Sequence[str | int | None]], *, text: Collection[str]) -> None:
-    """Rows below their names on standard output, no row cut off or folded.
+def print_columns(
+    names: Sequence[str],
+    rows: Iterable[Sequence[str | int | None]],
+    *,
+    text: Collection[str],
+    optional: Sequence[str] = (),
+    styles: Mapping[tuple[int, str], str] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """Rows below their names on standard output, within the terminal's width; 80 where there is no terminal.
 
     Args:
         rows: Numbers get separators, None a dash.
-        text: Names of the columns that begin at the left; the others end at the right.
+        text: Names of the columns that begin at the left, and may be folded; the others end at the right.
+        optional: Names of columns that may be left out where there is no room, the first of them first.
+        styles: Colours, by number of the row and name of the column.
+
+    Returns:
+        Names of the columns that are left out.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in names:
-        table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(escape(cell) if isinstance(cell, str) else thousands(cell) for cell in row))
-    Console(highlight=False, width=_UNCUT).print(table)
+    cells = [[cell if isinstance(cell, str) else thousands(cell) for cell in row] for row in rows]
+    console = Console(highlight=False)
+    layout = lay_out(names, cells, console.width, text=text, optional=optional)
+    if layout.widths is None:
+        for line in paragraphs(names, cells, console.width):
+            console.print(line, markup=False, soft_wrap=True, style="" if line.startswith(" ") else "bold")
+        return ()
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name, width in layout.widths.items():
+        folds = name in text
+        table.add_column(name, justify="left" if folds else "right", width=width, overflow="fold", no_wrap=not folds)
+    for number, row in enumerate(cells):
+        shown = ((name, cell) for name, cell in zip(names, row, strict=True) if name in layout.widths)
+        table.add_row(*(Text(cell, style=styles.get((number, name), "")) for name, cell in shown))
+    console.print(table)
+    return layout.left_out
 
 
 def visible(text: str, size: str = "") -> str:
@@ -60,24 +82,14 @@ def visible(text: str, size: str = "") -> str:
     return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
 
 
-def progress_bar(*columns: str, bar: bool = False) -> Progress:
-    """Progress on standard error while that is a terminal, gone in the end; elsewhere nothing.
+def progress_bar(*columns: str, bar: bool = False) -> CommandProgress:
+    """Progress on standard error: gone in the end on a terminal, a line every ten seconds elsewhere.
 
     Args:
         columns: What is shown beside the task's description and the time that has passed, as rich formats it.
-        bar: Whether the task has a total, and so a bar.
+        bar: Whether the task has a total, and so a bar, a share and a time left.
     """
-    console = stderr_console()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        *([BarColumn()] if bar else []),
-        *map(TextColumn, columns),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return CommandProgress(columns, bar=bar, console=stderr_console())
 
 
 def print_error(problem: FrazilError) -> None:

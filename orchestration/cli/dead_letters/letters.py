@@ -9,7 +9,6 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
@@ -30,8 +29,11 @@ from jobs.tables.dead_letter_table.page import (
     dead_letter_page,
 )
 from jobs.tables.dead_letter_table.reader import DeadLetterCounts, count_dead_letters
-from jobs.tables.dead_letter_table.selection import parse_selection
+from jobs.tables.dead_letter_table.selection import Selection, parse_selection
 from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
+from orchestration.cli.common.catalogs import catalog_of_command
+from orchestration.cli.common.consent import consent
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.selection_options import selecting
 from orchestration.cli.common.terminal import (
     current_user,
@@ -45,16 +47,17 @@ _SHOWN_OF_EACH = 3
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @selecting
 @click.option("--dismiss", metavar="WHY", help="Set the letters aside for good; why is kept in them with your name.")
 @click.option("--restore", metavar="WHY", help="Make parked and dismissed letters new again.")
 @click.option("--after-rollback", metavar="WHY", help="Set letters to what the rows say, after a table's rollback.")
 @click.option("--settle-lost", metavar="WHY", help="Go on after a replay whose record is lost and settled by hand.")
 @click.option("--expire", is_flag=True, help="Delete those older than errors.dead_letters.keep, as each night.")
-@click.option("--dry-run", is_flag=True, help="With --expire: only tell what would be deleted.")
+@dry_run_option("With a decision or --expire: show how many letters it is about, and change nothing.")
+@yes_option("With --settle-lost: do it without a question; needed where no terminal can ask.")
 @click.option("--page", type=click.IntRange(min=1), metavar="N", help="Show the next letters of each cause.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def letters(
     deployment: Deployment,
@@ -65,6 +68,7 @@ def letters(
     settle_lost: str | None,
     expire: bool,
     dry_run: bool,
+    yes: bool,
     page: int | None,
     as_json: bool,
     **selected: Any,
@@ -78,20 +82,35 @@ def letters(
     answers = [each for each in (dismiss, restore, after_rollback, settle_lost) if each is not None]
     if len(answers) + expire > 1 or any(not each.strip() for each in answers):
         raise FrazilError("one decision at a time, and each with a reason.", fix="frazil letters --help")
-    if (dry_run and not expire) or (expire and any(selected.values())):
-        raise FrazilError(
-            "--expire goes by age alone, and only it has a dry run here.",
-            fix=f"frazil letters {stream} --expire --dry-run",
-        )
+    if expire and any(selected.values()):
+        raise FrazilError("--expire goes by age alone.", fix=f"frazil letters {stream} --expire --dry-run")
+    if dry_run and not (answers or expire):
+        raise FrazilError("--dry-run goes with a decision, or --expire.", fix=f"frazil letters {stream}")
     if page is not None and (answers or expire):
         raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+    spec, settings = deployment.stream(stream), deployment.settings()
+    looks = dry_run or not (answers or expire)
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=looks) as catalog:
         if not catalog.table_exists(spec.dead_letter_table):
             missing = f"stream {stream}: table {spec.dead_letter_table} does not exist."
             raise FrazilError(missing, fix=f"frazil run {stream}")
-        told: list[str] = []
-        if expire:
+        told, about = list[str](), 0
+        decided: Selection | None = None
+        if dismiss is not None:
+            decided = parse_selection(**selected, default_states=("new", "failed_again", "parked"))
+        elif restore is not None:
+            decided = parse_selection(**selected, default_states=("parked", "dismissed"))
+        elif after_rollback is not None:
+            decided = Selection(states=STATES)
+        if settle_lost is not None and not dry_run:
+            consent(f"Let replays of {stream} go on without the record that is lost?", yes=yes)
+        if dry_run and not expire:
+            table = catalog.load_table(spec.dead_letter_table)
+            check_dead_letter_table(table)
+            about = count_dead_letters(table, stream, decided).total if decided is not None else 0
+            told = [f"{stream}: the decision would be about {about:,} letters. Nothing was changed."]
+            changed = 0
+        elif expire:
             done = expire_stream(spec, settings, catalog, dry_run=dry_run)
             told = done.sentences(spec, dry_run=dry_run) if done else []
             changed = done.expired.letters if done and not dry_run else 0
@@ -100,15 +119,13 @@ def letters(
         elif settle_lost is not None:
             changed = settle_lost_replay(spec, settings, catalog, f"{current_user()}: {settle_lost}")
         elif dismiss is not None:
-            selection = parse_selection(**selected, default_states=("new", "failed_again", "parked"))
-            changed = change_dead_letters(
-                spec, settings, catalog, selection, StateChange("dismissed", current_user(), dismiss)
-            )
+            assert decided is not None, "the letters of a decision"
+            change = StateChange("dismissed", current_user(), dismiss)
+            changed = change_dead_letters(spec, settings, catalog, decided, change)
         elif restore is not None:
-            selection = parse_selection(**selected, default_states=("parked", "dismissed"))
-            changed = change_dead_letters(
-                spec, settings, catalog, selection, StateChange("new", current_user(), restore)
-            )
+            assert decided is not None, "the letters of a decision"
+            change = StateChange("new", current_user(), restore)
+            changed = change_dead_letters(spec, settings, catalog, decided, change)
         else:
             changed = None
         table = catalog.load_table(spec.dead_letter_table)
@@ -128,11 +145,13 @@ def letters(
     if as_json:
         kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
         facts = {"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds}
+        if dry_run and decided is not None:
+            facts["would_change"] = about
         print_json(facts | (_page_facts(looked) if looked else {}))
         return
     for sentence in told:
         click.echo(sentence)
-    if changed is not None and not expire:
+    if changed is not None and not expire and not dry_run:
         click.echo(f"{stream}: {changed:,} letters changed")
     _print(counts, spec.dead_letter_table)
     if looked:

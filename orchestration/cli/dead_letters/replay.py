@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.correction import Correction, load_correction
 from jobs.dead_letters.connect_queue.importer import QueueResult, dry_run_queue, import_queue
@@ -27,13 +26,15 @@ from jobs.dead_letters.replay.run import dry_run as run_dry
 from jobs.dead_letters.replay.run import replay as run
 from jobs.streaming.driver.context.writer_schemas import schema_lookup
 from jobs.tables.dead_letter_table.selection import parse_selection
+from orchestration.cli.common.catalogs import catalog_of_command
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.selection_options import selecting
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
 from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @selecting
 @click.option(
     "--correction",
@@ -51,7 +52,7 @@ from resources.deployment import Deployment
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N letters per second.")
 @click.option("--from-topic", metavar="TOPIC", help="Take the dead letters of a Kafka Connect sink instead.")
 @click.option("--to-topic", metavar="TOPIC", help="Put the letters into a topic as the records that they were instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def replay(
     deployment: Deployment,
@@ -70,7 +71,7 @@ def replay(
     Without a selection all letters that are new or failed again are meant; parked and dismissed ones with --state. The
     stream may run meanwhile. Ends with status 1 if letters could not be read; letters that fail again are no error.
     """
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     selection = parse_selection(**selected)
     correction = load_correction(deployment.file_of(stream), correction_file) if correction_file else None
     request = ReplayRequest(selection, correction, rate, current_user(), fewer_columns=fewer_columns)
@@ -80,7 +81,7 @@ def replay(
             "--correction.",
             fix=f"frazil replay {stream} --to-topic {to_topic}",
         )
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=dry_run) as catalog:
         if from_topic:
             if any(selected.values()):
                 raise FrazilError(

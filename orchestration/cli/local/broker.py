@@ -8,6 +8,8 @@ from jobs.base.errors import FrazilError
 from jobs.clients.install.preflight import preflight
 from jobs.local.broker.broker import LocalBroker
 from jobs.local.registry.registry import LocalRegistry
+from orchestration.cli.common.options import json_option
+from orchestration.cli.common.terminal import print_json
 from resources.deployment import Deployment
 
 
@@ -49,8 +51,9 @@ def local_registry(deployment: Deployment) -> LocalRegistry | None:
 
 
 @click.command()
+@json_option()
 @click.pass_obj
-def up(deployment: Deployment) -> None:
+def up(deployment: Deployment, as_json: bool) -> None:
     """Start the local broker, and the local schema registry if a stream needs it. Both run until `frazil down`.
 
     A stream needs it whose values or keys are Avro, Protobuf or JSON Schema, unless frazil.yaml names a registry.
@@ -59,18 +62,28 @@ def up(deployment: Deployment) -> None:
     broker = local_broker(deployment, detached=True)
     running = broker.status().running
     address = broker.start()
-    click.echo(f"The local broker {'runs already' if running else 'is up'} at {address}.")
-    if registry := local_registry(deployment):
-        running = registry.running() is not None
-        url = registry.start()
-        click.echo(f"The local schema registry {'runs already' if running else 'is up'} at {url}.")
+    if not as_json:
+        click.echo(f"The local broker {'runs already' if running else 'is up'} at {address}.")
+    registry = local_registry(deployment)
+    ran_already = registry is not None and registry.running() is not None
+    url = registry.start() if registry else None
+    if as_json:
+        print_json({"broker": {"address": address, "ran_already": running}, "registry": url and {"url": url}})
+    elif url:
+        click.echo(f"The local schema registry {'runs already' if ran_already else 'is up'} at {url}.")
 
 
 @click.command()
+@json_option()
 @click.pass_obj
-def down(deployment: Deployment) -> None:
+def down(deployment: Deployment, as_json: bool) -> None:
     """Stop the local broker and schema registry, if they run. What they hold stays for the next `frazil up`."""
     stopped = local_broker(deployment).stop()
-    click.echo("The local broker is stopped." if stopped else "The local broker is not running.")
-    if (registry := local_registry(deployment)) and registry.stop():
+    if not as_json:
+        click.echo("The local broker is stopped." if stopped else "The local broker is not running.")
+    registry = local_registry(deployment)
+    registry_stopped = registry is not None and registry.stop()
+    if as_json:
+        print_json({"broker": {"stopped": stopped}, "registry": registry and {"stopped": registry_stopped}})
+    elif registry_stopped:
         click.echo("The local schema registry is stopped.")

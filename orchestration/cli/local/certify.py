@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.clients.install.artifacts import resolve_jars
@@ -34,13 +33,13 @@ from jobs.local.certify.results import CertificateResults
 from jobs.local.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.local.certify.workspace import Workspace, settings_shown
 from orchestration.cli.common.interrupts import Interrupts
-from orchestration.cli.common.terminal import print_json, stderr_console
+from orchestration.cli.common.options import json_option
+from orchestration.cli.common.terminal import print_columns, print_json, stderr_console
 from orchestration.cli.local.broker import local_broker
 from resources.deployment import Deployment
 
 _DEFAULT_STEPS = "all"
 _SEEDS = 1_000_000
-_TABLE_WIDTH = 100
 
 
 @click.command()
@@ -73,7 +72,7 @@ _TABLE_WIDTH = 100
     help="The folder for the reports.  [default: .frazil/certificates]",
 )
 @click.option("--keep", is_flag=True, help="Leave topic, tables and files as they are in the end.")
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON report, and nothing else there.")
+@json_option("Print the JSON report, and nothing else there.")
 @click.pass_obj
 def certify(
     deployment: Deployment,
@@ -181,26 +180,18 @@ def _repeat(steps: str, runs: int, seed: int, records: int, settings_file: Path 
 
 
 def _print(console: Console, outcome: CertificateResults, facts: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("step", "part", "kills", "", "median s", "worst s", "replayed"):
-        right = name in ("kills", "median s", "worst s", "replayed")
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    styles = {"pass": "green", "FAIL": "bold red"}
-    for row in outcome.rows():
-        word = report_verdict(row)
-        style = styles.get(word, "dim")
-        table.add_row(
-            row.step,
-            row.kind,
-            str(row.kills),
-            f"[{style}]{word}[/]",
-            seconds(row.median),
-            seconds(row.worst),
-            f"{row.replayed:,}",
-        )
-    # On a narrow terminal lines are broken rather than names cut.
-    console.width = max(console.width, _TABLE_WIDTH)
-    console.print(table)
+    rows, colours = list(outcome.rows()), {"pass": "green", "FAIL": "bold red"}
+    words = [report_verdict(row) for row in rows]
+    print_columns(
+        ("step", "part", "kills", "result", "median s", "worst s", "replayed"),
+        [
+            (row.step, row.kind, row.kills, word, seconds(row.median), seconds(row.worst), row.replayed)
+            for row, word in zip(rows, words, strict=True)
+        ],
+        text={"step", "part", "result"},
+        optional=("part", "median s"),
+        styles={(number, "result"): colours.get(word, "dim") for number, word in enumerate(words)},
+    )
     console.print(report_summary(facts), markup=False, soft_wrap=True)
     console.print(f"It ran with {where_it_ran(facts['settings'])}.", markup=False, soft_wrap=True)
     if facts["audit"]:

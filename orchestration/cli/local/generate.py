@@ -39,7 +39,9 @@ from jobs.records.formats.interface.decoder_spec import ResolvedSchema
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.records.formats.record_columns import RecordColumns
-from orchestration.cli.common.terminal import progress_bar
+from orchestration.cli.common.consent import command_line
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.terminal import print_json, progress_bar
 from orchestration.cli.stream_files.schema.tables import stream_table
 from resources.deployment import Deployment
 
@@ -192,7 +194,7 @@ class Share(click.ParamType):
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
               help="Records per second.")  # fmt: skip
 @click.option("--bad", type=Share(), default=0.0, metavar="SHARE", help="How many are bad, such as 1%.")
@@ -209,7 +211,9 @@ class Share(click.ParamType):
     metavar="FILE",
     help="Send the lines of this file instead, each as a record, as fast as the brokers take them.",
 )
-@click.option("--yes", is_flag=True, help="Also to brokers that are not on this machine.")
+@yes_option("Also to brokers that are not on this machine.")
+@dry_run_option("Show what would be sent where, and send nothing.")
+@json_option()
 @click.pass_obj
 def generate(
     deployment: Deployment,
@@ -224,6 +228,8 @@ def generate(
     register: bool,
     lines: Path | None,
     yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Produce records that STREAM lands, in its formats and with its schemas, into its topic.
 
@@ -236,19 +242,29 @@ def generate(
     spec, settings = deployment.stream(stream), deployment.settings()
     target = topic or _only_topic(spec)
     bootstrap = settings.kafka.require_bootstrap()
-    if not yes and not is_loopback(bootstrap):
+    if not yes and not dry_run and not is_loopback(bootstrap):
         raise FrazilError(
             f"the brokers {bootstrap} are not on this machine, and whoever reads topic {target} would get made-up "
             "records.",
-            fix="add --yes if that is meant",
+            fix=command_line("--yes"),
         )
     if lines is not None:
         if spec.decode.format not in _TEXT_FORMATS:
             sentence = f"stream {stream} reads {spec.decode.format}, and --from sends lines of text as they are."
             raise FrazilError(sentence, fix="leave out --from, or send records with a producer of that format")
+        if dry_run:
+            _print_plan(stream, target, bootstrap, f"the lines of {lines}", as_json=as_json)
+            return
         _ensure(settings.kafka, target)
         sent = _send_lines(settings.kafka, target, lines, count)
-        click.echo(f"{stream}: {sent:,} records in topic {target}")
+        if as_json:
+            print_json({"stream": stream, "topic": target, "records": sent, "kinds": {}, "done": True})
+        else:
+            click.echo(f"{stream}: {sent:,} records in topic {target}")
+        return
+    if dry_run:
+        many = f"{count:,} records" if count is not None else "records until Ctrl-C"
+        _print_plan(stream, target, bootstrap, f"{many}, {rate:g} a second", as_json=as_json)
         return
     subjects = Subjects(
         subject or "".join(value_subjects(spec.decode, [target])),
@@ -264,9 +280,20 @@ def generate(
     kinds, problem = _produce(settings.kafka, target, records, rate, count)
     told = [f"{number:,} {kind}" for kind, number in sorted(kinds.items()) if kind != "good"]
     among = f", among them {', '.join(told)}" if told else ""
-    click.echo(f"{stream}: {kinds.total():,} records in topic {target}{among}")
+    if as_json:
+        facts = {"stream": stream, "topic": target, "records": kinds.total(), "kinds": dict(kinds)}
+        print_json(facts | {"done": problem is None})
+    else:
+        click.echo(f"{stream}: {kinds.total():,} records in topic {target}{among}")
     if problem is not None:
         raise FrazilError(f"not all were acknowledged by the brokers: {problem}", fix="frazil validate")
+
+
+def _print_plan(stream: str, topic: str, brokers: str, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"stream": stream, "topic": topic, "brokers": brokers, "would_send": what, "done": False})
+    else:
+        click.echo(f"{stream}: {what} would be sent to topic {topic} at {brokers}. Nothing was sent.")
 
 
 def _records(generator: RecordGenerator, seed: str | None, bad: float) -> Iterator[GeneratedRecord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -12,14 +13,18 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.tables.commit.stamp.stamp_fields import Decision
+from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.consent import consent_with_reason, show_plan
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.terminal import print_json
 from resources.deployment import Deployment
 
 
-def decision_lines(stamped: Mapping[str, Decision]) -> list[str]:
-    """What was recorded, as lines: the tables, and every range that the answer is about."""
+def decision_lines(stamped: Mapping[str, Decision], *, done: bool = True) -> list[str]:
+    """What was, or is to be, recorded, as lines: the tables, and every range that the answer is about."""
     if not stamped:
-        return ["The table is begun anew; no other table had to be told."]
-    lines = [f"Recorded on {', '.join(stamped)}."]
+        return ["The table is begun anew; no other table had to be told."] if done else []
+    lines = [f"{'Recorded' if done else 'To be recorded'} on {', '.join(stamped)}."]
     for name, decision in stamped.items():
         ranges = {
             "no longer in the table": decision.removed,
@@ -31,8 +36,23 @@ def decision_lines(stamped: Mapping[str, Decision]) -> list[str]:
     return lines
 
 
+def decision_facts(stamped: Mapping[str, Decision]) -> list[dict[str, Any]]:
+    """What was, or is to be, recorded, as JSON: of each table its ranges, by what becomes of them."""
+    return [
+        {"table": name}
+        | {
+            kind: [
+                {"topic": at.topic, "partition": at.partition, "start": start, "end": end}
+                for at, (start, end) in sorted(ranges.items())
+            ]
+            for kind, ranges in (("removed", said.removed), ("passed", said.passed), ("again", said.again))
+        }
+        for name, said in stamped.items()
+    ]
+
+
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option(
     "--rollback", type=click.Choice(["keep", "reland"]), help="A table was rolled back: leave it so, or re-land."
 )
@@ -42,6 +62,9 @@ def decision_lines(stamped: Mapping[str, Decision]) -> list[str]:
 @click.option("--recreated", "recreated_table", metavar="TABLE", help="Begin a table that was dropped anew.")
 @click.option("--unpark", metavar="TABLE", help="Land in a parked table again; its letters wait for a replay.")
 @click.option("--reason", help="Kept in the tables' stamps, with your name; asked for if it is not given.")
+@dry_run_option()
+@yes_option()
+@json_option()
 @click.pass_obj
 def accept(
     deployment: Deployment,
@@ -53,26 +76,57 @@ def accept(
     recreated_table: str | None,
     unpark: str | None,
     reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Answer the stop of STREAM, so that it can go on. The stream's own message names the option to give.
 
     The answer is stamped on the tables that it concerns, with your name and the reason. Nothing is read or landed yet:
-    the next `frazil run` does that. The ranges of records that the answer is about are shown, and kept.
+    the next `frazil run` does that. The ranges of records that the answer is about are shown, and kept. Shows what it
+    is and asks: an answer cannot be taken back.
     """
     answer = Answer(rollback, lost_offsets, lost_topic, recreated_topic, recreated_table, unpark)
-    given = [rollback, lost_offsets or None, lost_topic, recreated_topic, recreated_table, unpark]
-    if sum(each is not None for each in given) != 1:
+    options = {
+        "--rollback": rollback,
+        "--lost-offsets": "" if lost_offsets else None,
+        "--lost-topic": lost_topic,
+        "--recreated-topic": recreated_topic,
+        "--recreated": recreated_table,
+        "--unpark": unpark,
+    }
+    given = [f"{option} {value}".rstrip() for option, value in options.items() if value is not None]
+    if len(given) != 1:
         raise FrazilError(
             "Exactly one answer is needed: --rollback, --lost-offsets, --lost-topic, --recreated-topic, --recreated or "
             "--unpark.",
             fix=f"frazil run {stream}, whose message names the one that it waits for",
         )
     spec = deployment.stream(stream)
-    note = f"{getpass.getuser()}: {reason or click.prompt('Why')}"
-    settings = deployment.prepared_settings()
+    settings = deployment.settings()
+    # A stream that has never run waits for no answer, and no catalog is made for it.
+    opened_catalog(settings, stream).close()
     lost = list[str]()
-    with translate_errors(settings, stream):
-        stamped = record_answer(spec, settings, lambda: KafkaLog(settings.kafka), answer, note, lost.append)
+
+    def record(note: str, *, dry_run: bool) -> Mapping[str, Decision]:
+        with translate_errors(settings, stream):
+            return record_answer(
+                spec, settings, lambda: KafkaLog(settings.kafka), answer, note, lost.append, dry_run=dry_run
+            )
+
+    stamped = record("", dry_run=True)
+    if not dry_run:
+        show_plan(decision_lines(stamped, done=False), as_json=as_json)
+        why = consent_with_reason(f"Answer the stop of stream {stream} with {given[0]}?", yes=yes, reason=reason)
+        stamped = record(f"{getpass.getuser()}: {why}", dry_run=False)
+    if as_json:
+        print_json({"stream": stream, "done": not dry_run, "tables": decision_facts(stamped), "lost": lost})
+        return
+    if dry_run:
+        for line in decision_lines(stamped, done=False) or [f"{stream}: the answer fits its stop."]:
+            click.echo(line)
+        click.echo("Nothing was changed.\n  Next: the same without --dry-run")
+        return
     for line in decision_lines(stamped):
         click.echo(line)
     for said in lost:

@@ -19,7 +19,14 @@ from jobs.streaming.supervision.control.lifecycle import ActionResult
 from jobs.streaming.supervision.control.stream_control import FLUSH_SECONDS, StreamControl
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
+from jobs.streaming.supervision.processes.actual import read_certain
 from orchestration.cli.common.durations import seconds_of
+from orchestration.cli.common.options import (
+    dry_run_option,
+    json_option,
+    stream_argument,
+    streams_argument,
+)
 from orchestration.cli.common.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.common.terminal import (
     current_user,
@@ -41,18 +48,32 @@ from resources.deployment import Deployment
 
 _TOGETHER = 8
 _STARTING = (StreamAction.start, StreamAction.resume, StreamAction.restart)
+_WOULD = {
+    StreamAction.start: "would run as its file says",
+    StreamAction.stop: "would end after its batch, and start no more",
+    StreamAction.pause: "would keep its driver, and read nothing",
+    StreamAction.resume: "would go on",
+    StreamAction.restart: "would end after its batch, and start anew",
+    StreamAction.flush: "would land at once what its topics hold",
+}
 Act: TypeAlias = Callable[[Deployment, ControlConfig], ActionResult]
 
 
 def _command(action: StreamAction, text: str) -> click.Command:
     @click.command(action.value, help=text)
-    @click.argument("streams", nargs=-1)
+    @streams_argument()
     @click.option("--all", "every", is_flag=True, help="All streams of the deployment.")
     @click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
-    @click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON document.")
+    @dry_run_option()
+    @json_option("Print what came of it as one JSON document.")
     @click.pass_obj
-    def command(deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, as_json: bool) -> None:
+    def command(
+        deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, dry_run: bool, as_json: bool
+    ) -> None:
         chosen = _chosen(deployment, streams, action, every=every)
+        if dry_run:
+            _show_plan(deployment, chosen, action, as_json=as_json)
+            return
         by = current_user()
         if action in _STARTING:
             with contextlib.suppress(FrazilError):
@@ -123,6 +144,32 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
     if action in (StreamAction.stop, StreamAction.pause):
         found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
     return found
+
+
+def _show_plan(deployment: Deployment, streams: list[str], action: StreamAction, *, as_json: bool) -> None:
+    """Show how streams stand and what an action would make of them.
+
+    Raises:
+        FrazilError: There is no such stream, or nobody can tell how it stands.
+    """
+    settings, plans = deployment.settings(), list[dict[str, Any]]()
+    launched = {*streams_with(settings, LAUNCH_KEY)}
+    for stream in streams:
+        if stream not in launched:
+            deployment.stream(stream)
+        store = stream_folder(settings, stream).store
+        driver, mode = read_certain(store, stream).driver, read_control(store).mode
+        driven = f"is driven by {driver.name}" if driver else "has no driver"
+        sentence = f"{stream} {_WOULD[action]}. It {driven}; its desired state is {mode}. Nothing was changed."
+        plans.append(
+            {"stream": stream, "action": action.value, "done": False, "mode": mode, "driver": driver and driver.name}
+            | {"sentence": sentence}
+        )
+    if as_json:
+        print_json({"actions": plans})
+        return
+    for plan in plans:
+        click.echo(plan["sentence"])
 
 
 def _by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
@@ -203,7 +250,7 @@ restart = _command(StreamAction.restart, "End the drivers of STREAMS after their
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
 @click.option(
     "--timeout",
@@ -212,14 +259,18 @@ restart = _command(StreamAction.restart, "End the drivers of STREAMS after their
     callback=seconds_of,
     help="How long to wait for it; the driver goes on with it afterwards.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what has landed as one JSON document.")
+@dry_run_option()
+@json_option("Print what has landed as one JSON document.")
 @click.pass_obj
-def flush(deployment: Deployment, stream: str, reason: str, timeout: float, as_json: bool) -> None:
+def flush(deployment: Deployment, stream: str, reason: str, timeout: float, dry_run: bool, as_json: bool) -> None:
     """Land now what STREAM's topics hold, without waiting for the pause of its trigger; ends once it has landed.
 
     The stream's driver does it, in one batch or several, and goes on as before. What comes in meanwhile waits for the
     next batch.
     """
+    if dry_run:
+        _show_plan(deployment, [stream], StreamAction.flush, as_json=as_json)
+        return
     config = ControlConfig(stream=stream, action=StreamAction.flush, reason=reason, by=current_user())
 
     def act(paths: Deployment, asked: ControlConfig) -> ActionResult:

@@ -14,13 +14,16 @@ from jobs.streaming.supervision.launchers.kubernetes import KubernetesPods
 from jobs.streaming.supervision.launchers.launcher import DriverOrder
 from jobs.streaming.supervision.processes.groups import DriverGroup, group_command
 from jobs.streaming.supervision.processes.launcher import driver_command
+from orchestration.cli.common.options import json_option, stream_argument
+from orchestration.cli.common.terminal import print_json
 from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
+@json_option("Print the pod as JSON, as kubectl takes it too.")
 @click.pass_obj
-def manifest(deployment: Deployment, stream: str) -> None:
+def manifest(deployment: Deployment, stream: str, as_json: bool) -> None:
     """Print the pod of STREAM's driver, or of its group's, as YAML. Nothing is started, and Kubernetes is not asked.
 
     The attempt, and the name with it, are those of a first start.
@@ -43,4 +46,5 @@ def manifest(deployment: Deployment, stream: str) -> None:
     launch = Launch(1, "", "", 0, 0.0, handle=pods.handle(label, 1))
     given = ("--home", str(settings.home), *what)
     order = DriverOrder(label, launch, settings.state, command if group is None else group_command(command), given)
-    click.echo(yaml.safe_dump(msgspec.to_builtins(pods.manifest(order)), sort_keys=False), nl=False)
+    pod = msgspec.to_builtins(pods.manifest(order))
+    print_json(pod) if as_json else click.echo(yaml.safe_dump(pod, sort_keys=False), nl=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from jobs.base.errors import FrazilError
@@ -14,7 +16,12 @@ from jobs.clients.registry.known_schemas import (
 )
 from jobs.clients.state_store.stream_folder import stream_folder, streams_with
 from jobs.streaming.supervision.processes.actual import read_certain
+from orchestration.cli.common.consent import consent, show_plan
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.terminal import print_json
 from resources.deployment import Deployment
+
+_SHOWN = 5
 
 
 @click.group()
@@ -23,29 +30,37 @@ def registry() -> None:
 
 
 @registry.command()
+@json_option()
 @click.pass_obj
-def status(deployment: Deployment) -> None:
+def status(deployment: Deployment, as_json: bool) -> None:
     """Ask the registry, and show how many of its schemas each stream has met."""
     settings = deployment.settings()
+    known: list[dict[str, Any]] = []
     for stream in streams_with(settings, KEY):
         store = stream_folder(settings, stream).store
-        found = read_known_schemas(store)
-        ids = ", ".join(str(each) for each in list(found)[-5:])
-        more = f": {ids}" if len(found) <= 5 else f", the last of them {ids}"
-        click.echo(f"{stream}: {len(found)} schemas of {registry_of(store)}{more}")
+        ids = list(map(str, read_known_schemas(store)))
+        known.append({"stream": stream, "registry": registry_of(store), "schemas": len(ids), "newest": ids[-_SHOWN:]})
+    if not as_json:
+        for each in known:
+            ids = ", ".join(each["newest"])
+            more = f": {ids}" if each["schemas"] <= _SHOWN else f", the last of them {ids}"
+            click.echo(f"{each['stream']}: {each['schemas']} schemas of {each['registry']}{more}")
     client = registry_client(settings.registry)
     client.check()
-    click.echo(f"{client.shown} answers.")
+    print_json({"registry": client.shown, "streams": known}) if as_json else click.echo(f"{client.shown} answers.")
 
 
 @registry.command()
-@click.argument("stream")
+@stream_argument()
+@dry_run_option()
+@yes_option()
+@json_option()
 @click.pass_obj
-def forget(deployment: Deployment, stream: str) -> None:
+def forget(deployment: Deployment, stream: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Forget the schemas that STREAM knows, after the registry was made anew.
 
     Records that were written before are then read with whatever schema has their id now: do it only if none are left to
-    read, or the ids mean the same.
+    read, or the ids mean the same. Shows how many they are and asks.
     """
     settings = deployment.settings()
     store = stream_folder(settings, stream).store
@@ -58,6 +73,18 @@ def forget(deployment: Deployment, stream: str) -> None:
             f"stream {stream} is run by {actual.lease.name}, which knows them, too.",
             fix=f"frazil stop {stream} --reason 'the registry was made anew'; then this again",
         )
-    count = forget_known_schemas(store)
+    count = len(read_known_schemas(store))
+    if not dry_run:
+        said = f"{stream} knows {count} schemas of {registry_of(store)}, and is to ask the registry for them anew."
+        show_plan([said], as_json=as_json)
+        consent(f"Forget the schemas that stream {stream} knows?", yes=yes)
+        count = forget_known_schemas(store)
+    if as_json:
+        print_json({"stream": stream, "schemas": count, "done": not dry_run})
+        return
+    if dry_run:
+        click.echo(f"{stream} would forget {count} schemas. Nothing was changed.")
+        click.echo(f"  Next: frazil registry forget {stream}")
+        return
     click.echo(f"{stream} has forgotten {count} schemas; it asks the registry for those that its records name.")
     click.echo(f"  Next: frazil run {stream}, or frazil start {stream}")

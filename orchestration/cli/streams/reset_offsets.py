@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import click
 
 from jobs.base.errors import FrazilError
 from jobs.streaming.operator.reset_plan import Counting, ResetPlan
 from jobs.streaming.operator.reset_request import reset_request
+from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.consent import can_ask, consent_with_reason
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.recorded_runs import open_recorder
 from orchestration.cli.common.terminal import (
     current_user,
     print_columns,
     print_json,
-    stderr_console,
+    progress_bar,
 )
 from orchestration.jobs.reset import (
     ResetConfig,
@@ -30,12 +36,13 @@ _TEXT = {"partition", "what", "kept by Kafka"}
 
 
 @click.command("reset-offsets")
-@click.argument("stream")
+@stream_argument()
 @click.option("--to", required=True, metavar="WHERE", help="earliest, latest, a time, or topic:partition=offset,…")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic, or partition as TOPIC:3.")
 @click.option("--reason", help="Why; kept in the tables' stamps with your name. Needed with --yes.")
-@click.option("--yes", is_flag=True, help="Do it. Without it only what would happen is shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option()
+@yes_option("Do it without a question; where no terminal can ask, nothing is changed without it.")
+@json_option()
 @click.pass_obj
 def reset_offsets(
     deployment: Deployment,
@@ -43,15 +50,18 @@ def reset_offsets(
     to: str,
     topics: tuple[str, ...],
     reason: str | None,
+    dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Move STREAM, which has to be stopped, to other offsets.
 
     Shows per partition from where to where, what is skipped and what is read again, and what that means for the tables.
-    Nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z: the first record that is not older.
+    Then it asks; where no terminal can ask, nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z:
+    the first record that is not older.
     """
     reset_request(to, topics)
+    yes = yes and not dry_run
     if yes and not reason:
         raise FrazilError("A reset needs a reason: it is kept in the tables' stamps.", fix="add --reason TEXT")
     continuous, catalog = deployment.stream(stream).continuous, deployment.settings().catalog.name
@@ -63,7 +73,10 @@ def reset_offsets(
         if problem:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
     else:
-        plan = perform_reset(deployment, config, _progress())
+        # A look makes no catalog.
+        opened_catalog(deployment.settings(), stream).close()
+        with _progress() as on_count:
+            plan = perform_reset(deployment, config, on_count)
     if as_json:
         print_json(reset_facts(plan, catalog, done=yes))
         return
@@ -73,6 +86,13 @@ def reset_offsets(
         return
     for sentence in reset_sentences(plan, catalog):
         click.echo(sentence)
+    if plan.changed and not plan.obstacle and not dry_run and can_ask():
+        why = consent_with_reason(f"Move stream {stream} to these offsets?", yes=False, reason=reason)
+        plan, problem = _carried_out(deployment, config.model_copy(update={"dry_run": False, "reason": why}))
+        if problem:
+            click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+        _print_done(plan, continuous=continuous)
+        return
     if plan.obstacle:
         click.echo(f"Not now: {plan.obstacle.message}")
         click.echo(f"  Next: {plan.obstacle.fix}")
@@ -87,8 +107,7 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
     Returns:
         What was done, and why there is no run of it; None if there is one.
     """
-    on_count = _progress()
-    with open_recorder(deployment) as ledger:
+    with _progress() as on_count, open_recorder(deployment) as ledger:
         return ledger.run(
             reset_job_of,
             lambda there, asked: perform_reset(there, asked, on_count),
@@ -98,15 +117,14 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
         )
 
 
-def _progress() -> Counting:
-    """Shows on a terminal how far the counting is; elsewhere nothing."""
-    console = stderr_console()
-
-    def show(table: str, read: int, total: int) -> None:
-        if console.is_terminal:
-            console.print(f"counting rows of {table}: {read:,} of {total:,} at most", markup=False, end="\r")
-
-    return show
+@contextlib.contextmanager
+def _progress() -> Iterator[Counting]:
+    """Shows how far the counting of rows is."""
+    with progress_bar("{task.completed:,.0f} of {task.total:,.0f} at most", bar=True) as progress:
+        task = progress.add_task("look at offsets", total=0)
+        yield lambda table, read, total: progress.update(
+            task, description=f"count rows of {table}", completed=read, total=total
+        )
 
 
 def _print_moves(plan: ResetPlan) -> None:

@@ -11,7 +11,7 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import keep_private
-from jobs.clients.state_store.document_copy import copy_documents
+from jobs.clients.state_store.document_copy import copy_documents, documents_of
 from jobs.clients.state_store.lease_record import read_lease
 from jobs.clients.state_store.store_proof import prove_store
 from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
@@ -20,6 +20,8 @@ from jobs.streaming.supervision.documents.control_request import KEY, read_contr
 from jobs.streaming.supervision.documents.launches import LAUNCH_KEY
 from jobs.streaming.supervision.processes.actual import read_certain
 from jobs.streaming.supervision.processes.groups import DriverGroup, known_groups
+from orchestration.cli.common.options import dry_run_option, json_option
+from orchestration.cli.common.terminal import print_json
 from resources.deployment import Deployment
 
 
@@ -36,8 +38,10 @@ def state() -> None:
     required=True,
     help="Settings like those in effect, but for their `state`: it names the other store.",
 )
+@dry_run_option("Look whether it can be done, and change nothing.")
+@json_option()
 @click.pass_obj
-def copy(deployment: Deployment, to: Path) -> None:
+def copy(deployment: Deployment, to: Path, dry_run: bool, as_json: bool) -> None:
     """Copy the documents of all streams to the store that other settings name, while none runs.
 
     Leases are left. Nothing is overwritten, and all of it is read back. The documents stay where they are.
@@ -50,6 +54,15 @@ def copy(deployment: Deployment, to: Path) -> None:
             f"{to} names the state that is in effect: {source.place('')}.",
             fix="write down another `state`: docs/state-store.md",
         )
+    if dry_run:
+        refuse_running(deployment, settings)
+        documents = len(documents_of(source))
+        if as_json:
+            print_json({"from": source.place(""), "to": target.place(""), "documents": documents, "done": False})
+        else:
+            click.echo(f"{documents:,} documents would be copied from {source.place('')} to {target.place('')}.")
+            click.echo("Nothing was changed.")
+        return
     keep_private(others.state)
     try:
         prove_store(source)
@@ -60,6 +73,10 @@ def copy(deployment: Deployment, to: Path) -> None:
         restarts = list(_restarts(deployment, settings))
     except OSError as problem:
         raise _unusable(problem) from None
+    if as_json:
+        facts = {"from": source.place(""), "to": target.place(""), "documents": done.documents, "bytes": done.bytes}
+        print_json(facts | {"leases_left": done.leases, "restarts": restarts, "done": True})
+        return
     click.echo(
         f"{done.documents:,} documents ({done.bytes:,} bytes) stand in {target.place('')} as in {source.place('')}; "
         f"all were read back. {done.leases} leases were left."

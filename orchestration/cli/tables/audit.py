@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -14,7 +14,6 @@ from rich.console import Console
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.clients.kafka.metadata import quick_kafka
-from jobs.config.documents.units import parse_duration
 from jobs.proof.audit.audit import audit as audit_stream
 from jobs.proof.audit.audit_result import (
     SHOWN,
@@ -33,6 +32,8 @@ from jobs.proof.audit.audit_result import (
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import WHOLE_TABLE
+from orchestration.cli.common.durations import TimeOption
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_columns, print_json, progress_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment
@@ -52,6 +53,7 @@ _COLUMNS = (
     "doubled",
 )
 _TEXT = {"table", "topic", "partitions"}
+_LEFT_OUT_FIRST = ("ranges counted", "filtered", "tombstones", "partitions", "topic")
 _SHOWN_PROBLEMS = 20
 _PROGRESS = "{task.completed:,.0f} offsets looked at, {task.fields[rows]:,} rows read"
 
@@ -172,7 +174,7 @@ def print_audit(audit: StreamAudit) -> None:
     rows = [cells for table in audit.tables for cells in _rows(table)]
     console = Console(highlight=False, soft_wrap=True)
     if rows:
-        print_columns(_COLUMNS, rows, text=_TEXT)
+        print_columns(_COLUMNS, rows, text=_TEXT, optional=_LEFT_OUT_FIRST)
     for sentence in sentences(audit):
         console.print(sentence, markup=False)
     style = "green" if audit.verdict == "complete" else "red" if audit.verdict == "incomplete" else "yellow"
@@ -243,23 +245,23 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only this one: the stream's table, or its dead letters.")
 @click.option("--full", is_flag=True, help="Count everything, also what was audited before.")
 @click.option(
     "--since",
-    metavar="TIME",
-    help="Count again what was committed since: 24h, 7d, or 2026-01-31T08:00Z; and what is new in any case.",
+    type=TimeOption(past=True),
+    help="Count again what was committed since: 24h, 2026-01-31, 2026-01-31T08:00Z; and what is new in any case.",
 )
 @click.option("--source", is_flag=True, help="Read Kafka, where it still has them, to name missing records exactly.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def audit(
     deployment: Deployment,
     stream: str,
     table: str | None,
     full: bool,
-    since: str | None,
+    since: datetime | None,
     source: bool,
     as_json: bool,
 ) -> None:
@@ -271,7 +273,6 @@ def audit(
     """
     if full and since is not None:
         raise FrazilError("--full counts everything, --since a part of it.", fix=f"frazil audit {stream} --full")
-    from_then = None if since is None else _instant(stream, since)
     spec, settings = deployment.stream(stream), deployment.settings()
     try:
         catalog = quick_catalog(settings)
@@ -285,7 +286,7 @@ def audit(
 
         kafka = partial(quick_kafka, settings.kafka)
         found = audit_stream(
-            spec, settings, catalog, table=table, full=full, since=from_then, kafka=kafka, on_progress=show_progress
+            spec, settings, catalog, table=table, full=full, since=since, kafka=kafka, on_progress=show_progress
         )
         if source and found.problems:
             _name_exactly(found, deployment, stream)
@@ -295,22 +296,6 @@ def audit(
         print_audit(found)
     if found.verdict != "complete":
         raise SystemExit(1)
-
-
-def _instant(stream: str, text: str) -> datetime:
-    now = datetime.now(UTC)
-    try:
-        return now - parse_duration(text)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise FrazilError(f"--since: '{text}' is no time.", fix=f"frazil audit {stream} --since 24h") from None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    if at > now:
-        raise FrazilError(f"--since: {text} is still to come.", fix=f"frazil audit {stream} --since 24h")
-    return at
 
 
 def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> None:

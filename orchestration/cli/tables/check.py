@@ -15,6 +15,7 @@ from jobs.quality.contracts.check import Check
 from jobs.quality.contracts.check_result import CheckedRows, TableCheck
 from jobs.quality.contracts.check_rows import EngineName
 from jobs.quality.contracts.outcome import ExpectationOutcome, Sample
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import named_table
 from orchestration.cli.common.sql_session import sql_session
 from orchestration.cli.common.terminal import (
@@ -150,9 +151,11 @@ def _verdict_of_checks(checks: Sequence[TableCheck]) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--all", "whole", is_flag=True, help="Look at the whole table, and not at what is new alone.")
-@click.option("--where", metavar="CONDITION", help="Look at these rows, such as \"day = '2026-01-01'\".")
+@click.option(
+    "--where", metavar="FILTER", help="Look at these rows, by Iceberg's row filter, such as \"day = '2026-01-01'\"."
+)
 @click.option(
     "--only", "--expectation", "only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated."
 )
@@ -166,7 +169,7 @@ def _verdict_of_checks(checks: Sequence[TableCheck]) -> tuple[str, str]:
 @click.option("--dry-run", is_flag=True, help="Leave it to the next check to look at the same rows again.")
 @click.option("--history", is_flag=True, help="Check nothing: show what came of the checks before.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help=f"With --history: so many checks.  [default: {LAST}]")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def check(
     deployment: Deployment,
@@ -207,7 +210,7 @@ def check(
         raise FrazilError("--last goes with --history.", fix=f"frazil check {stream} --history --last {last}")
     if whole and where is not None:
         raise FrazilError("--all looks at all rows, --where at some.", fix=f"frazil check {stream} --all")
-    settings = deployment.prepared_settings()
+    settings = deployment.settings()
     if spec.contract is None:
         raise FrazilError(
             f"stream {stream} has no contract: nothing is expected of its rows.",

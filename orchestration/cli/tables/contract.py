@@ -8,7 +8,8 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.quality.contracts.suite_import import import_suite
-from orchestration.cli.common.terminal import stderr_console
+from orchestration.cli.common.options import json_option
+from orchestration.cli.common.terminal import print_json, stderr_console
 
 
 @click.group()
@@ -18,7 +19,8 @@ def contract() -> None:
 
 @contract.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def import_(file: Path) -> None:
+@json_option()
+def import_(file: Path, as_json: bool) -> None:
     """Print the contract block of a stream's file, from the JSON of a suite.
 
     What cannot be taken over stands in comments, with why.
@@ -28,6 +30,10 @@ def import_(file: Path) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise FrazilError(f"{file} cannot be read: {error}", fix="give the JSON file of a suite") from None
     imported = import_suite(text, str(file))
+    if as_json:
+        left = [{"expectation": name, "why": why} for name, why in imported.left]
+        print_json({"file": str(file), "taken": imported.taken, "left": left, "yaml": imported.text})
+        return
     click.echo(imported.text, nl=False)
     taken = f"{imported.taken} {'expectation' if imported.taken == 1 else 'expectations'} taken over"
     stderr_console().print(f"{taken}, {len(imported.left)} not; put the block into a file below streams/.", style="dim")

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import click
 from rich.markup import escape
 
+from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.maintenance.plan.plan import ACTIONS, Plan
 from jobs.maintenance.plan.table_selection import chosen_tables
 from jobs.maintenance.run.maintenance_run import MaintenanceOutcome, maintain_tables
+from orchestration.cli.common.options import json_option, streams_argument
 from orchestration.cli.common.sql_session import sql_session
 from orchestration.cli.common.terminal import (
     print_columns,
@@ -30,7 +32,7 @@ from orchestration.jobs.maintain.report import (
     table_sentences,
 )
 from orchestration.reconcile.stream_files import as_launched
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAMS_FIX, Deployment
 
 _PLAN_TEXT = {"action", "where", "reason"}
 _SHOWN_STEPS = 20
@@ -80,10 +82,10 @@ def print_problems(outcomes: Sequence[MaintenanceOutcome]) -> None:
 
 
 @click.command()
-@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@streams_argument("tables", "[TABLE]...")
 @click.option("--plan", "--dry-run", "plan_only", is_flag=True, help="Only tell what would be done, and why.")
 @click.option("--only", "actions", multiple=True, type=click.Choice(ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def maintain(
     deployment: Deployment, tables: tuple[str, ...], plan_only: bool, actions: tuple[str, ...], as_json: bool
@@ -94,11 +96,15 @@ def maintain(
     settings name. What is due is decided from metadata; Spark starts only if there is something to do. The streams may
     run meanwhile. Status 1 if a table failed; the others are done all the same.
     """
-    settings = deployment.prepared_settings()
+    settings = deployment.settings()
     specs, errors = deployment.streams()
     specs = [*specs, *as_launched(specs, errors, settings, deployment)]
     for error in errors:
         print_error(error)
+    if not specs and not settings.maintenance.tables:
+        if errors:
+            raise SystemExit(1)
+        raise FrazilError(f"There are no streams in {deployment.streams_folder} yet.", fix=NO_STREAMS_FIX)
     try:
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:

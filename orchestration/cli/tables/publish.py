@@ -10,7 +10,7 @@ import click
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import connect_catalog, find_table
+from jobs.clients.catalog.catalog import find_table
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -32,12 +32,20 @@ from jobs.quality.publishing.publishing import (
 )
 from jobs.quality.publishing.publishing import publish as publish_stream
 from jobs.tables.commit.stamp.offsets import by_topic, describe_ranges
+from orchestration.cli.common.catalogs import catalog_of_command
+from orchestration.cli.common.consent import consent_with_reason, show_plan
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from jobs.quality.publishing.discard_decision import DiscardResult
+
+_ROLLBACK_QUESTIONS: dict[RollbackAnswer, str] = {
+    "again": "Let the next publication bring again to main of table {table} what is in question?",
+    "leave-out": "Let main of table {table} go on without what is in question?",
+}
 
 
 def published_facts(spec: StreamSpec, done: Published, gate: Gate | None = None, became: str = "") -> dict[str, Any]:
@@ -140,8 +148,8 @@ def publish_by_contract(
 
 
 @click.command()
-@click.argument("stream")
-@click.option("--dry-run", is_flag=True, help="Only show what would be published.")
+@stream_argument()
+@dry_run_option("Show what would be published, and change nothing.")
 @click.option(
     "--after-rollback",
     "answer",
@@ -149,10 +157,17 @@ def publish_by_contract(
     help="Main was rolled back, or the branch moved: publish again what is in question, or go on without it.",
 )
 @click.option("--reason", help="With --after-rollback: kept in the stamp, with your name; asked for if not given.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@yes_option("With --after-rollback: do it without a question; needed where no terminal can ask.")
+@json_option()
 @click.pass_obj
 def publish(
-    deployment: Deployment, stream: str, dry_run: bool, answer: RollbackAnswer | None, reason: str | None, as_json: bool
+    deployment: Deployment,
+    stream: str,
+    dry_run: bool,
+    answer: RollbackAnswer | None,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Append to main what STREAM has landed on the branch that its file names, and main lacks.
 
@@ -164,19 +179,22 @@ def publish(
     if answer is not None and dry_run:
         problem = "--dry-run changes nothing, and --after-rollback decides."
         raise FrazilError(problem, fix=f"frazil publish {stream} --dry-run")
-    if reason is not None and answer is None:
-        raise FrazilError("--reason goes with --after-rollback.", fix=f"frazil publish {stream}")
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    if (reason is not None or yes) and answer is None:
+        raise FrazilError("--reason and --yes go with --after-rollback.", fix=f"frazil publish {stream}")
+    spec, settings = deployment.stream(stream), deployment.settings()
     refuse_without_branch(spec)
+    note = ""
+    if answer is not None:
+        why = consent_with_reason(_ROLLBACK_QUESTIONS[answer].format(table=spec.table.name), yes=yes, reason=reason)
+        note = f"{current_user()}: {why}"
     gate, became = None, ""
     with (
         translate_errors(settings, stream),
-        connect_catalog(settings) as catalog,
+        catalog_of_command(settings, stream, looks=dry_run) as catalog,
         progress_bar("{task.fields[now]}") as progress,
     ):
         task = progress.add_task(f"publish {stream}", total=None, now="")
         if answer is not None:
-            note = f"{current_user()}: {reason or click.prompt('Why')}"
             done = Published(answer_rollback(spec, settings, catalog, answer, note))
         elif dry_run:
             table = find_table(catalog, spec.table.name)
@@ -201,26 +219,29 @@ def publish(
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--reason", help="Kept in the table's stamps, with your name; asked for if it is not given.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be published.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@yes_option()
+@dry_run_option("Show what would be published, and change nothing.")
+@json_option()
 @click.pass_obj
-def release(deployment: Deployment, stream: str, reason: str | None, dry_run: bool, as_json: bool) -> None:
+def release(deployment: Deployment, stream: str, reason: str | None, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Publish what is held at the gate of STREAM as it is, whatever its contract says of it.
 
     Only what was judged: rows that have landed behind it wait for the next judgement (frazil publish). Your name and
-    the reason stand in the snapshot that main gets.
+    the reason stand in the snapshot that main gets. Shows what it is and asks.
     """
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     refuse_without_gate(spec)
-    why = "" if dry_run else reason or click.prompt("Why")
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
-        done = (
-            plan_release(spec, settings, catalog)
-            if dry_run
-            else release_held(spec, settings, catalog, current_user(), why)
-        )
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=dry_run) as catalog:
+        done = plan_release(spec, settings, catalog)
+        if not dry_run:
+            plan = Published(done.interval, done.snapshot_id)
+            show_plan(published_lines(spec, plan, only_shown=True)[:-1], as_json=as_json)
+            show_plan(held_lines(spec, done.gate)[:-1], as_json=as_json)
+            question = f"Publish them to main of table {spec.table.name} as they are?"
+            why = consent_with_reason(question, yes=yes, reason=reason)
+            done = release_held(spec, settings, catalog, current_user(), why)
     published = Published(done.interval, done.snapshot_id)
     if as_json:
         print_json(published_facts(spec, published, done.gate, done.became))
@@ -236,12 +257,13 @@ def release(deployment: Deployment, stream: str, reason: str | None, dry_run: bo
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--reason", help="Kept in the table's stamps and in the letters, with your name; asked for if not given.")
 @click.option("--through", type=int, help="Only up to this snapshot of the branch; the rest is judged again.")
 @click.option("--without-kafka", is_flag=True, help="Do not read the records again: letters keep the rows as JSON.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be discarded.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option("Show what would be discarded, and change nothing.")
+@yes_option()
+@json_option()
 @click.pass_obj
 def discard(
     deployment: Deployment,
@@ -250,24 +272,31 @@ def discard(
     through: int | None,
     without_kafka: bool,
     dry_run: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Make dead letters of what is held at the gate of STREAM, and let main go on without it.
 
     Each record becomes a letter with your name, the reason and what the contract said; frazil replay STREAM --reason
     discarded brings letters back, once contract or stream are corrected. Rows that have landed behind what is held wait
-    for the next judgement (frazil publish). If it is interrupted, it is run again, and finishes what was decided.
+    for the next judgement (frazil publish). Shows what it is and asks. If it is interrupted, it is run again, and
+    finishes what was decided.
     """
     # Imported here: what it needs would make every other command wait.
     from jobs.quality.publishing.discard_decision import plan_discard
     from jobs.quality.publishing.discarding import discard as discard_held
     from jobs.quality.publishing.discarding import without_records
 
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+    spec, settings = deployment.stream(stream), deployment.settings()
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=dry_run) as catalog:
         plan = plan_discard(spec, settings, catalog, current_user(), reason or "", through)
         if not dry_run:
-            why = reason or plan.discard.why or click.prompt("Why")
+            # One that was interrupted is decided already.
+            why = reason or plan.discard.why
+            if not plan.resumed:
+                show_plan(discard_lines(spec, plan)[:-1], as_json=as_json)
+                question = f"Make dead letters of them, and let main of table {spec.table.name} go on without them?"
+                why = consent_with_reason(question, yes=yes, reason=reason)
             records = without_records if without_kafka else None
             done = discard_held(spec, settings, catalog, current_user(), why, through=through, records=records)
         else:

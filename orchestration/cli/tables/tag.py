@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.documents.units import parse_duration
+from jobs.proof.lookup.python_code import python_code
 from jobs.proof.lookup.reading import reading, spark_sql
 from jobs.proof.lookup.record_lookup import look_up_record
 from jobs.proof.lookup.snapshot_lookup import look_up_instant
@@ -18,29 +19,32 @@ from jobs.proof.lookup.tags import (
     Tag,
     check_tag_name,
     delete_tag,
+    existing_tag,
     tag_snapshot,
     tags_of,
 )
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
     parse_snapshot_selection,
     selecting_snapshot,
 )
 from orchestration.cli.common.terminal import current_user, print_columns, print_json
-from orchestration.cli.tables.at.command import opened_catalog
 from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.argument("name", required=False)
 @selecting_snapshot
 @click.option("--keep", metavar="TIME", help="How long from now on, such as 90d.  [default: until it is deleted]")
 @click.option("--note", default="", metavar="WHY", help="Why; kept with the tag, and shown by maintenance.")
 @click.option("--list", "listed", is_flag=True, help="Show the table's tags.")
 @click.option("--delete", "deleted", is_flag=True, help="Delete the tag NAME; its snapshot expires as others do.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option()
+@json_option()
 @click.pass_obj
 def tag(
     deployment: Deployment,
@@ -50,6 +54,7 @@ def tag(
     note: str,
     listed: bool,
     deleted: bool,
+    dry_run: bool,
     as_json: bool,
     **selected: Any,
 ) -> None:
@@ -74,20 +79,32 @@ def tag(
             return
         if deleted:
             listing = f"frazil tag {stream} --list{f' --table {table}' if selection.table else ''}"
+            if dry_run:
+                gone = existing_tag(catalog, table, name, fix=listing)
+                said = f"{table}: tag {name} would be deleted. Nothing was changed."
+                print_json(_facts(table, gone) | {"deleted": False}) if as_json else click.echo(said)
+                return
             gone = delete_tag(catalog, table, name, fix=listing)
             said = f"{table}: tag {name} is deleted; snapshot {gone.snapshot_id} expires as others do"
             print_json(_facts(table, gone) | {"deleted": True}) if as_json else click.echo(said)
             return
         if name == tables.table.target.branch:
             raise FrazilError(f"{name} is the branch that stream {stream} writes.", fix="another name")
+        if dry_run:
+            snapshot_id = _snapshot(tables, selection)
+            if as_json:
+                print_json({"table": table, "tag": name, "snapshot_id": snapshot_id, "changed": False})
+            else:
+                click.echo(f"{table}: snapshot {snapshot_id} would be tagged {name}. Nothing was changed.")
+            return
         made, changed = _tagged(catalog, tables, selection, name, length, note)
     if as_json:
         print_json(_facts(table, made) | {"changed": changed})
         return
     click.echo(f"{table}: {made.reason}, as {name}{'' if changed else '; it was there already'}")
     click.echo(f"  Spark      {spark_sql(settings.catalog.name, table, None, [])} VERSION AS OF '{name}'")
-    line = f'load_catalog("{settings.catalog.name}").load_table("{table}")'
-    click.echo(f'  PyIceberg  table = {line}; table.scan().use_ref("{name}").to_arrow()')
+    click.echo("  PyIceberg  this program:")
+    click.echo(python_code(settings.catalog, table, f'scan().use_ref("{name}")'))
 
 
 def _refuse_mixed(

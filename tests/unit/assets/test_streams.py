@@ -22,6 +22,7 @@ from jobs.tables.commit.stamp.event_times import EventCounts
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp, property_key
+from resources.deployment import NO_STREAMS_FIX
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 
@@ -127,7 +128,7 @@ def test_an_error_is_told_as_a_sentence_with_the_next_command(tmp_path: Path) ->
     failure = event.step_failure_data.user_failure_data
     assert failure is not None
     assert failure.metadata["message"].value == f"There are no streams in {tmp_path}: it has no folder `streams`."
-    assert failure.metadata["next"].value == "go to the folder of the deployment, or name it with --home"
+    assert failure.metadata["next"].value == NO_STREAMS_FIX
     assert (failure.description or "").endswith(f"\n  Next: {failure.metadata['next'].value}")
 
 

@@ -41,7 +41,9 @@ def stream(tmp_path: Path) -> RealStream:
 
 
 def command(stream: RealStream, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(stream.home), "audit", "payments", *arguments])
+    return CliRunner().invoke(
+        main, ["--home", str(stream.home), "audit", "payments", *arguments], env={"COLUMNS": "200"}
+    )
 
 
 def facts(stream: RealStream, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -151,7 +153,7 @@ def test_damage_to_what_was_audited_is_said_and_counted_on_demand(stream):
 def test_what_since_cannot_be(stream):
     for text, said in (("yesterday", "'yesterday' is no time"), ("2999-01-01", "2999-01-01 is still to come")):
         result = command(stream, "--since", text)
-        assert result.exit_code == 1 and said in result.stderr and "Next: frazil audit" in result.stderr
+        assert result.exit_code == 1 and said in result.stderr and "Next: write it as 24h or 7d" in result.stderr
     result = command(stream, "--since", "1h", "--full")
     assert result.exit_code == 1 and "--full counts everything" in result.stderr
 

@@ -14,7 +14,8 @@ from jobs.streaming.preview.difference import difference
 from jobs.streaming.preview.run import MOST_RECORDS
 from jobs.streaming.preview.run import preview as run
 from jobs.tables.dead_letter_table.selection import parse_offsets
-from orchestration.cli.common.terminal import print_json
+from orchestration.cli.common.options import json_option, stream_argument
+from orchestration.cli.common.terminal import print_json, progress_bar
 from orchestration.cli.stream_files.preview.output import (
     STATUS,
     difference_facts,
@@ -28,7 +29,7 @@ _LAST = 1_000
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option(
     "--last",
     type=click.IntRange(1, MOST_RECORDS),
@@ -44,7 +45,7 @@ _LAST = 1_000
     metavar="OTHER.yaml",
     help="Show what would change with this file instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_context
 def preview(
     ctx: click.Context,
@@ -67,7 +68,8 @@ def preview(
     files = [deployment.file_of(stream), *([other] if other else [])]
     settings = deployment.settings()
     selections = [parse_offsets(each) for each in offsets]
-    with translate_errors(settings, stream):
+    with translate_errors(settings, stream), progress_bar() as progress:
+        progress.add_task(f"preview {stream}", total=None)
         found = run(specs, settings, last=last or _LAST, selections=selections)
     names = [shown_path(each) for each in files]
     if other is None:

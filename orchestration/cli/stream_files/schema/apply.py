@@ -31,9 +31,11 @@ from jobs.records.schema.difference import RenamedColumn
 from jobs.records.schema.evolution import Fitting
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, forget_proposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_json
 from orchestration.cli.stream_files.schema.promote import promote_field
 from orchestration.cli.stream_files.schema.tables import (
+    Answer,
     apply_to_tables,
     behind_own,
     follow_own,
@@ -51,7 +53,7 @@ from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option(
     "--rename",
     "renames",
@@ -65,8 +67,9 @@ from resources.deployment import Deployment
 @click.option("--as", "kind", metavar="TYPE", help="The type of that column, instead of the one that is proposed.")
 @click.option("--backfill", is_flag=True, help="Fill that column of the rows that are there, too.")
 @click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document; asks nothing.")
+@dry_run_option("Show the change, and make none.")
+@yes_option()
+@json_option("Print the facts as one JSON document; asks nothing.")
 @click.pass_obj
 def apply(
     deployment: Deployment,
@@ -77,6 +80,7 @@ def apply(
     kind: str | None,
     backfill: bool,
     table: str | None,
+    dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -90,10 +94,11 @@ def apply(
 
     With --promote a field that the stream keeps in _extra becomes a column, and with --backfill earlier rows get it.
     """
+    answer = Answer(yes=yes and not dry_run, dry_run=dry_run, as_json=as_json)
     if field is not None:
         if renames or digests:
             raise click.UsageError("--promote goes with --as and --backfill, not with --rename or --proposal")
-        promote_field(deployment, stream, field, kind, table, backfilling=backfill, yes=yes, as_json=as_json)
+        promote_field(deployment, stream, field, kind, table, backfilling=backfill, answer=answer)
         return
     if kind is not None or backfill:
         raise click.UsageError("--as and --backfill go with --promote")
@@ -101,11 +106,11 @@ def apply(
         raise click.UsageError("--rename goes without --proposal")
     spec, settings = deployment.stream(stream), deployment.settings()
     if has_several(spec) and not digests:
-        apply_to_tables(spec, settings, renames, yes=yes, as_json=as_json)
+        apply_to_tables(spec, settings, renames, answer)
         return
     store = stream_folder(settings, stream).store
     spec = of_asked_table(spec, settings, table or _proposed_table(store, digests))
-    _apply(spec, settings, store, renames, digests, yes=yes, as_json=as_json)
+    _apply(spec, settings, store, renames, digests, answer)
 
 
 def _proposed_table(store: StateStore, digests: Sequence[str]) -> str | None:
@@ -119,10 +124,9 @@ def _apply(
     store: StateStore,
     renames: Sequence[RenamedColumn],
     digests: Sequence[str],
-    *,
-    yes: bool,
-    as_json: bool,
+    answer: Answer,
 ) -> None:
+    as_json = answer.as_json
     stream, table = spec.stream, stream_table(spec, settings)
     schema = table.metadata.schema() if table is not None else None
     refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
@@ -156,11 +160,10 @@ def _apply(
         for each in open_proposals:
             if each.rename:
                 click.echo(f"{'.'.join(each.path)} may be the same under another name; then instead: {each.rename}")
-    if not yes:
+    if not answer.asked("Change the tables?" if behind else "Change the table?"):
         if as_json:
             _told(stream, spec, table.metadata.current_schema_id, shown, behind, done=False, as_json=True)
-            return
-        click.confirm("Change the tables?" if behind else "Change the table?", abort=True)
+        return
     made, done = table.metadata.current_schema_id, shown
     with translate_errors(settings, stream), connect_catalog(settings) as catalog:
         if shown.sentences:

@@ -32,6 +32,7 @@ from jobs.quality.schema_checks.subjects import (
 )
 from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.records.formats.known_formats import FORMATS
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_error, print_json
 from orchestration.cli.stream_files.schema.diff import print_subject
 from orchestration.cli.stream_files.schema.tables import followers_of, of_asked_table, stream_table
@@ -45,11 +46,11 @@ _FILES = (".avsc", ".proto", ".json", ".jsonl")
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--against", required=True, metavar="FILE|SUBJECT[:VERSION]", help="A schema, or records of JSON.")
 @click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
 @click.option("--key", is_flag=True, help="It is the schema of records' keys, such as the subject TOPIC-key.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_context
 def check(ctx: click.Context, stream: str, against: str, table: str | None, key: bool, as_json: bool) -> None:
     """Tell what would become of records of a schema that STREAM has not met yet.

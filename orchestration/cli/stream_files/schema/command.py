@@ -3,9 +3,11 @@ them together."""
 
 from __future__ import annotations
 
-import importlib
+from typing import ClassVar
 
 import click
+
+from orchestration.cli.common.lazy_commands import LazyCommands
 
 _COMMANDS = {
     "infer": ("orchestration.cli.stream_files.schema.infer", "Write a stream's file from the records of a topic."),
@@ -15,23 +17,10 @@ _COMMANDS = {
 }
 
 
-class SchemaCommands(click.Group):
-    """Loads a command's module on first use."""
+class SchemaCommands(LazyCommands):
+    """The commands of `frazil schema`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order in which one meets them."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None if there is none."""
-        if cmd_name not in _COMMANDS:
-            return None
-        return getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+    table: ClassVar = _COMMANDS
 
 
 @click.group(cls=SchemaCommands)

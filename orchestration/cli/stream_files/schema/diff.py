@@ -30,6 +30,7 @@ from jobs.records.schema.evolution import Fitting
 from jobs.records.schema.iceberg_schema import with_null
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, proposals
 from jobs.tables.write.table_remaking import is_as_made
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_columns, print_json
 from orchestration.cli.stream_files.schema.tables import (
     behind_facts,
@@ -79,9 +80,9 @@ def _print_advice(spec: StreamSpec, found: SubjectContract) -> None:
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_context
 def diff(ctx: click.Context, stream: str, table: str | None, as_json: bool) -> None:
     """Hold the columns that the file of STREAM declares, and its newest schemas in the registry, against its table.

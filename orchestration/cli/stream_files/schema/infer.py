@@ -19,7 +19,8 @@ from jobs.records.formats.json.inference import InferenceRules
 from jobs.records.schema.declared import Primitive
 from jobs.records.schema.parser import parse_schema
 from jobs.tables.commit.stamp.offsets import Ranges
-from orchestration.cli.common.terminal import progress_bar
+from orchestration.cli.common.options import json_option
+from orchestration.cli.common.terminal import print_json, progress_bar
 from orchestration.cli.stream_files.schema.infer_connect import LookedAtEnvelopes
 from orchestration.cli.stream_files.schema.infer_json import LookedAtJson
 from orchestration.cli.stream_files.schema.infer_registry import (
@@ -68,6 +69,7 @@ def _decimal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there; never over it."
 )
+@json_option("Print the file's text, and what it was made of, as one JSON document.")
 @click.pass_obj
 def infer(
     deployment: Deployment,
@@ -82,6 +84,7 @@ def infer(
     format_: str | None,
     subject: str | None,
     output: Path | None,
+    as_json: bool,
 ) -> None:
     """Write the file of a stream that lands TOPIC, with comments that say what was seen.
 
@@ -98,14 +101,23 @@ def infer(
     target = table or f"landing.{name.replace('-', '_')}"
     if subject is not None:
         found = subject_version(deployment.settings().registry, subject)
-        write_stream(stream_yaml(subject_stream(found, topic, name, target)), output, name, deployment.streams_folder)
-        return
-    end: Literal["newest", "oldest"] = "oldest" if oldest else "newest"
-    rules = InferenceRules(decimal, times, declared=True)
-    new = topic_stream(
-        deployment.settings(), topic, name, target, rules, records=records, end=end, format_=format_, show=show_values
-    )
-    write_stream(stream_yaml(new), output, name, deployment.streams_folder)
+        new = subject_stream(found, topic, name, target)
+    else:
+        end: Literal["newest", "oldest"] = "oldest" if oldest else "newest"
+        rules = InferenceRules(decimal, times, declared=True)
+        new = topic_stream(
+            *(deployment.settings(), topic, name, target, rules),
+            records=records,
+            end=end,
+            format_=format_,
+            show=show_values,
+        )
+    text = stream_yaml(new)
+    if output is not None or not as_json:
+        write_stream(text, output, name, deployment.streams_folder)
+    if as_json:
+        written = str(output) if output is not None else None
+        print_json({"stream": name, "topic": topic, "table": target, "written": written, "yaml": text})
 
 
 def topic_stream(

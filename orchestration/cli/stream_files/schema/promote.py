@@ -45,6 +45,7 @@ from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.common.terminal import current_user, print_json, progress_bar
 from orchestration.cli.stream_files.schema.tables import (
+    Answer,
     behind_own,
     follow_own,
     followers_of,
@@ -90,8 +91,7 @@ def promote_field(
     of_table: str | None,
     *,
     backfilling: bool,
-    yes: bool,
-    as_json: bool,
+    answer: Answer,
 ) -> None:
     """Promote a field, as `frazil schema apply STREAM --promote FIELD` does.
 
@@ -99,13 +99,14 @@ def promote_field(
         kind: The type of the column; None for the one that is proposed.
         of_table: The table that is meant, of a stream whose tables have columns of their own.
         backfilling: Whether the rows that are there get it, too.
-        as_json: Print facts, ask nothing.
+        answer: What the command line says of the question.
 
     Raises:
         FrazilError: The field cannot be promoted.
     """
     settings = deployment.settings()
     spec = of_asked_table(deployment.stream(stream), settings, of_table)
+    as_json = answer.as_json
     asked = _Asked(deployment, spec, settings, as_json, backfilling)
     path = parse_field(field)
     type_ = parse_type(kind, path) if kind is not None else None
@@ -135,11 +136,10 @@ def promote_field(
     if not change.changes and not backfilling:
         _tell_nothing(asked, table, found)
         return
-    if not yes:
+    if not answer.asked("Change the table?" if change.changes else "Rewrite its data files?"):
         if as_json:
             _print_facts(asked, table.metadata.current_schema_id, found, kept, None, done=False)
-            return
-        click.confirm("Change the table?" if change.changes else "Rewrite its data files?", abort=True)
+        return
     with translate_errors(settings, stream), connect_catalog(settings) as catalog:
         schema_id = table.metadata.current_schema_id
         if change.changes:

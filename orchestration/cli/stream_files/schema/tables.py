@@ -35,6 +35,7 @@ from jobs.streaming.pipeline.topic_tables import of_table, topic_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.schema.followers import follower_names, following
 from jobs.tables.write.table_remaking import is_as_made
+from orchestration.cli.common.consent import consent
 from orchestration.cli.common.terminal import current_user, print_json
 
 _SHOWN = 20
@@ -254,9 +255,36 @@ class _Shown:
     change: Alteration
 
 
-def apply_to_tables(
-    spec: StreamSpec, settings: Settings, renames: Sequence[RenamedColumn], *, yes: bool, as_json: bool
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the command line says of the question whether tables are to be changed.
+
+    Attributes:
+        yes: It is answered.
+        dry_run: Nothing is to be changed.
+        as_json: Facts are printed; nothing is asked, and nothing changed without `yes`.
+    """
+
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+    def asked(self, question: str) -> bool:
+        """Whether to go on, asked of a person where the command line does not say it.
+
+        Raises:
+            Abort: The person says no.
+            ConsentNeeded: No terminal can ask.
+        """
+        if not self.yes and (self.dry_run or self.as_json):
+            if not self.as_json:
+                click.echo("Nothing was changed.")
+            return False
+        consent(question, yes=self.yes)
+        return True
+
+
+def apply_to_tables(spec: StreamSpec, settings: Settings, renames: Sequence[RenamedColumn], answer: Answer) -> None:
     """Change each table of rows so that it takes what the file declares, one commit each, the stream's own first.
 
     A table that is changed already is left as it is, so what was interrupted is finished by the same command.
@@ -265,7 +293,7 @@ def apply_to_tables(
         FrazilError: One of them cannot take it, and nothing is changed; or one was changed meanwhile, and those before
             it are done.
     """
-    tables = tables_of_rows(spec, settings)
+    as_json, tables = answer.as_json, tables_of_rows(spec, settings)
     refuse_unknown(spec.stream, renames, [spec.declared_rows, *(table.schema() for table in tables.values())])
     shown = [_shown(spec, name, table, renames) for name, table in tables.items()]
     if unfit := [each for each in shown if each.change.refused]:
@@ -283,12 +311,10 @@ def apply_to_tables(
                 click.echo(f"  {sentence}")
         if not todo:
             click.echo(f"{spec.stream}: nothing to change; its tables take what the file declares.")
-    if not todo or (as_json and not yes):
+    if not todo or not answer.asked("Change the tables?" if len(todo) > 1 else "Change the table?"):
         if as_json:
             _print(spec, [(each, each.schema_id, each.change) for each in todo], done=False)
         return
-    if not yes:
-        click.confirm("Change the tables?" if len(todo) > 1 else "Change the table?", abort=True)
     made: list[tuple[_Shown, int, Alteration]] = []
     with translate_errors(settings, spec.stream), connect_catalog(settings) as catalog:
         for each in todo:

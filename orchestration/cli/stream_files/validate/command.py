@@ -17,6 +17,7 @@ from jobs.config.settings.maintained_tables import maintained_tables
 from jobs.config.settings.settings import Settings, secret_references
 from jobs.config.stream.error_handling import dead_letter_secrets
 from jobs.config.stream.models import StreamSpec
+from orchestration.cli.common.options import json_option
 from orchestration.cli.common.terminal import print_json
 from orchestration.cli.stream_files.validate.catalog_checks import (
     check_names,
@@ -46,7 +47,7 @@ _STOPS = (
 
 @click.command()
 @click.argument("streams", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
+@json_option("Print the findings as one JSON document.")
 @click.pass_context
 def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> None:
     """Check STREAMS (all, if none is named) and the settings; then the topics and tables they speak of.

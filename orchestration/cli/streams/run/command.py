@@ -27,6 +27,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.streaming.supervision.processes.actual import read_certain
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument
 from orchestration.cli.common.terminal import (
     print_columns,
     print_doubts,
@@ -42,8 +43,9 @@ from orchestration.cli.streams.run.measurement import (
     run_facts,
     why_nothing_landed,
 )
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAMS_FIX, Deployment
 
+_FOLDER = "streams/"
 Result = Literal["landed", "nothing new", "skipped", "failed"]
 
 
@@ -92,7 +94,9 @@ def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]
     done = list(_each(deployment, land))
     if as_json:
         print_json({"runs": [_stream_facts(each) for each in done]})
-    else:
+    elif not done:
+        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
+    elif any(each.name != _FOLDER for each in done):
         names = ("stream", "result", "read", "landed", "dead", "tombstones", "lag", "seconds")
         print_columns(names, [each.row() for each in done], text=("stream", "result"))
     for each in done:
@@ -122,7 +126,7 @@ def _each(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]]) 
             result: Result = "landed" if facts["records"]["read"] else "nothing new"
             yield Landed(spec.stream, "failed" if problem else result, facts, problem)
     for error in errors:
-        yield Landed(error.path.name if error.path is not None else "streams/", "failed", problem=error)
+        yield Landed(error.path.name if error.path is not None else _FOLDER, "failed", problem=error)
 
 
 def _stream_facts(each: Landed) -> dict[str, Any]:
@@ -137,20 +141,28 @@ def _stream_facts(each: Landed) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("stream", required=False)
+@stream_argument(required=False)
 @click.option("--all", "every", is_flag=True, help="Every stream of the deployment, one after the other.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
+@json_option("Print the facts as one JSON document, and nothing else there.")
+@dry_run_option("Show how many records wait, and land nothing.")
 @click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
 @click.pass_obj
-def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, force: bool) -> None:
+def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, dry_run: bool, force: bool) -> None:
     """Land everything that STREAM's topics hold now, exactly once, and end."""
     meter = Meter()
-    preflight()
+    if not dry_run:
+        preflight()
     if (stream is not None) == every:
         raise FrazilError(
             "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
             fix="frazil run --all",
         )
+    if dry_run:
+        # Imported here: a run that lands does not look first.
+        from orchestration.cli.streams.run.plan import show_run_plan
+
+        show_run_plan(deployment, stream, as_json=as_json)
+        return
     console = stderr_console()
     if stream is None:
         settings = deployment.prepared_settings()

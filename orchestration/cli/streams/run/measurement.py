@@ -16,6 +16,7 @@ from jobs.base.system.cpu import tree_cpu_seconds
 from jobs.tables.commit.stamp.event_times import EventCounts
 from jobs.tables.commit.stamp.lateness import LATENESS_NAMES
 from jobs.tables.commit.stamp.offsets import by_topic
+from orchestration.cli.common.progress import left_text
 from orchestration.formatting import span, thousands
 
 if TYPE_CHECKING:
@@ -223,8 +224,11 @@ class BatchLines:
     def progressed(self, progress: DrainProgress) -> None:
         self._meter.sample(progress)
         batch, counts = progress.batch, progress.counts
+        begun, now = self._meter.samples[0].at, self._meter.samples[-1].at
+        left = left_text(begun, counts.read, progress.total, now)
         self._console.print(
-            f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records, {batch.counts.landed:,} landed, "
+            f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records"
+            f"{left}, {batch.counts.landed:,} landed, "
             f"{batch.counts.dead:,} dead, {batch.counts.tombstones:,} tombstones, "
             + (f"{batch.counts.filtered:,} filtered, " if batch.counts.filtered else "")
             + f"{batch.seconds:.1f} s, "

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from jobs.base.errors import FrazilError
+from orchestration.cli.common.options import json_option, streams_argument
 from orchestration.cli.common.terminal import print_error, print_json
 from orchestration.cli.streams.status.mirrors import mirror_lines
 from orchestration.cli.streams.status.output import print_details, print_table, troubles
 from orchestration.cli.streams.status.report import Looks, status_report
 from orchestration.cli.streams.status.watch import WATCH_SECONDS, watch_status
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAMS_FIX, Deployment
 
 # 1 is a command that could not be carried out, 2 one that could not be read.
 NEEDS_SOMEBODY = 3
@@ -18,8 +19,8 @@ NOT_KNOWN = 4
 
 
 @click.command()
-@click.argument("streams", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@streams_argument()
+@json_option()
 @click.option(
     "--check",
     is_flag=True,
@@ -57,7 +58,10 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, chec
             for line in mirror_lines(report.listed[found.stream][1], settings, looks.catalog):
                 click.echo(f"  {line}")
     else:
-        print_table(list(report.statuses))
+        if report.statuses:
+            print_table(list(report.statuses))
+        elif not report.errors:
+            click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
         for stream, problems in report.mirrors.items():
             for sentence, fix in problems:
                 click.secho(f"! {stream}: {sentence}", fg="red")

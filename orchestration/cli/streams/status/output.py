@@ -14,6 +14,7 @@ from jobs.quality.publishing.gate import answers_to_held
 from jobs.streaming.supervision.documents.heartbeat import Work
 from jobs.streaming.supervision.documents.measures import OF_WORK, Measure
 from jobs.tables.commit.stamp.offsets import describe_ranges, from_topics
+from orchestration.cli.common.terminal import print_columns
 from orchestration.cli.streams.status.stream_status import StreamStatus, utc
 from orchestration.formatting import lateness, span, thousands
 
@@ -34,7 +35,8 @@ COLUMNS = (
 )
 _SHOWN_FIELDS = 5
 _SHOWN_PARTITIONS = 10
-_NUMBERS = {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
+_TEXT = frozenset(COLUMNS) - {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
+_LEFT_OUT_FIRST = ("attempt", "batch", "up", "dead", "rec/s", "complete through", "rows", "table")
 # Only a person gets a stream out of these.
 _NEED_A_PERSON = ("halted", "frozen", "stalled")
 # An error that is left there is an old one.
@@ -43,27 +45,17 @@ _COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": 
 
 
 def print_table(statuses: list[StreamStatus]) -> None:
-    """One line per stream, or some where the terminal is narrow; then what is wrong, each with its next command."""
+    """One line per stream, in fewer columns where the terminal is narrow; then what is wrong, and what to do."""
     console = Console(highlight=False)
+    colours = {(number, "state"): colour for number, each in enumerate(statuses) if (colour := state_style(each))}
     rows = [cells(each) for each in statuses]
-    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(COLUMNS)]
-    whole = sum(widths) + len(widths)
-    if not console.is_terminal or whole <= console.width:
-        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", width=whole)
-        for name in COLUMNS:
-            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-        for row, status in zip(rows, statuses, strict=True):
-            styled = [
-                _coloured(status, cell) if name == "state" else escape(cell)
-                for name, cell in zip(COLUMNS, row, strict=True)
-            ]
-            table.add_row(*styled)
-        Console(highlight=False, width=max(console.width, whole)).print(table)
-    else:
-        for row in rows:
-            console.print(f"[bold]{row[0]}[/]")
-            for name, cell in zip(COLUMNS[1:], row[1:], strict=True):
-                console.print(f"  {name:<17}{cell}", markup=False)
+    # A generation that is about to change is news.
+    changing = any("->" in _generation(each) for each in statuses)
+    optional = [*_LEFT_OUT_FIRST, "generation"] if changing else ["generation", *_LEFT_OUT_FIRST]
+    left_out = print_columns(COLUMNS, rows, text=_TEXT, optional=optional, styles=colours)
+    if left_out and console.is_terminal:
+        said = f"For want of width not shown: {', '.join(left_out)}. frazil status STREAM has all."
+        console.print(said, markup=False, style="dim", soft_wrap=True)
     for line in _groups(statuses):
         console.print(line, markup=False, soft_wrap=True)
     for status in statuses:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import NoCatalogYet, quick_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.state_store.epochs import has_exact_file, read_file
-from jobs.config.settings.settings import Settings
 from jobs.proof.lookup.reading import spark_sql
 from jobs.proof.lookup.record_lookup import look_up_record
 from jobs.proof.lookup.snapshot_lookup import look_up_instant, look_up_snapshot
@@ -19,6 +16,8 @@ from jobs.proof.lookup.source_record import source_logs
 from jobs.proof.lookup.stored_rows import rows_at
 from jobs.proof.lookup.stream_tables import StreamTables, load_stream_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.snapshot_selection import (
     SnapshotSelection,
     parse_snapshot_selection,
@@ -39,16 +38,16 @@ _MOST_ROWS = 5
 
 
 @click.command()
-@click.argument("stream")
+@stream_argument()
 @selecting_snapshot
-@click.option("--row", metavar="FILTER", help="Rows, such as \"id = 'p-17'\": their records are looked up.")
+@click.option("--row", metavar="FILTER", help="Rows, by Iceberg's row filter, such as \"id = 'p-17'\".")
 @click.option(
     "--config",
     "show_config",
     is_flag=True,
     help="Print the stream's file as it was then.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, as_json: bool, **selected: Any) -> None:
     """Find what became of a record of STREAM: the snapshot that landed it, who did, and how to read it.
@@ -73,18 +72,6 @@ def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, 
         for number, facts in enumerate(found):
             click.echo() if number else None
             _print(stream, facts)
-
-
-def opened_catalog(settings: Settings, stream: str) -> Catalog:
-    """The catalog, for a look.
-
-    Raises:
-        FrazilError: It is not there yet, or does not answer.
-    """
-    try:
-        return quick_catalog(settings)
-    except NoCatalogYet as problem:
-        raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
 
 
 def _found(tables: StreamTables, selection: SnapshotSelection, row: str | None) -> list[dict[str, Any]]:

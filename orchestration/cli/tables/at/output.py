@@ -9,11 +9,13 @@ import click
 import msgspec
 
 from jobs.clients.state_store.epochs import EpochRecord
+from jobs.proof.lookup.python_code import python_code
 from jobs.proof.lookup.reading import (
     Condition,
     Reading,
     pyiceberg_filter,
     pyiceberg_line,
+    pyiceberg_scan,
     spark_sql,
 )
 from jobs.proof.lookup.record_fate import sentence
@@ -180,6 +182,7 @@ def reading_facts(
         "spark": spark_sql(catalog, table, found, conditions),
         "spark_by_time": spark_sql(catalog, table, found, conditions, by="timestamp") if found.at else None,
         "pyiceberg": pyiceberg_line(catalog, table, found, conditions),
+        "python": python_code(tables.settings.catalog, table, pyiceberg_scan(found, conditions)),
         "pyiceberg_filter": pyiceberg_filter(conditions) or None,
     }
 
@@ -475,7 +478,9 @@ def _print_reading(read: dict[str, Any]) -> None:
     _line("Spark", read["spark"])
     if read["spark_by_time"]:
         _line("", read["spark_by_time"])
-    _line("PyIceberg", read["pyiceberg"])
+    # At the margin: Python does not take lines that begin with spaces.
+    _line("PyIceberg", "this program:")
+    click.echo(read["python"])
 
 
 def _by(opened: dict[str, Any] | None) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 from pyiceberg.catalog import Catalog
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.base.errors import FrazilError
 from jobs.base.system.signals import deferred_signals
@@ -27,6 +26,7 @@ from jobs.mirrors.check.consistency import Consistency, buckets_of_day, check_co
 from jobs.mirrors.check.source_check import check_source
 from jobs.mirrors.check.source_report import SourceConsistency
 from jobs.mirrors.model.errors import KeylessChangelogError
+from jobs.mirrors.model.merge_plan import MirrorState
 from jobs.mirrors.run.accepting import accept_new_generation
 from jobs.mirrors.run.merging import Merged
 from jobs.mirrors.run.mirror_run import (
@@ -37,14 +37,19 @@ from jobs.mirrors.run.mirror_run import (
 )
 from jobs.mirrors.run.mirror_status import mirror_status
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from orchestration.cli.common.consent import consent, consent_with_reason, show_plan
 from orchestration.cli.common.durations import seconds_of
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.progress import CommandProgress
 from orchestration.cli.common.terminal import (
     current_user,
     print_error,
     print_json,
+    progress_bar,
     stderr_console,
 )
 from orchestration.cli.tables.mirror.output import (
+    accepted_facts,
     accepted_lines,
     checked_facts,
     checked_lines,
@@ -66,12 +71,13 @@ def mirror() -> None:
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--rebuild", is_flag=True, help="Make it anew from the whole changelog, as `frazil mirror rebuild` does.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option("Show how many changes would be merged, and change nothing.")
+@json_option()
 @click.pass_obj
-def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, as_json: bool) -> None:
+def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, dry_run: bool, as_json: bool) -> None:
     """Merge what is new in the changelog of STREAM into its mirrors.
 
     Each mirror gets it in one commit, so readers see all of a merge, or nothing. It may run at any time, also while the
@@ -79,24 +85,36 @@ def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, a
     merge needs it.
     Status 1 if a mirror could not be merged; the others are all the same.
     """
+    if dry_run:
+        _show_merge_plan(deployment, stream, table, rebuild=rebuild, as_json=as_json)
+        return
     _merge(deployment, stream, table, rebuild=rebuild, incomplete=False, as_json=as_json)
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--incomplete", is_flag=True, help="Also where the changelog lacks rows that were landed there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@dry_run_option("Show which mirrors would be made anew, and change nothing.")
+@yes_option("With --incomplete: do it without a question; needed where no terminal can ask.")
+@json_option()
 @click.pass_obj
-def rebuild(deployment: Deployment, stream: str, table: str | None, incomplete: bool, as_json: bool) -> None:
+def rebuild(
+    deployment: Deployment, stream: str, table: str | None, incomplete: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Make mirrors of STREAM anew from its whole changelog, beside their readers, who get it in one commit each."""
+    if dry_run:
+        _show_merge_plan(deployment, stream, table, rebuild=True, as_json=as_json)
+        return
+    if incomplete:
+        consent("Make them anew even if the changelog lacks rows, which the mirrors then lack too?", yes=yes)
     _merge(deployment, stream, table, rebuild=True, incomplete=incomplete, as_json=as_json)
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def status(deployment: Deployment, stream: str, table: str | None, as_json: bool) -> None:
     """Show through which offsets, position and time the mirrors of STREAM are its source, and what they lack."""
@@ -113,7 +131,7 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--part", is_flag=True, help="Look at an eighth of the keys, another one each day.")
 @click.option(
@@ -124,7 +142,7 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
     metavar="DURATION",
     help="How long rows that disagree with the source are looked at again, as changes come in.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@json_option()
 @click.pass_obj
 def check(deployment: Deployment, stream: str, table: str | None, part: bool, wait: float, as_json: bool) -> None:
     """Compare the mirrors of STREAM, row by row, with what the changes in its changelog make of each key.
@@ -133,14 +151,16 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
     stream lands and merges: what is compared is the mirror's newest merge with the snapshot of the changelog that it
     was made from, and with the source as it is now. Status 1 if rows disagree.
     """
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
     buckets = buckets_of_day(datetime.now(UTC).date()) if part else None
     found: list[tuple[StreamSpec, Mirror, Consistency | None, SourceConsistency | FrazilError | None]] = []
     try:
         with translate_errors(settings, stream), _opened(settings, stream) as catalog, _progress() as progress:
-            for of, each in chosen_mirrors(spec, catalog, table):
-                task = progress.add_task(f"compare {each.table}", total=None)
+            chosen = chosen_mirrors(spec, catalog, table)
+            task = progress.add_task("compare", total=len(chosen))
+            for of, each in chosen:
+                progress.update(task, description=f"compare {each.table}")
                 done = check_consistency(of, each, settings, catalog, session.get, buckets)
                 progress.update(task, description=f"compare {each.table} with its source")
                 try:
@@ -149,7 +169,7 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
                     # What the changelog says of the mirror is known, whether its source answers or not.
                     source = problem
                 found.append((of, each, done, source))
-                progress.remove_task(task)
+                progress.advance(task)
     finally:
         end_spark()
     if as_json:
@@ -165,7 +185,7 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
 
 
 @mirror.command()
-@click.argument("stream")
+@stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew.")
 @click.option(
@@ -176,6 +196,9 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
     help="The first change after the restore, as the error says; without it what the mirror lacks is after it.",
 )
 @click.option("--reason", help="Kept in the mirror's stamp, with your name; asked for if it is not given.")
+@dry_run_option()
+@yes_option()
+@json_option()
 @click.pass_obj
 def accept(
     deployment: Deployment,
@@ -184,28 +207,74 @@ def accept(
     new_generation: bool,
     places: tuple[str, ...],
     reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Answer the stop of a mirror of STREAM whose source went back to lower positions.
 
     What the changelog has from those offsets on then counts as later than all before it, whatever positions it has,
-    now and whenever the mirror is made anew. Nothing is merged yet: the next `frazil mirror run` does that.
+    now and whenever the mirror is made anew. Nothing is merged yet: the next `frazil mirror run` does that. Shows what
+    it is and asks: an answer cannot be taken back.
     """
     if not new_generation:
         raise FrazilError(
             "An answer is needed: --new-generation.", fix=f"frazil mirror accept {stream} --new-generation"
         )
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     at = dict(_place(stream, each) for each in places)
-    note = f"{current_user()}: {reason or click.prompt('Why')}"
-    with translate_errors(settings, stream), _opened(settings, stream) as catalog:
-        chosen = chosen_mirrors(spec, catalog, table)
-        told = [(of, each, accept_new_generation(of, each, settings, catalog, note, at)) for of, each in chosen]
-    if all(said is None for _, _, said in told):
+
+    def answer(note: str, *, dry_run: bool) -> list[tuple[StreamSpec, Mirror, MirrorState]]:
+        with translate_errors(settings, stream), _opened(settings, stream) as catalog:
+            answers = [
+                (of, each, accept_new_generation(of, each, settings, catalog, note, at, dry_run=dry_run))
+                for of, each in chosen_mirrors(spec, catalog, table)
+            ]
+        return [(of, each, state) for of, each, state in answers if state is not None]
+
+    accepted = answer("", dry_run=True)
+    if not accepted:
         topics = ", ".join(sorted({partition.topic for partition in at}))
         raise FrazilError(f"stream {stream}: no mirror has changes of {topics}.", fix=f"frazil mirror status {stream}")
-    for of, each, said in told:
-        for line in accepted_lines(of, each, said) if said is not None else ():
+    if not dry_run:
+        # All but the next command.
+        show_plan((line for each in accepted for line in [*accepted_lines(*each)][:-1]), as_json=as_json)
+        why = consent_with_reason(f"Let positions of the source of {stream} begin anew there?", yes=yes, reason=reason)
+        accepted = answer(f"{current_user()}: {why}", dry_run=False)
+    if as_json:
+        mirrors = [accepted_facts(each, state) for _, each, state in accepted]
+        print_json({"stream": stream, "done": not dry_run, "mirrors": mirrors})
+        return
+    for each in accepted:
+        for line in [*accepted_lines(*each)][: -1 if dry_run else None]:
             click.echo(line)
+    if dry_run:
+        click.echo("Nothing was changed.")
+
+
+def _show_merge_plan(deployment: Deployment, stream: str, table: str | None, *, rebuild: bool, as_json: bool) -> None:
+    """Show what a merge would do, by the metadata of the tables."""
+    spec, settings = deployment.stream(stream), deployment.settings()
+    with translate_errors(settings, stream), _opened(settings, stream) as catalog:
+        found = [(of, mirror_status(of, each, settings, catalog)) for of, each in chosen_mirrors(spec, catalog, table)]
+    if as_json:
+        mirrors = [
+            {"table": each.table, "changelog": of.table.name, "rebuild": rebuild, "changes": each.lag_rows}
+            | {"problem": each.problem and each.problem.message}
+            for of, each in found
+        ]
+        print_json({"stream": stream, "done": False, "mirrors": mirrors})
+        return
+    for of, each in found:
+        changes = "an unknown number of" if each.lag_rows is None else f"{each.lag_rows:,}"
+        click.echo(
+            f"Mirror {each.table} would be made anew from the whole changelog {of.table.name}."
+            if rebuild
+            else f"Mirror {each.table} would get {changes} changes of changelog {of.table.name}."
+        )
+        if each.problem is not None:
+            click.echo(f"  But: {each.problem.message}")
+    click.echo("Nothing was changed.")
 
 
 def _place(stream: str, text: str) -> tuple[TopicPartition, int]:
@@ -222,7 +291,7 @@ def _place(stream: str, text: str) -> tuple[TopicPartition, int]:
 def _merge(
     deployment: Deployment, stream: str, table: str | None, *, rebuild: bool, incomplete: bool, as_json: bool
 ) -> None:
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    spec, settings = deployment.stream(stream), deployment.settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
     merger = IncrementMerger(settings, session.get)
     merged: list[tuple[StreamSpec, Mirror, Merged]] = []
@@ -230,8 +299,9 @@ def _merge(
     try:
         with _opened(settings, stream) as catalog, _progress() as progress:
             chosen = chosen_mirrors(spec, catalog, table)
+            task = progress.add_task("merge", total=len(chosen))
             for of, each in chosen:
-                task = progress.add_task(f"merge into {each.table}", total=None)
+                progress.update(task, description=f"merge into {each.table}")
                 try:
                     with translate_errors(settings, stream):
                         if rebuild:
@@ -241,7 +311,7 @@ def _merge(
                     merged.append((of, each, done))
                 except FrazilError as problem:
                     problems.append(problem)
-                progress.remove_task(task)
+                progress.advance(task)
     finally:
         end_spark()
     if as_json:
@@ -276,7 +346,5 @@ def _start_spark(settings: Settings) -> SparkSession:
         return start_session(settings, "frazil mirror", work="sql", output=log)
 
 
-def _progress() -> Progress:
-    console = stderr_console()
-    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}"), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+def _progress() -> CommandProgress:
+    return progress_bar("{task.completed:,.0f} of {task.total:,.0f} mirrors", bar=True)

@@ -231,6 +231,20 @@ def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorState) -> Itera
     yield f"Next: frazil mirror run {spec.stream}"
 
 
+def accepted_facts(mirror: Mirror, state: MirrorState) -> dict[str, Any]:
+    """What was, or is to be, answered, as JSON: from which offsets on the positions of the source begin anew."""
+    newest = max((each.number for breaks in state.breaks.values() for each in breaks), default=0)
+    return {
+        "table": mirror.table,
+        "begins": [
+            {"topic": at.topic, "partition": at.partition, "offset": each.since}
+            for at, breaks in sorted(state.breaks.items())
+            for each in breaks
+            if each.number == newest
+        ],
+    }
+
+
 def _through_lines(spec: StreamSpec, stamp: MirrorStamp | None) -> Iterator[str]:
     if stamp is None:
         return

@@ -170,10 +170,10 @@ def test_a_selection_means_what_it_says(dead_letters: DeadLetterWorld, selection
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("offset >", "cannot be read at character"),
+        ("offset >", "cannot be read from character"),
         ("colour = 'red'", "there is no column colour"),
-        ("offset = 'x'", "Could not convert x into a long"),
-        ("headers = 1", "Cannot convert"),
+        ("offset = 'x'", "column offset is a long, and 'x' is none"),
+        ("headers = 1", "column headers is a list"),
     ],
 )
 def test_a_predicate_that_means_nothing_is_told(dead_letters: DeadLetterWorld, where: str, said: str) -> None:

@@ -33,7 +33,7 @@ def test_it_is_shown_and_done(world: DiscardWorld) -> None:
     assert "offsets payments-0 [0, 3)" in shown
     assert "id 2000000 is not accepted" in shown
     assert world.letters() == []
-    done = frazil(world, "discard", "payments", "--reason", "a load test", "--without-kafka").stdout
+    done = frazil(world, "discard", "payments", "--reason", "a load test", "--yes", "--without-kafka").stdout
     assert "Discarded: 3 rows of branch ingest. 3 dead letters are in orders.payments_dead" in done
     assert "3 letters keep the row as JSON" in done
     assert "frazil replay payments --reason discarded" in done
@@ -45,7 +45,7 @@ def test_it_is_shown_and_done(world: DiscardWorld) -> None:
 
 def test_its_facts(world: DiscardWorld) -> None:
     first = world.table().metadata.refs["ingest"].snapshot_id
-    asked = "--reason", "x", "--without-kafka", "--json", "--through", str(first)
+    asked = "--reason", "x", "--yes", "--without-kafka", "--json", "--through", str(first)
     facts = json.loads(frazil(world, "discard", "payments", *asked).stdout)
     assert (facts["done"], facts["rows"], facts["letters"], facts["letters_as_rows"]) == (True, 3, 3, 3)
     assert (facts["from"], facts["to"]) == ({"payments": {"0": 0}}, {"payments": {"0": 3}})
@@ -56,7 +56,7 @@ def test_other_commands_know_it(world: DiscardWorld) -> None:
     held = frazil(world, "publish", "payments", "--dry-run").stdout
     assert "frazil discard payments --reason TEXT" in held
     assert "frazil discard payments" in frazil(world, "status", "payments").stdout
-    frazil(world, "discard", "payments", "--reason", "a load test", "--without-kafka")
+    frazil(world, "discard", "payments", "--reason", "a load test", "--yes", "--without-kafka")
     letters = frazil(world, "letters", "payments").stdout
     assert "discarded" in letters
     assert "a load test" in letters

@@ -71,7 +71,7 @@ def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> No
     assert "To be published to main of table orders.payments: 2 rows" in to_come.stdout
     assert "2 of 2 rows are not accepted" in to_come.stdout
     assert (world.rows(), gate(world).generation) == (Counter(ids), 0), "it is only shown"
-    released = frazil(world, "release", "payments", "--reason", "known")
+    released = frazil(world, "release", "payments", "--yes", "--reason", "known")
     assert released.exit_code == 0, released.output
     assert world.rows() == Counter(ids + bad)
     assert gate(world) == Gate(1)
@@ -114,7 +114,7 @@ def test_reasons_show_no_value_of_a_row(world: BranchWorld) -> None:
 
 def test_release_needs_something_that_is_held(world: BranchWorld) -> None:
     world.land(1)
-    done = frazil(world, "release", "payments", "--reason", "x")
+    done = frazil(world, "release", "payments", "--yes", "--reason", "x")
     assert done.exit_code == 1
     assert "nothing is held at its gate" in done.stderr
 
@@ -136,7 +136,12 @@ def test_a_damaged_property_is_told_and_status_says_the_rest(world: BranchWorld,
     ids = world.land(2)
     with world.table().transaction() as change:
         change.set_properties({name: "garbage"})
-    for command in (["publish"], ["publish", "--dry-run"], ["release", "--reason", "x"], ["release", "--dry-run"]):
+    for command in (
+        ["publish"],
+        ["publish", "--dry-run"],
+        ["release", "--yes", "--reason", "x"],
+        ["release", "--dry-run"],
+    ):
         done = frazil(world, command[0], "payments", *command[1:])
         assert done.exit_code == 1, done.output
         if command[0] == "release" and "discards" in name:
@@ -165,7 +170,7 @@ def test_without_its_table_nothing_is_said_to_be_gone_that_never_was(world: Bran
         lease.release()
     world.catalog().drop_table("orders.payments")
     said = "table orders.payments is gone" if written else "table orders.payments does not exist"
-    reason = "--reason", "x"
+    reason = "--yes", "--reason", "x"
     for command in (["publish"], ["release", *reason], ["release", "--dry-run"], ["discard", *reason, "--dry-run"]):
         done = frazil(world, command[0], "payments", *command[1:])
         assert done.exit_code == 1, done.output
@@ -181,6 +186,6 @@ def test_discard_asks_for_the_gate_before_the_table(tmp_path: Path) -> None:
 
 def test_release_needs_a_gate(tmp_path: Path) -> None:
     world = BranchWorld(tmp_path / "home")
-    done = frazil(world, "release", "payments", "--reason", "x")
+    done = frazil(world, "release", "payments", "--yes", "--reason", "x")
     assert done.exit_code == 1
     assert "has no gate" in done.stderr

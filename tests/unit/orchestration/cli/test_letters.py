@@ -93,8 +93,25 @@ def test_old_letters_are_deleted_by_the_command_as_each_night(dead_letters: Dead
     assert dead_letters.states() == {"new": 3}
     assert facts(dead_letters, "letters", "payments", "--expire")["changed"] == 2
     assert dead_letters.states() == {"new": 1}
-    for arguments in (["--dry-run"], ["--expire", "--reason", "was_broken"]):
-        assert "--expire goes by age alone" in frazil(dead_letters, "letters", "payments", *arguments).output
+    alone = frazil(dead_letters, "letters", "payments", "--expire", "--reason", "was_broken")
+    assert "--expire goes by age alone" in alone.output
+    assert "--dry-run goes with a decision" in frazil(dead_letters, "letters", "payments", "--dry-run").output
+
+
+def test_a_dry_run_counts_the_letters_of_a_decision(dead_letters: DeadLetterWorld) -> None:
+    dead_letters.add([BROKEN, UNKNOWN])
+    before = dead_letters.states()
+    for decision, count in (("--dismiss", 2), ("--restore", 0), ("--after-rollback", 2)):
+        dry = frazil(dead_letters, "letters", "payments", decision, "why", "--dry-run")
+        assert (dry.exit_code, dry.output.splitlines()[0]) == (
+            0,
+            f"payments: the decision would be about {count} letters. Nothing was changed.",
+        )
+        found = facts(dead_letters, "letters", "payments", decision, "why", "--dry-run")
+        assert (found["changed"], found["would_change"]) == (0, count)
+    assert dead_letters.states() == before
+    lost = frazil(dead_letters, "letters", "payments", "--settle-lost", "why")
+    assert lost.exit_code == 2 and "--settle-lost why --yes" in lost.output
 
 
 def test_the_replay_command_tells_what_it_did(dead_letters: DeadLetterWorld) -> None:
@@ -158,7 +175,8 @@ def test_a_correction_that_is_none_is_told_by_file_and_line(dead_letters: DeadLe
     ("arguments", "said"),
     [
         (["--since", "yesterday"], "'yesterday' is no time"),
-        (["--until", "2026-01-31T08:00:00"], "does not say its zone"),
+        (["--until", "31.1.2026"], "--until: '31.1.2026' is no time"),
+        (["--since", "2999-01-01"], "2999-01-01 is still to come"),
         (["--offsets", "a b"], "'a b' is no place in Kafka"),
         (["--offsets", "t:0:9-3"], "ends before it begins"),
         (["--where", "nothing ="], "cannot be read"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,7 +23,8 @@ from jobs.streaming.supervision.documents.control_request import (
 )
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Decision
-from orchestration.cli.main import main
+from orchestration.cli.common.lazy_commands import quick_imports
+from orchestration.cli.main import _COMMANDS, _GROUPS, Commands, main
 from orchestration.cli.streams.accept import decision_lines
 from tests.unit.orchestration.deployments import deployment_in
 
@@ -42,6 +46,50 @@ def test_every_command_has_help_and_is_listed() -> None:
         shown = CliRunner().invoke(main, [command, "--help"])
         assert shown.exit_code == 0
         assert "Usage:" in shown.output
+
+
+def test_the_help_shows_every_command_once_in_its_group() -> None:
+    lines = CliRunner().invoke(main, ["--help"]).stdout.splitlines()
+    sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert sections == ["Options:", "Run:", "Look:", "Repair:", "Tables:", "Check:", "Set up:"]
+    grouped = [name for names in _GROUPS.values() for name in names]
+    assert len(grouped) == len({*grouped})
+    assert {*_COMMANDS} <= {*grouped}
+    assert sorted(main.list_commands(click.Context(main))) == sorted(_COMMANDS)
+    for name in _COMMANDS:
+        assert sum(line.split()[:1] == [name] and line.startswith("  ") for line in lines) == 1, name
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_command_without_a_group_is_shown_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Commands.table, "extra", ("orchestration.cli.local.init", "One more."))
+    assert CliRunner().invoke(main, ["--help"]).stdout.endswith("Other:\n  extra  One more.\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["staus"], "No such command 'staus'. Did you mean 'status', 'state' or 'start'?"),
+        (["audti"], "No such command 'audti'. Did you mean 'audit'?"),
+        (["xyzzy"], "No such command 'xyzzy'. main --help"),
+        (["schema", "infr"], "No such command 'infr'. Did you mean 'infer'?"),
+        (["mirror", "stats"], "No such command 'stats'. Did you mean 'status'?"),
+        (["status", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
+        (["--hom", "x"], "No such option '--hom'. Did you mean '--home'?"),
+    ],
+)
+def test_a_misspelt_word_comes_with_the_nearest_ones(typed: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_help_loads_neither_models_nor_tables() -> None:
+    """It is there at once: half a second is the most that it may take on a slow machine."""
+    code = "import sys; from orchestration.cli.main import main\ntry: main(['--help'])\n"
+    code += "except SystemExit: print({'pyarrow', 'pydantic', 'pyiceberg', 'rich', 'yaml'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.endswith("\nset()\n")
 
 
 def test_what_keeps_no_runs_does_not_wait_for_dagster() -> None:
@@ -218,3 +266,21 @@ def test_a_local_broker_that_was_killed_is_started_again_by_a_command_and_not_by
         assert "frazil.yaml" not in result.output
         if command[0] == "run":
             assert "Next: frazil up\n" in result.stderr
+
+
+def test_imports_of_a_command_leave_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            with quick_imports():
+                assert not gc.isenabled()
+                assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+            assert gc.isenabled() is enabled
+            assert "OPENBLAS_NUM_THREADS" not in os.environ
+        finally:
+            gc.enable()
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    with quick_imports():
+        assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"

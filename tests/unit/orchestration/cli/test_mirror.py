@@ -101,7 +101,7 @@ def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:
     assert frazil(world, "accept", "customers").exit_code == 1
     world.land(Change(1, "ann"))
     merge(world)
-    said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored")
+    said = frazil(world, "accept", "customers", "--new-generation", "--yes", "--reason", "restored")
     assert said.exit_code == 0 and "customers-0 offset 1" in said.output
     stamp = world.stamp()
     assert stamp is not None and stamp.state.breaks == {P0: (Break(1, 1),)}
@@ -112,7 +112,7 @@ def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:
     assert world.rows() == {1: "anna"}
     for places, told in ((["customers:0:7"], "customers-0 offset 7"), (["no:0:7"], "no mirror has changes of no")):
         answer = [word for place in places for word in ("--at", place)]
-        said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored", *answer)
+        said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored", "--yes", *answer)
         assert told in said.output
     said = frazil(world, "accept", "customers", "--new-generation", "--reason", "x", "--at", "customers:7")
     assert said.exit_code == 1 and "TOPIC:PARTITION:OFFSET" in said.output
@@ -212,3 +212,27 @@ def test_status_tells_a_wrong_key_before_anything_is_merged(world: MirrorWorld) 
     world.write()
     said = frazil(world, "status", "customers").output
     assert "nothing is merged yet" in said and "names column nope" in said and "correct mirrors: key in" in said
+
+
+def test_dry_runs_change_nothing(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    merge(world)
+    world.land(Change(2, "bob"))
+    before = world.table().metadata
+    said = frazil(world, "run", "customers", "--dry-run").stdout
+    assert said == f"Mirror {MIRROR} would get 1 changes of changelog {CHANGELOG}.\nNothing was changed.\n"
+    (plan,) = json.loads(frazil(world, "run", "customers", "--dry-run", "--json").stdout)["mirrors"]
+    assert (plan["table"], plan["changes"], plan["rebuild"]) == (MIRROR, 1, False)
+    assert "would be made anew from the whole" in frazil(world, "rebuild", "customers", "--dry-run").stdout
+    answer = "accept", "customers", "--new-generation"
+    assert frazil(world, *answer, "--dry-run").stdout.endswith("customers-0 offset 1\nNothing was changed.\n")
+    facts = json.loads(frazil(world, *answer, "--dry-run", "--json").stdout)
+    begins = [{"topic": "customers", "partition": 0, "offset": 1}]
+    assert facts == {"stream": "customers", "done": False, "mirrors": [{"table": MIRROR, "begins": begins}]}
+    refused = frazil(world, *answer, "--reason", "restored")
+    assert refused.exit_code == 2 and "--new-generation --reason restored --yes" in refused.stderr
+    assert world.table().metadata == before
+    refused = frazil(world, "rebuild", "customers", "--incomplete")
+    assert refused.exit_code == 2 and "mirror rebuild customers --incomplete --yes" in refused.stderr
+    done = json.loads(frazil(world, *answer, "--reason", "restored", "--yes", "--json").stdout)
+    assert done == facts | {"done": True}

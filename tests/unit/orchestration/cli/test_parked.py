@@ -73,7 +73,7 @@ def test_it_is_unparked_and_replayed_and_the_audit_is_complete(stream: RoutedStr
     before = json.loads(command(stream, "audit", "--full", "--json").stdout)
     assert before["verdict"] == "complete"
     assert any(f"table {DELETES} is parked since" in note and "4 dead letters wait" in note for note in before["notes"])
-    said = command(stream, "accept", "--unpark", DELETES, "--reason", "it is wanted again").output
+    said = command(stream, "accept", "--unpark", DELETES, "--reason", "it is wanted again", "--yes").output
     assert f"Recorded on {SINK}, {DELETES}." in said
     assert said.endswith("Next: frazil run payments, then frazil replay payments, which brings its letters back\n")
     command(stream, "replay")
@@ -86,7 +86,7 @@ def test_it_is_unparked_and_replayed_and_the_audit_is_complete(stream: RoutedStr
 
 @pytest.mark.parametrize("fault", ["doubled", "missing", "a letter gone"])
 def test_the_audit_finds_what_is_wrong_with_what_came_home(stream: RoutedStream, fault: str) -> None:
-    command(stream, "accept", "--unpark", DELETES, "--reason", "it is wanted again")
+    command(stream, "accept", "--unpark", DELETES, "--reason", "it is wanted again", "--yes")
     command(stream, "replay")
     table = stream.catalog.load_table(DELETES)
     if fault == "doubled":

@@ -56,7 +56,7 @@ def test_after_a_rollback_of_main(world: BranchWorld) -> None:
     assert stopped.exit_code == 1
     assert "was rolled back to before its last publication" in stopped.stderr
     assert "--after-rollback again" in stopped.stderr
-    answered = frazil(world, "publish", "payments", "--after-rollback", "again", "--reason", "by mistake")
+    answered = frazil(world, "publish", "payments", "--after-rollback", "again", "--yes", "--reason", "by mistake")
     assert answered.exit_code == 0, answered.output
     assert "Next: frazil publish payments" in answered.stdout
     assert frazil(world, "publish", "payments").exit_code == 0
@@ -69,8 +69,8 @@ def test_after_a_rollback_of_main(world: BranchWorld) -> None:
     ("arguments", "said"),
     [
         (("--dry-run", "--after-rollback", "again"), "changes nothing"),
-        (("--reason", "x"), "goes with --after-rollback"),
-        (("--after-rollback", "again", "--reason", "x"), "has all that was published"),
+        (("--reason", "x"), "go with --after-rollback"),
+        (("--after-rollback", "again", "--yes", "--reason", "x"), "has all that was published"),
     ],
 )
 def test_what_makes_no_sense(world: BranchWorld, arguments: tuple[str, ...], said: str) -> None:

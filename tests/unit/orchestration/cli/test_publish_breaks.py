@@ -39,7 +39,7 @@ def refused(world: BranchWorld, *said: str) -> str:
 
 
 def answered(world: BranchWorld, answer: str) -> Result:
-    return frazil(world, "publish", "payments", "--after-rollback", answer, "--reason", "looked at it")
+    return frazil(world, "publish", "payments", "--after-rollback", answer, "--yes", "--reason", "looked at it")
 
 
 def test_a_branch_that_was_moved_back(world: BranchWorld) -> None:

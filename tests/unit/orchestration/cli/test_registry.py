@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -37,6 +38,11 @@ def test_the_status_names_what_streams_know_and_whether_it_answers(tmp_path: Pat
         assert result.stdout == (
             f"payments: 1 schemas of {settings.registry.identity}: id 5\nThe schema registry at {server.url} answers.\n"
         )
+        facts = json.loads(frazil(home, "registry", "status", "--json").stdout)
+        known = {"stream": "payments", "registry": settings.registry.identity, "schemas": 1, "newest": ["id 5"]}
+        assert facts == {"registry": f"The schema registry at {server.url}", "streams": [known]}
+    result = frazil(home, "registry", "status", "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
     result = frazil(home, "registry", "status")
     assert result.exit_code == 1
     assert "payments: 1 schemas" in result.stdout
@@ -55,8 +61,18 @@ def test_a_stream_forgets_while_nobody_runs_it(tmp_path: Path) -> None:
     assert "stream payments is run by " in result.stderr
     assert len(read_known_schemas(store)) == 1
     lease.release()
-    result = frazil(home, "registry", "forget", "payments")
+    shown = frazil(home, "registry", "forget", "payments", "--dry-run")
+    assert (shown.exit_code, len(read_known_schemas(store))) == (0, 1)
+    assert shown.stdout.startswith("payments would forget 1 schemas. Nothing was changed.\n")
+    refused = frazil(home, "registry", "forget", "payments")
+    assert (refused.exit_code, len(read_known_schemas(store))) == (2, 1)
+    assert f"Next: frazil --home {home} registry forget payments --yes\n" in refused.stderr
+    result = frazil(home, "registry", "forget", "payments", "--yes", "--json")
+    assert json.loads(result.stdout) == {"stream": "payments", "schemas": 1, "done": True}
+    assert "payments knows 1 schemas of http://a:80" in result.stderr
+    assert read_known_schemas(store) == {}
+    result = frazil(home, "registry", "forget", "payments", "--yes")
     assert result.exit_code == 0, result.output
-    assert "payments has forgotten 1 schemas" in result.stdout
+    assert "payments has forgotten 0 schemas" in result.stdout
     assert read_known_schemas(store) == {}
     assert "There is no stream 'paymnts'" in frazil(home, "registry", "forget", "paymnts").stderr

@@ -40,6 +40,7 @@ from jobs.tables.ledger.row_counter import rows_in_ranges
 from jobs.tables.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.common.recorded_runs import RunRecorder
 from orchestration.cli.main import main
+from orchestration.cli.streams import reset_offsets
 from orchestration.jobs.reset import (
     ResetConfig,
     perform_reset,
@@ -329,9 +330,36 @@ def test_the_command_needs_a_reason_to_do_it(deployment: Deployment) -> None:
     for arguments, said in (
         (["--to", "earliest", "--yes"], "A reset needs a reason"),
         (["--to", "nowhere"], "'nowhere' says nothing of where to go on"),
-        (["--to", "earliest"], "has never run"),
+        (["--to", "earliest"], "no stream has run yet"),
     ):
         result = CliRunner().invoke(main, ["--home", str(deployment.home), "reset-offsets", "payments", *arguments])
         assert result.exit_code == 1
         assert said in result.output
         assert "Next: " in result.output
+
+
+def test_at_a_terminal_the_plan_is_shown_and_asked_about(
+    deployment: Deployment, settings: Settings, spec: StreamSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect_catalog(settings) as catalog:
+        targets = tables(catalog, spec)
+        made = (ResetMove(P0, 50, 30, OffsetRange(0, 60)),)
+        newest = targets[spec.table.name].newest
+        plan = describe_reset(spec, reset_request("t.v1:0=30"), targets, made, newest, [], on_count=lambda *_: None)
+    carried_out: list[ResetConfig] = []
+    # Kafka alone is stood in for; the plan is that of real tables.
+    monkeypatch.setattr(reset_offsets, "perform_reset", lambda *_: plan)
+    monkeypatch.setattr(reset_offsets, "_carried_out", lambda _, config: (carried_out.append(config), (plan, None))[1])
+    command = ["--home", str(deployment.home), "reset-offsets", "payments", "--to", "t.v1:0=30"]
+    shown = CliRunner().invoke(main, command)
+    assert shown.exit_code == 0 and "Nothing was changed." in shown.stdout and not carried_out
+    monkeypatch.setattr(reset_offsets, "can_ask", lambda: True)
+    monkeypatch.setattr("orchestration.cli.common.consent.can_ask", lambda: True)
+    assert "Nothing was changed." in CliRunner().invoke(main, [*command, "--dry-run"]).stdout
+    assert CliRunner().invoke(main, command, input="n\n").exit_code == 1
+    assert not carried_out
+    done = CliRunner().invoke(main, command, input="y\nread again\n")
+    assert done.exit_code == 0, done.output
+    assert "Done, and recorded on" in done.stdout
+    (config,) = carried_out
+    assert (config.dry_run, config.reason, config.to) == (False, "read again", "t.v1:0=30")

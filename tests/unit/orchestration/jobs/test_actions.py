@@ -57,7 +57,8 @@ def test_the_launchpad_opens_with_what_a_person_is_asked(tmp_path: Path) -> None
         assert launchpad(many, action_job_name(action))["streams"] == []
     for job in ("frazil_replay", "frazil_reset_offsets", "frazil_discard", "frazil_release"):
         assert (launchpad(one, job)["stream"], launchpad(many, job)["stream"]) == ("card-payments", "")
-        assert launchpad(many, job)["dry_run"] is True
+        # What cannot be taken back is shown before it is done; the command line asks at these.
+        assert launchpad(many, job)["dry_run"] is (job != "frazil_replay")
         assert not {"by", "request"} & launchpad(many, job).keys()
 
 

@@ -25,12 +25,10 @@ def logged(instance: dg.DagsterInstance, run_id: str) -> str:
     return "\n".join(entry.user_message for entry in instance.all_logs(run_id) if entry.dagster_event is None)
 
 
-def test_a_dry_run_is_the_default_and_changes_nothing(
-    dead_letters: DeadLetterWorld, instance: dg.DagsterInstance
-) -> None:
+def test_a_dry_run_changes_nothing(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance) -> None:
     dead_letters.add([GOOD] * 3 + [BROKEN] * 2)
     before = dead_letters.dead().metadata.current_snapshot_id
-    result = run(dead_letters, instance)
+    result = run(dead_letters, instance, dry_run=True)
     assert result.success
     told = metadata_of(result, "replay")
     assert told["dry_run"] is True

@@ -54,10 +54,10 @@ def test_healthy_tables_start_no_spark_and_are_told_of(tables: Tables, instance:
     assert set(checked(result)) == {key(SINK), key(DEAD)}
 
 
-def test_a_dry_run_is_the_default_and_tells_the_plan(tables: Tables, instance: dg.DagsterInstance) -> None:
+def test_a_dry_run_tells_the_plan(tables: Tables, instance: dg.DagsterInstance) -> None:
     tables.add(200)
     before = tables.catalog.load_table(SINK).metadata.current_snapshot_id
-    result, spark = tables.run(instance, reason="looking")
+    result, spark = tables.run(instance, dry_run=True, reason="looking")
     assert result.success
     assert spark.asked == 0
     told = metadata_of(result, "summary")
@@ -235,7 +235,7 @@ def test_each_can_be_launched_by_itself(
     job = build_definitions(tables.deployment).resolve_job_def(name)
     assert [node.name for node in job.all_node_defs] == ["plan", action, "report", "summary"]
     assert {op.pool for op in job.all_node_defs if isinstance(op, dg.OpDefinition)} == {POOL}
-    config = {"ops": {key: {"config": {"tables": [SINK], "reason": "looking"}}}}
+    config = {"ops": {key: {"config": {"tables": [SINK], "dry_run": True, "reason": "looking"}}}}
     result = job.execute_in_process(run_config=config, instance=instance)
     (row,) = [record.data for record in metadata_of(result, "summary")["by_table"]]
     assert ("would do compact: 200 → " in row["result"]) == (action == "compact")
