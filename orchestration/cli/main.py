@@ -77,9 +77,9 @@ _GROUPS = {
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "maintain", "manifest", "pause",
-    "preview", "publish", "release", "replay", "reset-offsets", "restart", "resume", "run", "start", "status", "stop",
-    "tag", "validate",
+    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest", "open",
+    "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run", "start",
+    "status", "stop", "tag", "test", "validate", "watch",
 })  # fmt: skip
 
 
