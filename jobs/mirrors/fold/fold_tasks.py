@@ -12,12 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirrors.fold.change_frame import (
-    OFFSET,
-    PARTITION,
-    POSITION,
-    TOPIC,
-)
+from jobs.mirrors.fold.change_frame import OFFSET, PARTITION, POSITION, TOPIC
 from jobs.mirrors.fold.fold import OP_COLUMN, UNAVAILABLE_COLUMN, fold
 from jobs.mirrors.fold.order import Order
 from jobs.mirrors.fold.row_filter import RowFilter

@@ -19,12 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirrors.model.merge_plan import (
-    Break,
-    Generation,
-    PartitionState,
-    Scope,
-)
+from jobs.mirrors.model.merge_plan import Break, Generation, PartitionState, Scope
 from jobs.mirrors.model.order_token import order_positions
 
 SCANNED = pa.schema(
@@ -55,7 +50,7 @@ class LogScan:
         lineage, position, at: Since the last change of lineage: it, the greatest position, and the latest time of a
             change that is no repeat.
         lineages: `(offset, lineage)` wherever another lineage begins, the first one too.
-        first, first_at: Offset and time of the first change that is not late; None without one.
+        first: Offset of the first change that is not late; None without one.
         known: The generations that are known of the partition.
         earlier: `(number, offset)`: late changes of the lineage of that generation, before its first change so far.
         repeats: Offset ranges of what was sent before.
@@ -63,7 +58,6 @@ class LogScan:
         truncates: `(offset, position)`, late ones too.
         restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
             was restored, or that may be one, as times are not known; nothing behind it was looked at.
-        restored_row: Whether that change is a row of a snapshot.
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
         breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
@@ -76,14 +70,12 @@ class LogScan:
     at: int | None = None
     lineages: tuple[tuple[int, str], ...] = ()
     first: int | None = None
-    first_at: int | None = None
     known: tuple[Generation, ...] = ()
     earlier: tuple[tuple[int, int], ...] = ()
     repeats: tuple[tuple[int, int], ...] = ()
     carried: tuple[tuple[int, int, str], ...] = ()
     truncates: tuple[tuple[int, str | None], ...] = ()
     restored: tuple[int, str, str, bool] | None = None
-    restored_row: bool = False
     null_key: int | None = None
     rows: int = 0
     late_rows: int = 0
@@ -150,7 +142,7 @@ class LogScan:
         """With rows that are not late."""
         found = replace(self, next_offset=int(offsets[-1]) + 1)
         if self.first is None:
-            found = replace(found, first=int(offsets[0]), first_at=rows["at"][0].as_py())
+            found = replace(found, first=int(offsets[0]))
         # What came before stands in front, as if it were a change.
         named = _behind(self.lineage, restored_lineages(rows["lineage"], offsets, self.breaks), pa.string())
         lineages = pc.fill_null_forward(named)
@@ -168,12 +160,7 @@ class LogScan:
             return found
         # A lineage after none goes on with what was there: nothing can have been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
-        seen = _Compared.of(positions, times, run)
-        found = found._compared(seen, offsets)
-        if found.restored is None:
-            return found
-        op = rows["op"][int(np.searchsorted(offsets, found.restored[0]))]
-        return replace(found, restored_row=op.as_py() == "r")
+        return found._compared(_Compared.of(positions, times, run), offsets)
 
     def _compared(self, seen: _Compared, offsets: Ints) -> LogScan:
         restored = np.flatnonzero(seen.restored)

@@ -32,7 +32,6 @@ from jobs.mirrors.model.errors import (
 from jobs.mirrors.model.merge_plan import (
     LAST_GENERATION,
     MOST_GENERATIONS,
-    MOST_NUMBERED,
     Generation,
     MergeCounts,
     MergePlan,
@@ -41,13 +40,7 @@ from jobs.mirrors.model.merge_plan import (
     Scope,
     TruncateFloor,
 )
-from jobs.mirrors.model.order_token import (
-    SNAPSHOT_ROW,
-    STREAMED,
-    hex_text,
-    order_positions,
-    order_token,
-)
+from jobs.mirrors.model.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_positions, order_token
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -117,15 +110,11 @@ class Order:
         for partition, scan in sorted(scans.items()):
             if scan.restored is not None:
                 offset, position, greatest, timed = scan.restored
-                told = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
-                raise RestoredSourceError(
-                    stream, partition, offset, position, greatest, timed=timed, row=scan.restored_row, breaks=told
-                )
+                breaks = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
+                raise RestoredSourceError(stream, partition, offset, position, greatest, timed=timed, breaks=breaks)
         partitions, lineages = generations_after(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
-        # A mirror that an earlier release has brought beyond that goes on while the token has digits.
-        last = LAST_GENERATION if before.newest_generation <= LAST_GENERATION else MOST_NUMBERED
-        if state.newest_generation > last:
+        if state.newest_generation > LAST_GENERATION:
             raise TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
         if scattered:
             _refuse_scattered(stream, state)
@@ -219,17 +208,15 @@ def _floors(
 def _refuse_below_truncate(
     stream: str, before: MirrorState, state: MirrorState, scans: Mapping[TopicPartition, LogScan]
 ) -> None:
-    """Refuse new changes that are later than a truncate, and of an earlier generation.
+    """Refuse new changes of a source before the one that truncated the table, if they are later than that one's.
 
-    A lineage that is known keeps its number until another one is seen after it. Where the former source takes over
-    again, the first partition that sees it may not have seen the source in between, so nothing in its log says that it
-    came back. Times do: what the former source had sent before is not later than the truncate, nor than what came
-    behind that.
+    The former source took over again, and the partition saw nothing of the source in between. So its log does not say
+    that a new timeline begins, and the truncate would take the changes. Times tell: what the former source sent before
+    is not later than what came behind the truncate.
 
     Args:
         stream: For messages.
-        before: What the mirror knew before the increment.
-        state: What it knows after it, truncates among it.
+        before, state: What the mirror knows before and after the increment.
         scans: Of the increment.
 
     Raises:
@@ -237,42 +224,15 @@ def _refuse_below_truncate(
     """
     for topic, floor in sorted(state.floors.items()):
         number = int(floor.token[:4], 16)
-        known = before if before.floors.get(topic) == floor else state
-        for partition, scan in sorted(scans.items()):
-            if partition.topic != topic or scan.first is None:
+        of_topic = {each: known for each, known in state.partitions.items() if each.topic == topic}
+        times = [each.at for each in of_topic.values() if each.generation >= number and each.at is not None]
+        for partition, now in sorted(of_topic.items()):
+            if partition not in scans or now.generation >= number or now.at is None or not times:
                 continue
-            latest = _latest_behind_truncate(before, known, state, partition, scan, number)
-            if latest is not None:
-                first_is_later = scan.first_at is not None and scan.first_at > latest + SLACK_US
-                raise BelowTruncateError(stream, partition, scan.first, latest, exact=first_is_later)
-
-
-def _latest_behind_truncate(
-    before: MirrorState,
-    known: MirrorState,
-    state: MirrorState,
-    partition: TopicPartition,
-    scan: LogScan,
-    number: int,
-) -> int | None:
-    """The time of the last change behind a truncate of that generation, if a new one of the partition is later."""
-    now = state.partitions[partition]
-    if scan.lineage is None or generation_at(now, scan.first or 0) >= number:
-        return None
-    times = [
-        each.at
-        for other, each in known.partitions.items()
-        if other != partition and other.topic == partition.topic and each.generation >= number and each.at is not None
-    ]
-    if not times:
-        return None
-    latest = max(times)
-    if scan.first_at is not None and scan.first_at > latest + SLACK_US:
-        return latest
-    former = before.partitions.get(partition)
-    moved = former is None or former.at is None or (now.at or 0) > former.at
-    later = now.generation < number and now.at is not None and now.at > latest + SLACK_US
-    return latest if moved and later else None
+            former = before.partitions.get(partition)
+            is_new = former is None or former.at is None or now.at > former.at
+            if is_new and now.at > max(times) + SLACK_US:
+                raise BelowTruncateError(stream, partition, scans[partition].first or 0, max(times))
 
 
 def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:

@@ -38,21 +38,8 @@ from pyiceberg.types import IntegerType, LongType, StringType
 
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.changes import DELETION_MEMORY
-from jobs.mirrors.fold.change_frame import (
-    OFFSET,
-    PARTITION,
-    POSITION,
-    TOPIC,
-    as_changes,
-    session_cores,
-)
-from jobs.mirrors.fold.fold import (
-    FOLD_COLUMN,
-    OP_COLUMN,
-    UNAVAILABLE_COLUMN,
-    UPSERT,
-    sorted_rows,
-)
+from jobs.mirrors.fold.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, session_cores
+from jobs.mirrors.fold.fold import FOLD_COLUMN, OP_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
 from jobs.mirrors.fold.fold_tasks import FoldTask, OrderTask
 from jobs.mirrors.fold.log_scan import carried_positions
 from jobs.mirrors.fold.merging_session import folded_kinds, ordered_kinds, sorted_by_key

@@ -14,14 +14,7 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
-from jobs.mirrors.fold.change_frame import (
-    OFFSET,
-    PARTITION,
-    TOPIC,
-    change_frame,
-    log_scans,
-    session_cores,
-)
+from jobs.mirrors.fold.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirrors.fold.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirrors.fold.fold_tasks import FoldTask, LateTask, OrderTask
 from jobs.mirrors.fold.merge_sql import (

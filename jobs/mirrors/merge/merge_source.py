@@ -15,35 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.mirrors.fold.fold import (
-    DELETE,
-    FOLD_COLUMN,
-    FROM_TARGET_COLUMN,
-    REFOLD_COLUMN,
-    UPSERT,
-)
+from jobs.mirrors.fold.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirrors.fold.merge_sql import SET_COLUMN, MergeFacts, where_changes_are
 from jobs.mirrors.fold.merging_session import kept_frame
-from jobs.mirrors.fold.moved_rows import (
-    MOVED_COLUMN,
-    UNKNOWN_COLUMN,
-    moved_from,
-    moved_rows,
-)
-from jobs.mirrors.fold.refold import (
-    History,
-    may_be_behind,
-    removed_later,
-    without_keys,
-)
-from jobs.mirrors.fold.row_filter import (
-    FILTERED_COLUMN,
-    PROBLEM_COLUMN,
-    UNJUDGED_COLUMN,
-    RowFilter,
-)
+from jobs.mirrors.fold.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, moved_from, moved_rows
+from jobs.mirrors.fold.refold import History, may_be_behind, removed_later, without_keys
+from jobs.mirrors.fold.row_filter import UNJUDGED_COLUMN, RowFilter
 from jobs.mirrors.model.errors import MovedValuesError
-from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
+from jobs.mirrors.model.merge_plan import DELETED_COLUMN, MergePlan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
@@ -125,14 +104,13 @@ class SourceRows:
         return MergeSource(self._kept(source), count, unresolved, changed=True)
 
     def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
-        """One row for each of the keys, and how many of their values no change has.
+        """One row for each of the keys with a change that counts, and how many of their values no change has.
+
+        A key without one has no row in the mirror either: only a truncate leaves none.
 
         Raises:
             MovedValuesError: Values of a former key are not there.
         """
-        from pyspark.sql import functions as sql
-
-        names, plan = list(self.plan.key), self.plan
         rows = self._kept(self.history.folded(keys, count, self.row_filter))
         columns = rows.columns
         elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
@@ -142,32 +120,7 @@ class SourceRows:
             moved = moved_rows(self.history, lost, self.row_filter)
             unresolved = self._unresolved(moved)
             rows = without_keys(rows, lost, many).unionByName(moved.select(*columns))
-        rows = rows.select(*map(_column, columns))
-        if plan.begins:
-            # Changes of a key without any that counts may have expired.
-            return rows, unresolved
-        # Of a key without any change that counts, nothing is left.
-        floor = max((each.token for each in self.history.order.state.floors.values()), default="")
-        gone = keys.join(self._keys(rows), names, "left_anti")
-        given = {
-            FOLD_COLUMN: sql.lit(DELETE),
-            ORDER_COLUMN: sql.lit(floor),
-            FROM_TARGET_COLUMN: sql.lit(None).cast("array<string>"),
-            REFOLD_COLUMN: sql.lit(False),
-            FILTERED_COLUMN: sql.lit(False),
-            UNJUDGED_COLUMN: sql.lit(False),
-            PROBLEM_COLUMN: sql.lit(None).cast("string"),
-        }
-        kinds = {field.name: field.dataType for field in rows.schema.fields}
-        made = [
-            given[name].alias(name)
-            if name in given
-            else sql.col(quoted_name(name))
-            if name in plan.key
-            else sql.lit(None).cast(kinds[name]).alias(name)
-            for name in columns
-        ]
-        return rows.unionByName(gone.select(*made)), unresolved
+        return rows.select(*map(_column, columns)), unresolved
 
     def _unresolved(self, moved: DataFrame) -> int:
         """How many values no change has.

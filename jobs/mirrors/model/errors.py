@@ -49,7 +49,6 @@ class RestoredSourceError(MirrorStopped):
         greatest: str,
         *,
         timed: bool = True,
-        row: bool = False,
         breaks: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         at = {partition: offset} | dict(breaks or {})
@@ -63,12 +62,10 @@ class RestoredSourceError(MirrorStopped):
             "sent twice, or the source was restored; which of them cannot be told, as the time is not known of it or "
             "of all before it (_change_at)."
         )
-        read = (
-            " It is a row of a snapshot, so the source may be as it was, and its connector has read the table anew: by "
-            "an ad-hoc snapshot of the type blocking, or as its own offsets were lost. The answer is the same."
-        )
         super().__init__(
-            f"{went}{read if row else ''} Positions before and after it cannot be compared, so the mirror stops.",
+            f"{went} If it is a row of a snapshot, the connector may only have read the table anew: by an ad-hoc "
+            "snapshot of the type blocking, or as its own offsets were lost. Positions before and after it cannot be "
+            "compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
         self.offset: int = offset
@@ -78,19 +75,17 @@ class RestoredSourceError(MirrorStopped):
 
 
 class TooManyGenerationsError(MirrorStopped):
-    """Sources have come by turns so often that they are no failovers, and each turn needs a number in the order."""
+    """Sources have come by turns so often that the order of changes has no number for one more."""
 
     def __init__(self, stream: str, lineages: Sequence[str]) -> None:
         """`lineages`: The newest of them, by name."""
         super().__init__(
             f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
-            f"{', '.join(lineages)} (_change_lineage). Failovers are not so many: several servers write to the log "
-            "that the connector reads, or several connectors to one topic. Each turn counts as another source, and "
-            "the mirror's _change_order has numbers for 65,535 at most, so the mirror stops.",
-            fix="if one connector always reads the same server, let the lineage not name who wrote: transform: "
-            "[{compute: {_change_lineage: \"regexp_replace(_change_lineage, '/[0-9]*$', '')\"}}] of "
-            f"streams/{stream}.yaml; else let each source have topics of its own. Then land a new snapshot of the "
-            "source in another changelog, and make another mirror of that: table and mirrors of the same file",
+            f"{', '.join(lineages)} (_change_lineage): several servers write to the log that the connector reads, or "
+            "several connectors to one topic. The order of changes (_change_order) has no number left, so the mirror "
+            "stops.",
+            fix="let each source have topics of its own, or leave out of _change_lineage who wrote, by a step of "
+            f"transform in streams/{stream}.yaml; then {ANOTHER_CHANGELOG.format(stream=stream)}",
         )
 
 
@@ -175,22 +170,16 @@ class ScatteredChangesError(MirrorStopped):
 class BelowTruncateError(MirrorStopped):
     """Changes of a source are later than a truncate, and are ordered before it, as another source came in between."""
 
-    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int, *, exact: bool) -> None:
-        """A partition's first new change stops the mirror.
-
-        Args:
-            latest: The time of the last change of the source that truncated the table, in µs since 1970.
-            exact: Whether the first change is later than that; else one behind it is.
-        """
-        look = "" if exact else "look up the offset of the first change there with a later _change_at, then "
-        at = f"{partition.topic}:{partition.partition}:{first}" if exact else "TOPIC:PARTITION:OFFSET"
+    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int) -> None:
+        """`first`: offset of the partition's first new change. `latest`: of the truncating source; µs since 1970."""
         time = datetime.fromtimestamp(latest / 1e6, UTC)
         super().__init__(
             f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
             f"{first} on, are of a source before the one that truncated the table in another partition, and some "
             f"happened later than the last that came of that one, of {time:%Y-%m-%d %H:%M:%S} UTC: the former source "
             "has taken over again. The truncate would take them, so the mirror stops.",
-            fix=f"{look}frazil mirror accept {stream} --new-generation --at {at}",
+            fix="look up the offset of the first change there with a later _change_at, then frazil mirror accept "
+            f"{stream} --new-generation --at {partition.topic}:{partition.partition}:OFFSET",
         )
 
 

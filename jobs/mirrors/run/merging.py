@@ -40,11 +40,7 @@ from jobs.mirrors.model.changed_topics import (
     refuse_missed,
     refuse_recreated_topics,
 )
-from jobs.mirrors.model.changelog_increment import (
-    ChangelogIncrement,
-    changelog_increment,
-    refuse_incomplete,
-)
+from jobs.mirrors.model.changelog_increment import ChangelogIncrement, changelog_increment, refuse_incomplete
 from jobs.mirrors.model.errors import WaitingRowsError
 from jobs.mirrors.model.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirrors.model.mirror_stamp import (
@@ -57,12 +53,7 @@ from jobs.mirrors.model.mirror_stamp import (
     state_to_begin_with,
 )
 from jobs.mirrors.model.session import MirrorSession
-from jobs.mirrors.run.publication import (
-    Attempt,
-    publish_merge,
-    publish_stamp,
-    stamp_is_due,
-)
+from jobs.mirrors.run.publication import Attempt, publish_merge, stamp_is_due
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.tables.commit.protocol.proposals import Proposal
 from jobs.tables.commit.recovery.accept import signed_answer
@@ -164,9 +155,9 @@ def merge_new(
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
-        if known is not None and not found.files:
-            due = stamp_is_due(known, found, changelog.metadata)
-            return Merged(None, found, None, publish_stamp(session, known, found, pending) if due else known)
+        # Where a stamp is due, a merge of nothing says that the mirror has all changes of the changelog's head.
+        if known is not None and not found.files and not stamp_is_due(known, found, changelog.metadata):
+            return Merged(None, found, None, known)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
         if anew:
@@ -222,7 +213,11 @@ def merge_new(
             raise
         if done:
             step("mirror_after_publish")
-            return Merged(target.snapshot_id, found, result, stamp, attempt)
+            return (
+                Merged(target.snapshot_id, found, result, stamp, attempt)
+                if found.files
+                else Merged(None, found, None, stamp)
+            )
         log.info("mirror %s: main moved while attempt %s was made; it is merged anew", mirror.table, branch)
         _drop(session, branch)
     raise CommitRefusedError(
