@@ -19,16 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.mirrors.fold.log_scan import SLACK_US, LogScan, source_lineage
-from jobs.mirrors.model.errors import (
-    BelowTruncateError,
-    NullKeyError,
-    RestoredSourceError,
-    ScatteredChangesError,
-    SharedTruncateError,
-    TooManyGenerationsError,
-    UnknownGenerationError,
-    UnorderedTruncateError,
-)
+from jobs.mirrors.model import errors
 from jobs.mirrors.model.merge_plan import (
     LAST_GENERATION,
     MOST_GENERATIONS,
@@ -106,16 +97,19 @@ class Order:
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
             partition, scan = nulls[0]
-            raise NullKeyError(stream, key, (partition, scan.null_key or 0), sum(each.null_keys for _, each in nulls))
+            count = sum(each.null_keys for _, each in nulls)
+            raise errors.NullKeyError(stream, key, (partition, scan.null_key or 0), count)
         for partition, scan in sorted(scans.items()):
             if scan.restored is not None:
                 offset, position, greatest, timed = scan.restored
                 breaks = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
-                raise RestoredSourceError(stream, partition, offset, position, greatest, timed=timed, breaks=breaks)
+                raise errors.RestoredSourceError(
+                    stream, partition, offset, position, greatest, timed=timed, breaks=breaks
+                )
         partitions, lineages = generations_after(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
         if state.newest_generation > LAST_GENERATION:
-            raise TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
+            raise errors.TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
         if scattered:
             _refuse_scattered(stream, state)
         begins = begins or {}
@@ -167,7 +161,7 @@ def _refuse_scattered(stream: str, state: MirrorState) -> None:
     for topic in sorted({each.topic for each in state.partitions}):
         of_topic = {each.partition: known for each, known in state.partitions.items() if each.topic == topic}
         if len(of_topic) > 1 and any(known.position is None for known in of_topic.values()):
-            raise ScatteredChangesError(stream, topic, sorted(of_topic))
+            raise errors.ScatteredChangesError(stream, topic, sorted(of_topic))
 
 
 def _floors(
@@ -187,17 +181,18 @@ def _floors(
     topics = {each.topic for each in state.partitions}
     for partition, scan in sorted(scans.items()):
         several = sum(each.topic == partition.topic for each in state.partitions) > 1
-        first = first_known(before.partitions[partition]) if partition in before.partitions else 0
+        known = before.partitions.get(partition)
+        present = known.generations[-1].since if known is not None and len(known.generations) > 1 else 0
         for offset, position in scan.truncates:
-            if offset < first:
+            if offset < present:
                 if offset >= begins.get(partition, 0):
-                    raise UnknownGenerationError(stream, partition, offset)
+                    raise errors.UnknownGenerationError(stream, partition, present, offset)
                 # It has expired, and the mirror has it.
                 continue
             if others := sorted(topics - {partition.topic}):
-                raise SharedTruncateError(stream, partition, offset, others)
+                raise errors.SharedTruncateError(stream, partition, offset, others)
             if position is None and several:
-                raise UnorderedTruncateError(stream, partition, offset)
+                raise errors.UnorderedTruncateError(stream, partition, offset)
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
             if there is None or token > there.token:
@@ -232,7 +227,7 @@ def _refuse_below_truncate(
             former = before.partitions.get(partition)
             is_new = former is None or former.at is None or now.at > former.at
             if is_new and now.at > max(times) + SLACK_US:
-                raise BelowTruncateError(stream, partition, scans[partition].first or 0, max(times))
+                raise errors.BelowTruncateError(stream, partition, scans[partition].first or 0, max(times))
 
 
 def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:
@@ -381,7 +376,7 @@ def refuse_older(stream: str, state: MirrorState, begins: Mapping[TopicPartition
     """
     for partition, each in sorted(state.partitions.items()):
         if begins.get(partition, 0) < (first := first_known(each)):
-            raise UnknownGenerationError(stream, partition, first)
+            raise errors.UnknownGenerationError(stream, partition, first)
 
 
 def generation_at(state: PartitionState, offset: int) -> int:

@@ -8,11 +8,11 @@ to a key that it had before.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from jobs.mirrors.fold.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
@@ -26,7 +26,7 @@ from jobs.mirrors.model.merge_plan import DELETED_COLUMN, MergePlan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -54,17 +54,18 @@ class SourceRows:
 
     Attributes:
         target: The branch of the mirror, in the SQL of Spark.
-        until: At its end the frames cannot be read any more.
         remembered: Tells since when deletions that came to Kafka are looked for; None: all are.
     """
 
-    session: SparkSession
-    plan: MergePlan
-    target: str
     history: History
+    target: str
     row_filter: RowFilter
-    until: contextlib.ExitStack
     remembered: Callable[[], datetime | None] = lambda: None
+
+    @property
+    def plan(self) -> MergePlan:
+        """Of the merge."""
+        return self.history.plan
 
     def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
         """The source.
@@ -74,6 +75,7 @@ class SourceRows:
             facts: What they are.
             late: The changes that came late; None if there are none.
         """
+        from pyspark.sql import DataFrame
         from pyspark.sql import functions as sql
 
         parts = [] if late is None else [self._keys(late)]
@@ -89,7 +91,7 @@ class SourceRows:
             parts.append(removed)
         count, again = 0, None
         if parts:
-            again = self._kept(_union(parts).distinct())
+            again = self._kept(reduce(DataFrame.union, parts).distinct())
             count = again.count()
         if again is None or not count:
             rows = folded.withColumn(SET_COLUMN, sql.lit(False))
@@ -171,20 +173,13 @@ class SourceRows:
         """
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
         alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""
-        return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
+        return self.history.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
 
     def _keys(self, rows: DataFrame) -> DataFrame:
         return rows.select(*map(_column, self.plan.key))
 
     def _kept(self, frame: DataFrame) -> DataFrame:
-        return kept_frame(frame, self.until)
-
-
-def _union(parts: Sequence[DataFrame]) -> DataFrame:
-    frame = parts[0]
-    for each in parts[1:]:
-        frame = frame.union(each)
-    return frame
+        return kept_frame(frame, self.history.until)
 
 
 def _column(name: str) -> Column:

@@ -184,14 +184,19 @@ class BelowTruncateError(MirrorStopped):
 
 
 class UnknownGenerationError(MirrorStopped):
-    """A change is from before the generations that a mirror knows, and which of them it belongs to is not known."""
+    """Changes of former source timelines are needed, which the mirror does not remember."""
 
-    def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
+    def __init__(self, stream: str, partition: TopicPartition, first: int, truncate: int | None = None) -> None:
+        """`first`: offset from which on the mirror knows timelines. `truncate`: offset of one that has come late."""
+        what = (
+            "changes from there are needed: they have come late, or rows are folded again or compared"
+            if truncate is None
+            else f"a truncate from there has come late, at offset {truncate}"
+        )
         super().__init__(
             f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
-            f"so often that the mirror does not know any more where they did before offset {offset}, and changes from "
-            "there are needed: they have come late, or rows are folded again or compared. What they are older than is "
-            "not known, so the mirror stops.",
+            f"at offset {first} or before, and {what}. The mirror does not know any more what they are older than, so "
+            "it stops.",
             fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
             "land a new snapshot of the source in another changelog, and make another mirror of that",
         )

@@ -33,13 +33,7 @@ from jobs.mirrors.merge.mirror_table import (
     refuse_unfit,
     row_columns,
 )
-from jobs.mirrors.model.changed_topics import (
-    expired_offsets,
-    refuse_added_partitions,
-    refuse_expired,
-    refuse_missed,
-    refuse_recreated_topics,
-)
+from jobs.mirrors.model import changed_topics
 from jobs.mirrors.model.changelog_increment import ChangelogIncrement, changelog_increment, refuse_incomplete
 from jobs.mirrors.model.errors import WaitingRowsError
 from jobs.mirrors.model.merge_plan import MergePlan, MergeResult, MirrorState
@@ -136,7 +130,7 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        refuse_recreated_topics(spec, mirror, changelog, known, found.files)
+        changed_topics.refuse_recreated_topics(spec, mirror, changelog, known, found.files)
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:
@@ -144,14 +138,14 @@ def merge_new(
         if known is not None and known.state.waiting:
             raise WaitingRowsError(spec.stream, mirror.table, len(known.state.waiting))
         position = found.positions.get(spec.stream, {})
-        refuse_missed(spec, mirror, changelog, known, position)
+        changed_topics.refuse_missed(spec, mirror, changelog, known, position)
         former = known or former_stamp(target.history().newest, changelog)
         if former is not None:
             # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
-            refuse_recreated_topics(spec, mirror, changelog, former, found.files)
-            refuse_added_partitions(spec, mirror, former, position)
+            changed_topics.refuse_recreated_topics(spec, mirror, changelog, former, found.files)
+            changed_topics.refuse_added_partitions(spec, mirror, former, position)
         if known is None and how != "incomplete":
-            refuse_expired(spec, mirror, changelog)
+            changed_topics.refuse_expired(spec, mirror, changelog)
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
@@ -306,7 +300,7 @@ def merge_plan(
         scattered=not keyed and not ordered_by_row,
         coordinates=spec.kafka_columns.coordinates,
         timestamp=spec.kafka_columns.instant_coordinates[3],
-        begins=expired_offsets(spec, changelog),
+        begins=changed_topics.expired_offsets(spec, changelog),
     )
 
 
