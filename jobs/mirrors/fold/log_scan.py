@@ -50,7 +50,7 @@ class LogScan:
         lineage, position, at: Since the last change of lineage: it, the greatest position, and the latest time of a
             change that is no repeat.
         lineages: `(offset, lineage)` wherever another lineage begins, the first one too.
-        first: Offset of the first change that is not late; None without one.
+        first, first_at: Offset and time of the first change that is not late; None without one.
         known: The generations that are known of the partition.
         earlier: `(number, offset)`: late changes of the lineage of that generation, before its first change so far.
         repeats: Offset ranges of what was sent before.
@@ -70,6 +70,7 @@ class LogScan:
     at: int | None = None
     lineages: tuple[tuple[int, str], ...] = ()
     first: int | None = None
+    first_at: int | None = None
     known: tuple[Generation, ...] = ()
     earlier: tuple[tuple[int, int], ...] = ()
     repeats: tuple[tuple[int, int], ...] = ()
@@ -142,7 +143,7 @@ class LogScan:
         """With rows that are not late."""
         found = replace(self, next_offset=int(offsets[-1]) + 1)
         if self.first is None:
-            found = replace(found, first=int(offsets[0]))
+            found = replace(found, first=int(offsets[0]), first_at=rows["at"][0].as_py())
         # What came before stands in front, as if it were a change.
         named = _behind(self.lineage, restored_lineages(rows["lineage"], offsets, self.breaks), pa.string())
         lineages = pc.fill_null_forward(named)

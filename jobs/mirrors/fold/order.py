@@ -219,15 +219,24 @@ def _refuse_below_truncate(
     """
     for topic, floor in sorted(state.floors.items()):
         number = int(floor.token[:4], 16)
-        of_topic = {each: known for each, known in state.partitions.items() if each.topic == topic}
-        times = [each.at for each in of_topic.values() if each.generation >= number and each.at is not None]
-        for partition, now in sorted(of_topic.items()):
-            if partition not in scans or now.generation >= number or now.at is None or not times:
+        known = before if before.floors.get(topic) == floor else state
+        behind = {p: each for p, each in known.partitions.items() if p.topic == topic and each.generation >= number}
+        for partition, scan in sorted(scans.items()):
+            if partition.topic != topic or scan.first is None or scan.lineage is None:
                 continue
-            former = before.partitions.get(partition)
-            is_new = former is None or former.at is None or now.at > former.at
-            if is_new and now.at > max(times) + SLACK_US:
-                raise errors.BelowTruncateError(stream, partition, scans[partition].first or 0, max(times))
+            latest = max(
+                (each.at for p, each in behind.items() if p != partition and each.at is not None), default=None
+            )
+            if latest is None:
+                continue
+            now, former = state.partitions[partition], before.partitions.get(partition)
+            if generation_at(now, scan.first) >= number:
+                continue
+            times = [scan.first_at or 0]
+            if now.generation < number and (former is None or former.at is None or (now.at or 0) > former.at):
+                times.append(now.at or 0)
+            if max(times) > latest + SLACK_US:
+                raise errors.BelowTruncateError(stream, partition, scan.first, latest)
 
 
 def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:
