@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.mirrors.fold.fold import Mask, boolean_mask, whole_numbers
 from jobs.mirrors.fold.log_scan import SLACK_US, LogScan, source_lineage
 from jobs.mirrors.model import errors
 from jobs.mirrors.model.merge_plan import (
@@ -33,8 +34,6 @@ from jobs.mirrors.model.merge_plan import (
 )
 from jobs.mirrors.model.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_positions, order_token
 from jobs.tables.commit.stamp.offsets import TopicPartition
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +126,11 @@ class Order:
             ops, positions: Of each; a position may be null.
         """
         rows = len(offsets)
-        numbers = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers = whole_numbers(offsets)
         generations, late, repeated = np.zeros(rows, np.int64), np.zeros(rows, bool), np.zeros(rows, bool)
         expired = np.zeros(rows, bool)
         codes, sources = _sources(topics, partitions)
-        own, positions = _mask(pc.is_valid(positions)), order_positions(positions)
+        own, positions = boolean_mask(pc.is_valid(positions)), order_positions(positions)
         for code, source in enumerate(sources):
             mine = np.flatnonzero(codes == code)
             here = numbers[mine]
@@ -145,7 +144,7 @@ class Order:
             repeated[mine] = _inside(here, scan.repeats)
             positions = _carried(positions, mine, here, scan)
         tokens = _tokens(generations, positions, ops, numbers, own)
-        truncate = _mask(pc.fill_null(pc.equal(ops, "t"), False))
+        truncate = boolean_mask(pc.fill_null(pc.equal(ops, "t"), False))
         below = self.below_floor(topics, tokens)
         return Ordered(tokens, late, repeated | truncate | below | expired, expired)
 
@@ -153,7 +152,7 @@ class Order:
         """Which changes a truncate has removed."""
         below = np.zeros(len(tokens), bool)
         for topic, floor in self.state.floors.items():
-            below |= _mask(pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token)))
+            below |= boolean_mask(pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token)))
         return below
 
 
@@ -261,8 +260,8 @@ def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) ->
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:
     """For each row the number of its partition, and the partitions."""
     named = topics.dictionary_encode()
-    codes = named.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
-    codes += partitions.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = whole_numbers(named.indices) << 32
+    codes += whole_numbers(partitions)
     values, inverse = np.unique(codes, return_inverse=True)
     names = named.dictionary.to_pylist()
     return inverse, [TopicPartition(names[each >> 32], each & 0xFFFFFFFF) for each in values.tolist()]
@@ -303,10 +302,6 @@ def _tokens(
     return pc.binary_join_element_wise(
         hex_text(generations, 4), pc.fill_null(positions, "-").cast(pa.string()), kinds, hex_text(offsets, 16), "."
     )
-
-
-def _mask(values: pa.Array) -> Mask:
-    return values.to_numpy(zero_copy_only=False).astype(bool)
 
 
 def generations_after(

@@ -26,7 +26,7 @@ from jobs.mirrors.model.merge_plan import DELETED_COLUMN, MergePlan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class SourceRows:
             moved = moved_rows(self.history, lost, self.row_filter)
             unresolved = self._unresolved(moved)
             rows = without_keys(rows, lost, many).unionByName(moved.select(*columns))
-        return rows.select(*map(_column, columns)), unresolved
+        return rows.select(*map(quoted_name, columns)), unresolved
 
     def _unresolved(self, moved: DataFrame) -> int:
         """How many values no change has.
@@ -143,7 +143,7 @@ class SourceRows:
         """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
         needing = self._keys(folded.where(f"size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}'"))
         names = list(self.plan.key)
-        there = self._rows_there(facts).select(*map(_column, names)).join(needing, names, "left_semi")
+        there = self._rows_there(facts).select(*map(quoted_name, names)).join(needing, names, "left_semi")
         return needing.join(there, names, "left_anti")
 
     def _removed_later(self, folded: DataFrame, facts: MergeFacts) -> DataFrame | None:
@@ -176,13 +176,7 @@ class SourceRows:
         return self.history.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
 
     def _keys(self, rows: DataFrame) -> DataFrame:
-        return rows.select(*map(_column, self.plan.key))
+        return rows.select(*map(quoted_name, self.plan.key))
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         return kept_frame(frame, self.history.until)
-
-
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as sql
-
-    return sql.col(quoted_name(name))
