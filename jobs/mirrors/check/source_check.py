@@ -215,14 +215,7 @@ class _SourceCheck:
         """
         mine, its = self._asked(lambda: mirror.rows(leaves)) if leaves else {}, dict[Key, SourceRow]()
         with self._source() as now:
-            greatest = mirror_place(stamp, self.spec.stream).greatest
-            if greatest is not None and now.before < greatest:
-                raise FrazilError(
-                    f"stream {self.spec.stream}: source {self.source.connection} has come to {lsn(now.before)} of its "
-                    f"log, and mirror {self.mirror.table} has changes up to {lsn(greatest)}. It is another database, "
-                    "or it was restored.",
-                    fix=f"name the mirror's source in sources.{self.source.connection}.url of frazil.yaml",
-                )
+            refuse_behind(self.spec.stream, self.mirror.table, self.source.connection, now.before, stamp)
             for key, row in now.rows(digests, leaves) if leaves else ():
                 have = mine.get(key)
                 if have is not None and have.count == 1 and have.columns == row.columns:
@@ -268,6 +261,26 @@ class _SourceCheck:
 
     def _asked(self, call: Callable[[], T]) -> T:
         return interruptible_jobs(self.spark, "source", call)
+
+
+def refuse_behind(stream: str, mirror: str, source: str, before: int, stamp: MirrorStamp) -> None:
+    """Refuse a source that has less than the mirror.
+
+    Args:
+        source: Its name in the settings.
+        before: All that it shows was committed before this place of its log.
+        stamp: The mirror's, read before the source.
+
+    Raises:
+        FrazilError: It has less.
+    """
+    greatest = mirror_place(stamp, stream).greatest
+    if greatest is not None and before < greatest:
+        raise FrazilError(
+            f"stream {stream}: source {source} has come to {lsn(before)} of its log, and mirror {mirror} has changes "
+            f"up to {lsn(greatest)}. It is another database, or it was restored.",
+            fix=f"name the mirror's source in sources.{source}.url of frazil.yaml",
+        )
 
 
 def mirror_place(stamp: MirrorStamp, stream: str) -> MirrorPlace:

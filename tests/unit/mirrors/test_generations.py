@@ -70,7 +70,9 @@ def test_changes_of_any_age_are_ordered_as_long_as_a_stamp_has_all_generations(c
         return
     first = state.partitions[P0].generations[0].since
     assert first == count - MOST_GENERATIONS
-    with pytest.raises(UnknownGenerationError, match=rf"anew at offset {first} or before.*stays as it is and can be read"):
+    with pytest.raises(
+        UnknownGenerationError, match=rf"anew at offset {first} or before.*stays as it is and can be read"
+    ):
         refuse_older("shop", state, {P0: first - 1} if first else {P0: -1})
     # What is older has expired.
     refuse_older("shop", state, {P0: first})
@@ -97,7 +99,10 @@ def test_a_late_truncate_of_a_former_timeline() -> None:
     assert ordered(known, {P0: [at(3, "3", "s0", op="t")]}).state.floors
     state = merged(failovers(40), [])
     late = {P0: [at(3, "1", "s1", op="t")]}
-    with pytest.raises(UnknownGenerationError, match=r"a truncate from there has come late, at offset 3\..*\n  Next: frazil mirror rebuild shop"):
+    with pytest.raises(
+        UnknownGenerationError,
+        match=r"a truncate from there has come late, at offset 3\..*\n  Next: frazil mirror rebuild shop",
+    ):
         ordered(state, late)
     # All of the log at once knows it.
     whole = [*failovers(3), *late[P0], *failovers(36, 4)]

@@ -83,7 +83,9 @@ class Mirror:
         self.changelog += rows
         order = Order.of("shop", KEY, self.state, scans_of(rows, self.state), "source")
         batches = changes_of(rows).to_batches(max_chunksize=11)
-        late = {(row["id"], row["part"]) for each in OrderTask(order, KEY, kept="late")(batches) for row in each.to_pylist()}
+        late = {
+            (row["id"], row["part"]) for each in OrderTask(order, KEY, kept="late")(batches) for row in each.to_pylist()
+        }
         ordered = pa.Table.from_batches(list(OrderTask(order, COLUMNS)(batches)))
         by_key = ordered.sort_by([(name, "ascending") for name in (*KEY, "_change_order")])
         for floor in order.state.floors.values():

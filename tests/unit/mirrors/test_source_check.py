@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.base.errors import FrazilError
 from jobs.mirrors.check.compared_rows import Key, MirrorRow, SourceRow
-from jobs.mirrors.check.source_check import Disagreement, Look, MirrorPlace, disagreements, mirror_place
+from jobs.mirrors.check.source_check import (
+    Disagreement,
+    Look,
+    MirrorPlace,
+    disagreements,
+    mirror_place,
+    refuse_behind,
+)
 from jobs.mirrors.check.source_report import SourceConsistency, source_fix, source_sentence
 from jobs.mirrors.model.merge_plan import Generation, MirrorState, PartitionState
 from jobs.mirrors.model.mirror_stamp import MirrorStamp
@@ -115,6 +123,15 @@ def test_how_far_a_mirror_is(
     partitions: list[tuple[str | None, str | None]], found: tuple[int | None, int | None]
 ) -> None:
     assert mirror_place(stamp(*partitions), "customers") == MirrorPlace(*found)
+
+
+def test_a_source_that_has_less_than_the_mirror_is_refused() -> None:
+    known = stamp(("10/1f", "postgresql/shop/db"))
+    refuse_behind("customers", "shop.customers", "shop", 0x1F, known)
+    refuse_behind("customers", "shop.customers", "shop", 0, stamp(("10/1f", "mysql/shop")))
+    with pytest.raises(FrazilError, match=r"come to 0/1E of its log, and mirror .* up to 0/1F\. It is another") as stop:
+        refuse_behind("customers", "shop.customers", "shop", 0x1E, known)
+    assert stop.value.fix == "name the mirror's source in sources.shop.url of frazil.yaml"
 
 
 @pytest.mark.parametrize(
