@@ -130,7 +130,9 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        changed_topics.refuse_recreated_topics(spec, mirror, changelog, known, found.files)
+        # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
+        former = known or former_stamp(target.history().newest, changelog)
+        changed_topics.refuse_recreated_topics(spec, mirror, changelog, former, found.files)
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:
@@ -139,10 +141,7 @@ def merge_new(
             raise WaitingRowsError(spec.stream, mirror.table, len(known.state.waiting))
         position = found.positions.get(spec.stream, {})
         changed_topics.refuse_missed(spec, mirror, changelog, known, position)
-        former = known or former_stamp(target.history().newest, changelog)
         if former is not None:
-            # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
-            changed_topics.refuse_recreated_topics(spec, mirror, changelog, former, found.files)
             changed_topics.refuse_added_partitions(spec, mirror, former, position)
         if known is None and how != "incomplete":
             changed_topics.refuse_expired(spec, mirror, changelog)
