@@ -21,7 +21,6 @@ from jobs.mirrors.check.compared_columns import (
     postgresql_digests,
 )
 from jobs.mirrors.check.compared_rows import SourceTable, source_table
-from jobs.mirrors.check.source_check import Disagreements, MirrorPlace
 from tests.helpers.database_server import PASSWORD, DatabaseServer, backed_up, database_server
 
 pytestmark = pytest.mark.integration
@@ -150,7 +149,7 @@ def test_what_takes_too_long_names_its_setting(database: DatabaseServer, owner: 
 def test_where_the_log_is_and_how_a_session_is_bound(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE placed (id bigint PRIMARY KEY)")
     with source_table("shop", settings(database.url), "public.placed", None) as look:
-        assert 0 < look.place.through <= look.place.before and not look.place.standby
+        assert look.before > 0
         assert {name: _shown(look, name) for name in ("statement_timeout", "lock_timeout", "client_encoding")} == {
             "statement_timeout": "10min",
             "lock_timeout": "10s",
@@ -160,26 +159,17 @@ def test_where_the_log_is_and_how_a_session_is_bound(database: DatabaseServer, o
         assert _shown(look, "max_parallel_workers_per_gather") == "0"
 
 
-def test_a_standby_that_lags_is_behind(
-    database: DatabaseServer, owner: psycopg.Connection[Any], tmp_path: Path
-) -> None:
-    owner.execute("CREATE TABLE copied (id bigint PRIMARY KEY); INSERT INTO copied VALUES (1)")
+def test_a_standby_is_refused(database: DatabaseServer, owner: psycopg.Connection[Any], tmp_path: Path) -> None:
+    owner.execute("CREATE TABLE copied (id bigint PRIMARY KEY)")
     copy = backed_up(database, tmp_path / "backup")
-    # A standby that nobody sends the log to.
     (copy / "standby.signal").touch()
-    owner.execute("INSERT INTO copied VALUES (2)")
-    with source_table("shop", settings(database.url), "public.copied", None) as look:
-        now = look.place
-    mirror, state = MirrorPlace(now.through, now.through), Disagreements()
-    state.look(mirror, now, {}, {})
-    assert not now.standby and not state.behind
     with (
         database_server(backup=copy) as standby,
-        source_table("shop", settings(standby.url), "public.copied", None) as look,
+        pytest.raises(FrazilError, match="recovery is in progress") as refused,
+        source_table("shop", settings(standby.url), "public.copied", None),
     ):
-        state.look(mirror, look.place, {}, {})
-        assert look.place.standby and state.behind
-        assert sum(count for count, _ in look.leaves(ONLY_ID, None).values()) == 1
+        pass
+    assert refused.value.fix == "name the primary, not a standby, in sources.shop.url of frazil.yaml"
 
 
 def _shown(look: SourceTable, name: LiteralString) -> str:

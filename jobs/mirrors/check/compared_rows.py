@@ -34,10 +34,7 @@ _KEEPALIVE: Mapping[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-_POSITION = """
-    SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
-            - '0/0'::pg_lsn)::bigint, pg_is_in_recovery()
-"""
+_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint"
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod),
            CASE b.typtype WHEN 'e' THEN 'enum' ELSE b.typname END,
@@ -66,21 +63,6 @@ _SESSION = """
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePlace:
-    """Part of the source's log that was read.
-
-    Attributes:
-        through: All that was committed through this place is shown.
-        before: All that is shown was committed before this place.
-        standby: Whether it was read from a standby, which may lag.
-    """
-
-    through: int
-    before: int
-    standby: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class SourceRow:
     """Row of the source.
 
@@ -100,20 +82,19 @@ class SourceTable:
         connection: Within a transaction that sees that moment, before its first statement.
         table: Name with its schema.
         where: Condition of the rows in the source's SQL.
-        through: Place of the log before that transaction.
 
     Attributes:
-        place: Part of the log that is shown.
+        before: All that is shown was committed before this place of the log.
     """
 
-    def __init__(self, connection: Connection[Any], table: str, where: str | None, through: int) -> None:
+    def __init__(self, connection: Connection[Any], table: str, where: str | None) -> None:
         self._connection: Connection[Any] = connection
         schema, _, name = table.partition(".")
         self._table: str = f"{source_name(schema)}.{source_name(name)}"
         self._where: str = f"({where})" if where else "true"
         # The first statement of the transaction: what it shows was committed before that place.
-        ((before, standby),) = connection.execute(_POSITION).fetchall()
-        self.place: SourcePlace = SourcePlace(through, before, standby)
+        ((before,),) = connection.execute(_POSITION).fetchall()
+        self.before: int = before
         connection.execute(_SESSION)
 
     def columns(self) -> dict[str, SourceColumn]:
@@ -168,7 +149,7 @@ def source_table(name: str, settings: SourceSettings, table: str, where: str | N
         where: Condition of the rows in the source's SQL.
 
     Raises:
-        FrazilError: The source does not answer, has no such table, or does not let it be read.
+        FrazilError: The source does not answer, is a standby, has no such table, or does not let it be read.
     """
     try:
         # Imported here: only a comparison with a source needs it.
@@ -189,8 +170,6 @@ def source_table(name: str, settings: SourceSettings, table: str, where: str | N
             autocommit=True,
         )
         with connection:
-            # What was committed by now is shown by a transaction that begins behind it.
-            ((through, *_),) = connection.execute(_POSITION).fetchall()
             connection.autocommit = False
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
@@ -198,7 +177,7 @@ def source_table(name: str, settings: SourceSettings, table: str, where: str | N
             lock = round(settings.timeout.total_seconds() * 1000)
             bounds = f"SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}"
             connection.execute(bounds.encode())
-            yield SourceTable(connection, table, where, through)
+            yield SourceTable(connection, table, where)
     except psycopg.Error as problem:
         raise _sentence(name, settings, table, problem) from None
 
@@ -235,6 +214,8 @@ def _sentence(name: str, settings: SourceSettings, table: str, problem: psycopg.
             fix = f"GRANT SELECT ON {table} TO {user}; and USAGE on its schema"
         case errors.UndefinedColumn() | errors.SyntaxError():
             fix = "correct source.where in mirrors of the stream's file"
+        case errors.ObjectNotInPrerequisiteState():
+            fix = f"name the primary, not a standby, in sources.{name}.url of {SETTINGS_FILE}"
         case errors.LockNotAvailable():
             said += f", within {format_duration(settings.timeout)} (sources.{name}.timeout)"
             fix = "try again when what holds the table, such as ALTER TABLE, has ended"

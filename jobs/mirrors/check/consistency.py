@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg import types as ice
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -24,12 +25,7 @@ from jobs.clients.catalog.catalog import find_table
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.mirrors.fold.fold import (
-    FOLD_COLUMN,
-    FROM_TARGET_COLUMN,
-    REFOLD_COLUMN,
-    UPSERT,
-)
+from jobs.mirrors.fold.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirrors.fold.merge_sql import table_path
 from jobs.mirrors.fold.merging_session import interruptible_jobs, merging_session
 from jobs.mirrors.fold.order import Order
@@ -38,7 +34,6 @@ from jobs.mirrors.fold.row_filter import UNJUDGED_COLUMN, RowFilter
 from jobs.mirrors.model.changed_topics import expired_offsets, refuse_recreated_topics
 from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirror_id, mirrored
-from jobs.mirrors.model.row_types import has_map, in_types_of
 from jobs.mirrors.model.session import mirror_rolled_back
 from jobs.mirrors.run.merging import load_changelog, merge_plan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
@@ -74,6 +69,7 @@ class Consistency:
             are in no other count.
         examples: Keys that disagree, each as `(what, {column: value})`.
         letters: Dead letters that had not come back at its newest merge: changes that neither side has.
+        undecided: Keys without a row in the mirror, whose changes do not say whether it should have one.
     """
 
     table: str
@@ -86,6 +82,7 @@ class Consistency:
     adopted: int
     examples: tuple[tuple[str, dict[str, Any]], ...]
     letters: int
+    undecided: int = 0
 
     @property
     def wrong(self) -> int:
@@ -165,27 +162,26 @@ def check_consistency(
 
 def consistency_sentence(found: Consistency) -> str:
     """What was compared, and what came of it."""
-    part = "all keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
+    part = "All keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
     compared = f"{part} of {found.table} were compared with its changelog ({found.rows:,} rows)"
-    adopted = (
-        f" {found.adopted:,} rows have no change in the changelog, and are not compared: they were there before it "
-        "was a mirror, or their changes have expired."
-        if found.adopted
-        else ""
-    )
-    letters = (
-        f" {found.letters:,} dead letters had not come back at its newest merge: the changes in them are on neither "
-        "side."
-        if found.letters
-        else ""
-    )
-    if not found.wrong:
-        return f"{compared[0].upper()}{compared[1:]}: they are the same.{adopted}{letters}"
+    result = "they are the same"
+    if found.wrong:
+        what, key = found.examples[0]
+        named = ", ".join(f"{name} = {value}" for name, value in key.items())
+        result = f"of its rows {counts_sentence(found.counts)}; for instance {named} is {what}"
+    more = {
+        "rows have no change in the changelog, and are not compared: they were there before it was a mirror, or their "
+        "changes have expired.": found.adopted,
+        "keys without a row are not compared: their changes do not say whether there should be one.": found.undecided,
+        "dead letters had not come back at its newest merge: the changes in them are on neither side.": found.letters,
+    }
+    return " ".join([f"{compared}: {result}.", *(f"{count:,} {said}" for said, count in more.items() if count)])
+
+
+def counts_sentence(counts: Mapping[str, int]) -> str:
+    """How many keys disagree, by what they are."""
     words = {"missing": "missing", "extra": "there too much", "different": "different"}
-    said = ", ".join(f"{found.counts[kind]:,} {words[kind]}" for kind in KINDS if found.counts[kind])
-    what, key = found.examples[0]
-    named = ", ".join(f"{name} = {value}" for name, value in key.items())
-    return f"{compared[0].upper()}{compared[1:]}: of its rows {said}; for instance {named} is {what}.{adopted}{letters}"
+    return ", ".join(f"{counts[kind]:,} {words[kind]}" for kind in KINDS if counts.get(kind))
 
 
 def consistency_fix(spec: StreamSpec, found: Consistency) -> str | None:
@@ -216,13 +212,13 @@ class _Comparison:
         joined = expected.join(found, list(self.stamp.key), "full_outer")
         begins, no = expired_offsets(self.spec, self.changelog), sql.lit(False)
         missing, gone = sql.col(_FOUND).isNull(), sql.coalesce(_GONE, no)
+        joined = joined.where(~(missing & gone))
         # Whether a row belongs there is not known if the filter reads values that only other keys have.
-        absent, later = gone | sql.coalesce(UNJUDGED_COLUMN, no), no
+        undecided, later = sql.coalesce(UNJUDGED_COLUMN, no), no
         if begins and self._plan(rows.schema).scope == "key":
             # A version that has expired may be greater than those that are left, that of a deletion among them.
             later = sql.coalesce(sql.col(_FOUND_ORDER) > sql.col(_WANTED_ORDER), no)
-            absent = absent | sql.coalesce(sql.col(_WANTED_ORDER) < sql.lit(self.stamp.state.removed), no)
-        joined = joined.where(~(missing & absent))
+            undecided = undecided | sql.coalesce(sql.col(_WANTED_ORDER) < sql.lit(self.stamp.state.removed), no)
         # Where changes have expired, a row without one may be right all the same.
         unjudged = sql.lit(True) if begins else sql.col(_FOUND_ORDER).isNull()
         extra = sql.col(_WANTED).isNull() | gone
@@ -230,7 +226,8 @@ class _Comparison:
         different = both & ~sql.col(_UNKNOWN) & ~later & (sql.col(_WANTED) != sql.col(_FOUND))
         judged = joined.select(
             *[quoted_name(name) for name in self.stamp.key],
-            sql.when(missing, "missing")
+            sql.when(missing & undecided, "undecided")
+            .when(missing, "missing")
             .when(extra & ((unjudged & ~gone) | later), "adopted")
             .when(extra, "extra")
             .when(different, "different")
@@ -253,6 +250,7 @@ class _Comparison:
             counts["adopted"],
             tuple((row["what"], {name: row[name] for name in self.stamp.key}) for row in wrong),
             self.stamp.letters,
+            counts["undecided"],
         )
 
     def _expected(self, kinds: StructType, buckets: Sequence[int] | None) -> DataFrame:
@@ -269,7 +267,7 @@ class _Comparison:
         folded = folded.withColumn(_UNKNOWN, sql.col(REFOLD_COLUMN) | (sql.size(FROM_TARGET_COLUMN) > 0))
         folded = folded.withColumn(_WANTED_ORDER, sql.col(ORDER_COLUMN))
         more = (_WANTED_ORDER, _UNKNOWN, _GONE, UNJUDGED_COLUMN)
-        there = in_types_of(folded, plan.columns, kinds, more)
+        there = _in_types_of(folded, plan.columns, kinds, more)
         names = [quoted_name(name) for name in plan.key]
         return there.select(*names, self._checksum(plan.columns).alias(_WANTED), *more)
 
@@ -306,5 +304,46 @@ class _Comparison:
         for name in columns:
             value = sql.col(quoted_name(name))
             # Spark hashes no maps. A null counts as one, so that values cannot move to another column unseen.
-            values += [sql.to_json(value) if has_map(schema.find_type(name)) else value, value.isNull()]
+            values += [sql.to_json(value) if _has_map(schema.find_type(name)) else value, value.isNull()]
         return sql.xxhash64(*values)
+
+
+def _in_types_of(rows: DataFrame, columns: Sequence[str], mirror: StructType, also: Sequence[str]) -> DataFrame:
+    """Folded rows in the mirror's types: an adopted mirror may have wider ones, and fields in another order.
+
+    Args:
+        columns: The mirror's columns that are wanted.
+        also: Further columns of the rows, which stay as they are.
+    """
+    from pyspark.sql.types import StructType
+
+    fields = {field.name: field for field in mirror.fields}
+    fields |= {field.name: field for field in rows.schema.fields if field.name in also}
+    wanted = StructType([fields[name] for name in (*columns, *also)])
+    # Spark refuses to make a column required that is not; what is compared are values.
+    return rows.to(StructType.fromJson(_optional(wanted.jsonValue())))
+
+
+def _optional(described: Any) -> Any:
+    """A type as Spark describes it in JSON, with all of it optional."""
+    if isinstance(described, list):
+        return [_optional(each) for each in described]
+    if not isinstance(described, dict):
+        return described
+    return {
+        key: True if key in ("nullable", "containsNull", "valueContainsNull") else _optional(value)
+        for key, value in described.items()
+    }
+
+
+def _has_map(column_type: ice.IcebergType) -> bool:
+    """Whether there is a map in a type: Spark hashes none."""
+    match column_type:
+        case ice.MapType():
+            return True
+        case ice.ListType():
+            return _has_map(column_type.element_type)
+        case ice.StructType():
+            return any(_has_map(field.field_type) for field in column_type.fields)
+        case _:
+            return False

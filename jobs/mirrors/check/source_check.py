@@ -1,8 +1,7 @@
 """Check of a mirror against its source: counts and digests by leaf of keys, then each key that differs.
 
 Both sides go on while they are compared, so a key that differs may only be a change on its way. Such keys are looked at
-again whenever the mirror was merged, the mirror first and then the source, until they agree, are certainly wrong, or
-time is up.
+a second time, once the mirror has come to where the source was read.
 """
 
 from __future__ import annotations
@@ -21,25 +20,17 @@ from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror, MirrorSource
 from jobs.config.stream.models import StreamSpec
+from jobs.mirrors.check import compared_rows
 from jobs.mirrors.check.compared_columns import (
     ComparedColumn,
+    RowDigests,
     compared_columns,
     postgresql_digests,
     spark_digests,
 )
-from jobs.mirrors.check.compared_rows import (
-    Key,
-    Leaves,
-    MirrorRow,
-    MirrorRows,
-    SourcePlace,
-    SourceRow,
-    SourceTable,
-    refuse_unknown_source,
-    source_table,
-)
+from jobs.mirrors.check.compared_rows import Key, Leaves, MirrorRow, MirrorRows, SourceRow, SourceTable
 from jobs.mirrors.check.consistency import BUCKETS, EXAMPLES, stamped_mirror
-from jobs.mirrors.check.source_report import SourceConsistency, WrongKey
+from jobs.mirrors.check.source_report import SourceConsistency, WrongKey, lsn
 from jobs.mirrors.fold.merge_sql import table_path
 from jobs.mirrors.fold.merging_session import interruptible_jobs, merging_session
 from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN
@@ -71,6 +62,25 @@ class MirrorPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Rows that differ at one look, the mirror's and then the source's.
+
+    Attributes:
+        mirror, source: By key. A key without a row on one side has one on the other.
+        before: All that the source shows was committed before this place of its log.
+    """
+
+    mirror: Mapping[Key, MirrorRow]
+    source: Mapping[Key, SourceRow]
+    before: int
+
+    @property
+    def keys(self) -> list[Key]:
+        """Keys that differ, in order."""
+        return sorted(self.mirror.keys() | self.source.keys())
+
+
+@dataclass(frozen=True, slots=True)
 class Disagreement:
     """Key with different rows in mirror and source.
 
@@ -78,70 +88,36 @@ class Disagreement:
         key: The texts of its columns.
         what: `missing` in the mirror, `extra` there, or `different`.
         columns: The places of the columns that differ, if both sides have the row.
+        certain: Whether no change on its way can be the reason.
     """
 
     key: Key
     what: str
     columns: tuple[int, ...] = ()
+    certain: bool = False
 
 
-class Disagreements:
-    """Keys that differ, and what is known of each.
+def disagreements(first: Look, second: Look, reached: int | None) -> list[Disagreement]:
+    """The keys that differ at both looks.
 
-    A key is wrong if the mirror has come past the place at which the source was first seen to differ, and the source's
-    row is the same as then, or the mirror's, where the source has none. That holds if the source shows all that the
-    mirror had. A standby may not, so nothing there is certain.
+    A key is certainly wrong if the mirror has come to the place of the first look, and the side that has the row has
+    not changed it since: the source's row has the same version, or the source has none and the mirror has the same.
 
-    Attributes:
-        wrong: Keys that are certainly wrong.
-        pending: Keys that have differed at every look, while changes may be on their way.
-        suspects: How many keys differed at the first look.
-        behind: Whether the source showed less than the mirror had at the last look: a standby that lags, or another
-            database.
+    Args:
+        reached: The mirror had all that was committed through this place at the second look; None: not known.
     """
-
-    def __init__(self) -> None:
-        self.wrong: dict[Key, Disagreement] = {}
-        self.pending: dict[Key, Disagreement] = {}
-        self.suspects: int | None = None
-        self.behind: bool = False
-        # By key: the version of the source's row, or the mirror's row where it has none, and from which place on.
-        self._since: dict[Key, tuple[object, int]] = {}
-
-    def look(
-        self,
-        ours: MirrorPlace,
-        theirs: SourcePlace,
-        mirror: Mapping[Key, MirrorRow],
-        source: Mapping[Key, SourceRow],
-    ) -> None:
-        """Take in one more look.
-
-        Args:
-            ours: How far the mirror had come.
-            theirs: What the source shows.
-            mirror: Rows of the mirror, at least all that differ.
-            source: Rows of the source, likewise, looked at after the mirror's.
-        """
-        self.behind = ours.greatest is not None and theirs.through < ours.greatest
-        for key in list(self.pending) if self.suspects is not None else sorted(mirror.keys() | source.keys()):
-            have, there = mirror.get(key), source.get(key)
-            if _agree(have, there):
-                self.pending.pop(key, None)
-                continue
-            self.pending[key] = found = _disagreement(key, have, there)
-            if self.behind or theirs.standby or ours.reached is None:
-                self._since.pop(key, None)
-                continue
-            seen = there.version if there is not None else have
-            known, before = self._since.get(key, (None, 0))
-            if known != seen:
-                self._since[key] = seen, theirs.before
-            elif ours.reached >= before:
-                self.wrong[key] = found
-                del self.pending[key]
-        if self.suspects is None:
-            self.suspects = len(self.pending)
+    found: list[Disagreement] = []
+    for key in first.keys:
+        have, there = second.mirror.get(key), second.source.get(key)
+        if have is None and there is None:
+            continue
+        before = first.source.get(key)
+        if there is None:
+            same = before is None and first.mirror.get(key) == have
+        else:
+            same = before is not None and before.version == there.version
+        found.append(_disagreement(key, have, there, certain=same and reached is not None and reached >= first.before))
+    return found
 
 
 def check_source(
@@ -158,7 +134,7 @@ def check_source(
     Args:
         spark: Gives a session for SQL; asked if there is something to compare.
         buckets: Buckets that are compared; None: all.
-        wait_seconds: How long keys that differ are looked at again, as the mirror goes on.
+        wait_seconds: How long the mirror is waited for if keys differ, until it has come to where the source was read.
 
     Raises:
         RolledBackError: The mirror was moved back to before its newest merge.
@@ -166,7 +142,7 @@ def check_source(
     """
     if mirror.source is None:
         return None
-    refuse_unknown_source(spec.stream, mirror.source.connection, settings)
+    compared_rows.refuse_unknown_source(spec.stream, mirror.source.connection, settings)
     found = stamped_mirror(spec, mirror, catalog)
     if found is None:
         return None
@@ -206,25 +182,14 @@ class _SourceCheck:
         with self._source() as now:
             theirs = now.leaves(digests, buckets)
             leaves, unread = _to_read(ours, theirs)
-            position = now.place.before
-        state, deadline = Disagreements(), time.monotonic() + wait_seconds
-        while leaves:
-            mine, its = self._asked(lambda mirror=mirror: mirror.rows(leaves)), dict[Key, SourceRow]()
-            with self._source() as now:
-                for each, row in now.rows(digests, leaves):
-                    if _agree(mine.get(each), row):
-                        del mine[each]
-                    else:
-                        its[each] = row
-                state.look(mirror_place(stamp, self.spec.stream), now.place, mine, its)
-            if not state.pending or not self._moved_on(mirror.snapshot_id, deadline):
-                break
-            newest = stamped_mirror(self.spec, self.mirror, self.catalog)
-            if newest is None:
-                break
-            table, stamp = newest
-            mirror = mirror_rows(table)
-        pending = list(state.pending.values())
+            position = now.before
+        first = self._look(mirror, stamp, digests, leaves)
+        wrong: list[Disagreement] = []
+        if first.keys:
+            table, stamp = self._when_reached(first.before, table, stamp, time.monotonic() + wait_seconds)
+            second = self._look(mirror_rows(table), stamp, digests, leaves)
+            wrong = disagreements(first, second, mirror_place(stamp, self.spec.stream).reached)
+            wrong.sort(key=lambda each: not each.certain)
         return SourceConsistency(
             self.mirror.table,
             f"{self.source.connection}, table {self.source_table}",
@@ -233,24 +198,44 @@ class _SourceCheck:
             sum(rows for rows, _ in ours.values()),
             position,
             mirror_place(stamp, self.spec.stream).reached,
-            state.behind,
-            Counter(each.what for each in state.wrong.values()),
-            Counter(each.what for each in pending),
-            state.suspects or 0,
+            Counter(each.what for each in wrong if each.certain),
+            Counter(each.what for each in wrong if not each.certain),
+            len(first.keys),
             unread,
-            tuple(_example(key, columns, each, state) for each in [*state.wrong.values(), *pending][:EXAMPLES]),
+            tuple(_example(key, columns, each) for each in wrong[:EXAMPLES]),
             tuple(each.name for each in (*key, *columns)),
             left_out,
         )
 
-    def _moved_on(self, snapshot_id: int, deadline: float) -> bool:
-        """Wait until the mirror has another snapshot; False if it has none in time, or time is up."""
+    def _look(self, mirror: MirrorRows, stamp: MirrorStamp, digests: RowDigests, leaves: Collection[int]) -> Look:
+        """The rows of some leaves that differ now.
 
-        def moved() -> bool:
-            head = self.catalog.load_table(self.mirror.table).current_snapshot()
-            return head is not None and head.snapshot_id != snapshot_id
+        Raises:
+            FrazilError: The source has less than the mirror: it is another database.
+        """
+        mine, its = self._asked(lambda: mirror.rows(leaves)) if leaves else {}, dict[Key, SourceRow]()
+        with self._source() as now:
+            refuse_behind(self.spec.stream, self.mirror.table, self.source.connection, now.before, stamp)
+            for key, row in now.rows(digests, leaves) if leaves else ():
+                have = mine.get(key)
+                if have is not None and have.count == 1 and have.columns == row.columns:
+                    del mine[key]
+                else:
+                    its[key] = row
+            return Look(mine, its, now.before)
 
-        return wait_until_deadline(moved, deadline, _POLL_SECONDS)
+    def _when_reached(self, place: int, table: Table, stamp: MirrorStamp, deadline: float) -> tuple[Table, MirrorStamp]:
+        """The mirror once it has come to a place of its source's log, or time is up."""
+        newest = table, stamp
+
+        def reached() -> bool:
+            nonlocal newest
+            newest = stamped_mirror(self.spec, self.mirror, self.catalog) or newest
+            at = mirror_place(newest[1], self.spec.stream).reached
+            return at is not None and at >= place
+
+        wait_until_deadline(reached, deadline, _POLL_SECONDS)
+        return newest
 
     def _columns(
         self, now: SourceTable, table: Table, stamp: MirrorStamp
@@ -272,10 +257,30 @@ class _SourceCheck:
 
     def _source(self) -> AbstractContextManager[SourceTable]:
         settings = self.settings.sources[self.source.connection]
-        return source_table(self.source.connection, settings, self.source_table, self.source.where)
+        return compared_rows.source_table(self.source.connection, settings, self.source_table, self.source.where)
 
     def _asked(self, call: Callable[[], T]) -> T:
         return interruptible_jobs(self.spark, "source", call)
+
+
+def refuse_behind(stream: str, mirror: str, source: str, before: int, stamp: MirrorStamp) -> None:
+    """Refuse a source that has less than the mirror.
+
+    Args:
+        source: Its name in the settings.
+        before: All that it shows was committed before this place of its log.
+        stamp: The mirror's, read before the source.
+
+    Raises:
+        FrazilError: It has less.
+    """
+    greatest = mirror_place(stamp, stream).greatest
+    if greatest is not None and before < greatest:
+        raise FrazilError(
+            f"stream {stream}: source {source} has come to {lsn(before)} of its log, and mirror {mirror} has changes "
+            f"up to {lsn(greatest)}. It is another database, or it was restored.",
+            fix=f"name the mirror's source in sources.{source}.url of frazil.yaml",
+        )
 
 
 def mirror_place(stamp: MirrorStamp, stream: str) -> MirrorPlace:
@@ -320,23 +325,16 @@ def _to_read(ours: Leaves, theirs: Leaves) -> tuple[list[int], int]:
     return read, unread
 
 
-def _agree(have: MirrorRow | None, there: SourceRow | None) -> bool:
-    if have is None or there is None:
-        return have is None and there is None
-    return have.count == 1 and have.columns == there.columns
-
-
-def _disagreement(key: Key, have: MirrorRow | None, there: SourceRow | None) -> Disagreement:
+def _disagreement(key: Key, have: MirrorRow | None, there: SourceRow | None, *, certain: bool) -> Disagreement:
     if have is None:
-        return Disagreement(key, "missing")
+        return Disagreement(key, "missing", certain=certain)
     if there is None or have.count > 1:
-        return Disagreement(key, "extra")
+        return Disagreement(key, "extra", certain=certain)
     pairs = zip(have.columns.split(","), there.columns.split(","), strict=True)
-    return Disagreement(key, "different", tuple(at for at, (mine, its) in enumerate(pairs) if mine != its))
+    differ = tuple(at for at, (mine, its) in enumerate(pairs) if mine != its)
+    return Disagreement(key, "different", differ, certain)
 
 
-def _example(
-    key: tuple[ComparedColumn, ...], columns: tuple[ComparedColumn, ...], found: Disagreement, state: Disagreements
-) -> WrongKey:
+def _example(key: tuple[ComparedColumn, ...], columns: tuple[ComparedColumn, ...], found: Disagreement) -> WrongKey:
     values = {each.name: each.kind.shown(text) for each, text in zip(key, found.key, strict=True)}
-    return WrongKey(found.what, values, tuple(columns[at].name for at in found.columns), found.key in state.wrong)
+    return WrongKey(found.what, values, tuple(columns[at].name for at in found.columns), found.certain)

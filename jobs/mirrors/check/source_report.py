@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobs.config.stream.models import StreamSpec
-from jobs.mirrors.check.consistency import BUCKETS
+from jobs.mirrors.check.consistency import BUCKETS, counts_sentence
 
 _WORDS = {"missing": "missing", "extra": "there too much", "different": "different"}
 
@@ -39,7 +39,6 @@ class SourceConsistency:
         source_rows, mirror_rows: Rows in them.
         position: What was compared was committed at the source before this place of its log.
         reached: Through which place the mirror has everything, at the last look; None: unknown.
-        behind: Whether the source showed less than the mirror had at the last look, so that nothing is certain.
         wrong: Keys that are wrong, by what they are: `missing`, `extra`, `different`.
         unsettled: Keys that disagreed to the end, while changes may be on their way; likewise.
         again: Keys that were looked at again.
@@ -56,7 +55,6 @@ class SourceConsistency:
     mirror_rows: int
     position: int
     reached: int | None
-    behind: bool
     wrong: Mapping[str, int]
     unsettled: Mapping[str, int]
     again: int
@@ -83,9 +81,10 @@ def source_sentence(found: SourceConsistency) -> str:
     if found.agrees:
         moved = f" {found.again:,} keys had changed meanwhile, and agreed later." if found.again else ""
         return f"{compared}: they are the same.{moved}{without}"
-    said = [f"of its rows {_counts(found.wrong)}"] if found.wrong else []
+    said = [f"of its rows {counts_sentence(found.wrong)}"] if found.wrong else []
     if found.unsettled:
-        said.append(f"{_counts(found.unsettled)}, {_why_unsettled(found)}")
+        reached = f"has come to {lsn(found.reached)}" if found.reached is not None else "names no position"
+        said.append(f"{counts_sentence(found.unsettled)}, perhaps by changes on their way, as the mirror {reached}")
     if found.unread:
         said.append(f"{found.unread:,} rows of parts that disagree were not looked at one by one")
     first = f"; for instance {key_sentence(found.examples[0])}" if found.examples else ""
@@ -117,22 +116,9 @@ def source_fix(spec: StreamSpec, found: SourceConsistency, *, changelog_agrees: 
             "let the connector take a snapshot of the table (an incremental one, by a signal), then "
             f"frazil mirror run {spec.stream} --table {found.table}"
         )
-    if found.behind:
-        return f"see that source {found.source.partition(',')[0]} is the mirror's, and how far its standby lags"
     return f"frazil mirror status {spec.stream}, then frazil mirror check {spec.stream} --wait 10m"
 
 
 def lsn(position: int) -> str:
     """A place in PostgreSQL's log, as PostgreSQL writes it."""
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
-
-
-def _why_unsettled(found: SourceConsistency) -> str:
-    if found.behind:
-        return "and the source that was asked is behind the mirror: a standby that lags, or another database"
-    reached = f"has come to {lsn(found.reached)}" if found.reached is not None else "names no position"
-    return f"perhaps by changes on their way, as the mirror {reached}"
-
-
-def _counts(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {_WORDS[what]}" for what, count in found.items())

@@ -6,7 +6,7 @@ import contextlib
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.config.settings.settings import Settings
-from jobs.mirrors.fold.fold import OP_COLUMN, UNAVAILABLE_COLUMN, sorted_rows
+from jobs.mirrors.fold.fold import OP_COLUMN, UNAVAILABLE_COLUMN, sorted_rows, whole_numbers
 from jobs.mirrors.fold.log_scan import SCANNED, LogScan
 from jobs.mirrors.model.merge_plan import MergePlan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
@@ -174,14 +174,10 @@ def scanned(
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     if not batch.num_rows:
         return
-    topics = _integers(batch[TOPIC].dictionary_encode().indices)
-    numbers = _integers(batch[PARTITION])
+    topics = whole_numbers(batch[TOPIC].dictionary_encode().indices)
+    numbers = whole_numbers(batch[PARTITION])
     edges = np.flatnonzero((topics[1:] != topics[:-1]) | (numbers[1:] != numbers[:-1])) + 1
     bounds = [0, *edges.tolist(), batch.num_rows]
     for start, end in pairwise(bounds):
         partition = TopicPartition(batch[TOPIC][start].as_py(), batch[PARTITION][start].as_py())
         yield partition, batch.slice(start, end - start)
-
-
-def _integers(values: pa.Array) -> np.ndarray[Any, Any]:
-    return values.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -63,13 +63,13 @@ def fold(table: pa.Table | pa.RecordBatch, key: Sequence[str], columns: Sequence
     last = np.append(starts[1:], rows.num_rows)[: len(starts)] - 1
     ops = rows[OP_COLUMN]
     picked = rows.take(pa.array(last))
-    deleted = _mask(pc.equal(picked[OP_COLUMN], "d"))
+    deleted = boolean_mask(pc.equal(picked[OP_COLUMN], "d"))
     values = {name: picked[name] for name in columns}
     missing = _Missing(len(starts))
     listed = rows_by_unavailable(rows[UNAVAILABLE_COLUMN])
     if listed:
-        reset = last_where(_mask(pc.is_in(ops, pa.array(RESETS))), last, starts)
-        is_delete = _mask(pc.equal(ops, "d"))
+        reset = last_where(boolean_mask(pc.is_in(ops, pa.array(RESETS))), last, starts)
+        is_delete = boolean_mask(pc.equal(ops, "d"))
         for name in columns:
             if name not in listed or name in key:
                 continue
@@ -124,7 +124,7 @@ def first_of_keys(rows: pa.Table, key: Sequence[str]) -> Mask:
     for name in key:
         values = rows[name]
         if rows.num_rows > 1:
-            first[1:] |= _mask(pc.not_equal(values.slice(1), values.slice(0, rows.num_rows - 1)))
+            first[1:] |= boolean_mask(pc.not_equal(values.slice(1), values.slice(0, rows.num_rows - 1)))
     return first
 
 
@@ -148,8 +148,14 @@ def rows_by_unavailable(unavailable: pa.ChunkedArray) -> dict[str, Ints]:
     return {name: rows[codes == number] for number, name in enumerate(encoded.dictionary.to_pylist())}
 
 
-def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
+def boolean_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
+    """Booleans without nulls, for numpy."""
     return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def whole_numbers(values: pa.Array | pa.ChunkedArray) -> Ints:
+    """Whole numbers without nulls, for numpy."""
+    return values.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirrors.fold.change_frame import (
-    OFFSET,
-    PARTITION,
-    POSITION,
-    TOPIC,
-)
+from jobs.mirrors.fold.change_frame import OFFSET, PARTITION, POSITION, TOPIC
 from jobs.mirrors.fold.fold import OP_COLUMN, UNAVAILABLE_COLUMN, fold
 from jobs.mirrors.fold.order import Order
 from jobs.mirrors.fold.row_filter import RowFilter
@@ -34,19 +30,20 @@ class OrderTask:
     Attributes:
         order: Of the increment.
         columns: The row's.
-        late: Whether changes that came late are kept.
+        kept: Changes that are kept: those in the order of their partition, those that came late, or all.
         extra: More columns to keep.
     """
 
     order: Order
     columns: tuple[str, ...]
-    late: bool = False
+    kept: Literal["in order", "late", "all"] = "in order"
     extra: tuple[str, ...] = ()
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
-            keep = ~found.dropped if self.late else ~(found.dropped | found.late)
+            wanted = {"in order": ~found.late, "late": found.late, "all": np.ones(batch.num_rows, bool)}[self.kept]
+            keep = wanted & ~found.dropped
             names = [*self.columns, OP_COLUMN, UNAVAILABLE_COLUMN, *self.extra]
             arrays = [*(batch[name] for name in names), found.tokens]
             kept = pa.RecordBatch.from_arrays(arrays, [*names, ORDER_COLUMN])
@@ -72,19 +69,6 @@ class FoldTask:
         for changes in whole_keys(batches, self.key):
             rows = changes if self.prepared is None else self.prepared(changes)
             yield from self.row_filter.judged(fold(rows, self.key, self.columns)).to_batches()
-
-
-@dataclass(frozen=True, slots=True)
-class LateTask:
-    """Keeps the changes that came late, without truncates and those that have expired; can be pickled."""
-
-    order: Order
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
-            truncate = pc.equal(batch[OP_COLUMN], "t").to_numpy(zero_copy_only=False)
-            yield batch.filter(pa.array(found.late & ~truncate & ~found.expired))
 
 
 def whole_keys(batches: Batches, key: Sequence[str]) -> Iterator[pa.Table]:

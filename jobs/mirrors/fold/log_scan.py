@@ -19,12 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirrors.model.merge_plan import (
-    Break,
-    Generation,
-    PartitionState,
-    Scope,
-)
+from jobs.mirrors.fold.fold import Ints, Mask, boolean_mask, whole_numbers
+from jobs.mirrors.model.merge_plan import Break, Generation, PartitionState, Scope
 from jobs.mirrors.model.order_token import order_positions
 
 SCANNED = pa.schema(
@@ -40,9 +36,6 @@ SCANNED = pa.schema(
 """The columns of a chunk; `at` in µs since 1970, `null_key` whether a column of the mirror's key is null."""
 SLACK_US = 1_000_000
 """Times of changes that happened one after the other may differ by so much in the wrong order."""
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,6 @@ class LogScan:
         truncates: `(offset, position)`, late ones too.
         restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
             was restored, or that may be one, as times are not known; nothing behind it was looked at.
-        restored_row: Whether that change is a row of a snapshot.
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
         breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
@@ -83,7 +75,6 @@ class LogScan:
     carried: tuple[tuple[int, int, str], ...] = ()
     truncates: tuple[tuple[int, str | None], ...] = ()
     restored: tuple[int, str, str, bool] | None = None
-    restored_row: bool = False
     null_key: int | None = None
     rows: int = 0
     late_rows: int = 0
@@ -112,10 +103,10 @@ class LogScan:
             return self
         at = rows.schema.get_field_index("position")
         rows = rows.set_column(at, SCANNED.field("position"), order_positions(rows["position"]))
-        offsets = _ints(rows["offset"])
+        offsets = whole_numbers(rows["offset"])
         late = int(np.searchsorted(offsets, self.unseen))
         truncates = pc.fill_null(pc.equal(rows["op"], "t"), False)
-        nulls = np.flatnonzero(_mask(pc.and_not(pc.fill_null(rows["null_key"], True), truncates)))
+        nulls = np.flatnonzero(boolean_mask(pc.and_not(pc.fill_null(rows["null_key"], True), truncates)))
         found = replace(
             self,
             rows=self.rows + rows.num_rows,
@@ -123,7 +114,7 @@ class LogScan:
             null_keys=self.null_keys + len(nulls),
             null_key=int(offsets[nulls[0]]) if len(nulls) and self.null_key is None else self.null_key,
         )
-        gone = np.flatnonzero(_mask(truncates))
+        gone = np.flatnonzero(boolean_mask(truncates))
         positions = rows["position"].take(pa.array(gone)).to_pylist()
         told = list(zip(offsets[gone].tolist(), positions, strict=True))
         if late and len(self.known) > 1:
@@ -141,7 +132,7 @@ class LogScan:
         found = [*self.earlier]
         for before, after in pairwise(self.known):
             if after.lineage not in (None, before.lineage):
-                mine = _mask(pc.fill_null(pc.equal(lineages, after.lineage), False))
+                mine = boolean_mask(pc.fill_null(pc.equal(lineages, after.lineage), False))
                 begins = offsets[mine & (offsets >= before.since) & (offsets < after.since)]
                 found += [(after.number, int(each)) for each in begins[:1]]
         return replace(self, earlier=tuple(found))
@@ -168,12 +159,7 @@ class LogScan:
             return found
         # A lineage after none goes on with what was there: nothing can have been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
-        seen = _Compared.of(positions, times, run)
-        found = found._compared(seen, offsets)
-        if found.restored is None:
-            return found
-        op = rows["op"][int(np.searchsorted(offsets, found.restored[0]))]
-        return replace(found, restored_row=op.as_py() == "r")
+        return found._compared(_Compared.of(positions, times, run), offsets)
 
     def _compared(self, seen: _Compared, offsets: Ints) -> LogScan:
         restored = np.flatnonzero(seen.restored)
@@ -222,9 +208,9 @@ class _Compared:
 
     @staticmethod
     def of(positions: pa.Array, times: pa.Array, run: Ints) -> _Compared:
-        there = _mask(pc.is_valid(positions))
+        there = boolean_mask(pc.is_valid(positions))
         # Of texts the order is all that counts; 0 stands for none.
-        rank = np.where(there, _ints(pc.rank(pc.fill_null(positions, ""), tiebreaker="dense")), 0)
+        rank = np.where(there, whole_numbers(pc.rank(pc.fill_null(positions, ""), tiebreaker="dense")), 0)
         rank = run * (int(rank.max()) + 1) + rank
         greatest = np.maximum.accumulate(rank)
         before = np.concatenate((greatest[:1], greatest[:-1]))
@@ -232,7 +218,7 @@ class _Compared:
         lower = there & same_run & (rank < before)
         rises = np.concatenate(([True], greatest[1:] != greatest[:-1]))
         holder = np.maximum.accumulate(np.where(rises, np.arange(len(rank)), 0))
-        at = np.where(_mask(pc.is_valid(times)), _ints(pc.fill_null(times, -1)), -1)
+        at = np.where(boolean_mask(pc.is_valid(times)), whole_numbers(pc.fill_null(times, -1)), -1)
         # Of what was sent twice no time counts, or a row of them could move it on by the slack of each.
         latest = _latest(np.where(there & ~lower, at, -1), run)
         timed = (at >= 0) & (latest >= 0)
@@ -280,15 +266,7 @@ def _behind(first: Any, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -
 
 
 def _codes(values: pa.Array) -> Ints:
-    return _ints(pc.fill_null(values.dictionary_encode().indices.cast(pa.int64()), -1))
-
-
-def _ints(values: pa.Array | pa.ChunkedArray) -> Ints:
-    return values.to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
-    return values.to_numpy(zero_copy_only=False).astype(bool)
+    return whole_numbers(pc.fill_null(values.dictionary_encode().indices.cast(pa.int64()), -1))
 
 
 def _within(offset: int, carried: tuple[tuple[int, int, str], ...]) -> str | None:

@@ -12,20 +12,9 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 
 from jobs.config.settings.settings import Settings
-from jobs.mirrors.fold.fold import (
-    DELETE,
-    FOLD_COLUMN,
-    FROM_TARGET_COLUMN,
-    REFOLD_COLUMN,
-    UPSERT,
-)
+from jobs.mirrors.fold.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirrors.fold.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
-from jobs.mirrors.model.merge_plan import (
-    DELETED_COLUMN,
-    ORDER_COLUMN,
-    Deletes,
-    TruncateFloor,
-)
+from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, Deletes, TruncateFloor
 from jobs.quality.incremental_scan.offset_ranges import quoted_name, quoted_text
 
 if TYPE_CHECKING:

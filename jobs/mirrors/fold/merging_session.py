@@ -13,13 +13,7 @@ from jobs.base.system.signals import deferred_signals
 from jobs.clients.spark.catalog_conf import use_catalog
 from jobs.clients.spark.jvm_calls import interruptible
 from jobs.config.settings.settings import Settings
-from jobs.mirrors.fold.fold import (
-    FOLD_COLUMN,
-    FROM_TARGET_COLUMN,
-    OP_COLUMN,
-    REFOLD_COLUMN,
-    UNAVAILABLE_COLUMN,
-)
+from jobs.mirrors.fold.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN
 from jobs.mirrors.fold.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
 from jobs.mirrors.model.merge_plan import ORDER_COLUMN
 from jobs.quality.incremental_scan.offset_ranges import quoted_name

@@ -6,7 +6,8 @@ a task holds the changes of few of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,38 +74,46 @@ def moved_from(history: History, keys: DataFrame) -> DataFrame | None:
 
     None where no row of the changelog has moved so.
     """
-    from pyspark.sql import functions as sql
-
     steps = moves(history)
     if steps is None:
         return None
-    names, until = list(history.plan.key), history.until
-    start = fresh = kept_frame(keys.select(*map(_column, names)).distinct(), until)
-    steps, found = kept_frame(steps, until), start
-    for _ in range(_ROUNDS):
+    names = list(history.plan.key)
+    steps = kept_frame(steps, history.until)
+    start = kept_frame(keys.select(*map(_column, names)).distinct(), history.until)
+
+    def later(fresh: DataFrame) -> DataFrame:
         former = fresh.select(*[_column(name).alias(_former(n)) for n, name in enumerate(names)])
-        later = steps.join(former, former.columns).select(*map(_column, names)).distinct()
-        fresh = kept_frame(later.join(found, names, "left_anti"), until)
-        if fresh.isEmpty():
-            break
-        found = found.unionByName(fresh)
-    return found.join(start, names, "left_anti").select(*map(sql.col, found.columns))
+        return steps.join(former, former.columns).select(*map(_column, names))
+
+    return _reached(start, later, names, history.until).join(start, names, "left_anti")
 
 
 def _needed(history: History, keys: DataFrame) -> DataFrame:
     """For each key a number (`_change_row`), with the key itself and all that its row had before."""
     from pyspark.sql import functions as sql
 
-    names, until = list(history.plan.key), history.until
+    names, steps = list(history.plan.key), moves(history)
     number = sql.monotonically_increasing_id().alias(_ROW)
-    found = fresh = kept_frame(keys.select(*map(_column, names), number, sql.lit(True).alias(_OWN)), until)
-    steps = moves(history)
-    for _ in range(_ROUNDS if steps is not None else 0):
-        assert steps is not None
-        before = steps.join(fresh.select(*map(_column, names), _ROW), names).select(
-            *[sql.col(_former(n)).alias(name) for n, name in enumerate(names)], _ROW, sql.lit(False).alias(_OWN)
-        )
-        fresh = kept_frame(before.distinct().join(found, [*names, _ROW], "left_anti").select(*found.columns), until)
+    start = kept_frame(keys.select(*map(_column, names), number, sql.lit(True).alias(_OWN)), history.until)
+    if steps is None:
+        return start
+
+    def before(fresh: DataFrame) -> DataFrame:
+        former = [sql.col(_former(n)).alias(name) for n, name in enumerate(names)]
+        moved = steps.join(fresh.select(*map(_column, names), _ROW), names)
+        return moved.select(*former, _ROW, sql.lit(False).alias(_OWN))
+
+    return _reached(start, before, [*names, _ROW], history.until)
+
+
+def _reached(
+    start: DataFrame, step: Callable[[DataFrame], DataFrame], by: list[str], until: contextlib.ExitStack
+) -> DataFrame:
+    """Rows, and all that steps lead to from them; by some columns each is there once."""
+    found = fresh = start
+    for _ in range(_ROUNDS):
+        fresh = step(fresh).distinct().join(found, by, "left_anti").select(*map(_column, found.columns))
+        fresh = kept_frame(fresh, until)
         if fresh.isEmpty():
             break
         found = found.unionByName(fresh)

@@ -18,21 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.mirrors.fold.fold import Mask, boolean_mask, whole_numbers
 from jobs.mirrors.fold.log_scan import SLACK_US, LogScan, source_lineage
-from jobs.mirrors.model.errors import (
-    BelowTruncateError,
-    NullKeyError,
-    RestoredSourceError,
-    ScatteredChangesError,
-    SharedTruncateError,
-    TooManyGenerationsError,
-    UnknownGenerationError,
-    UnorderedTruncateError,
-)
+from jobs.mirrors.model import errors
 from jobs.mirrors.model.merge_plan import (
     LAST_GENERATION,
     MOST_GENERATIONS,
-    MOST_NUMBERED,
     Generation,
     MergeCounts,
     MergePlan,
@@ -41,16 +32,8 @@ from jobs.mirrors.model.merge_plan import (
     Scope,
     TruncateFloor,
 )
-from jobs.mirrors.model.order_token import (
-    SNAPSHOT_ROW,
-    STREAMED,
-    hex_text,
-    order_positions,
-    order_token,
-)
+from jobs.mirrors.model.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_positions, order_token
 from jobs.tables.commit.stamp.offsets import TopicPartition
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +96,19 @@ class Order:
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
             partition, scan = nulls[0]
-            raise NullKeyError(stream, key, (partition, scan.null_key or 0), sum(each.null_keys for _, each in nulls))
+            count = sum(each.null_keys for _, each in nulls)
+            raise errors.NullKeyError(stream, key, (partition, scan.null_key or 0), count)
         for partition, scan in sorted(scans.items()):
             if scan.restored is not None:
                 offset, position, greatest, timed = scan.restored
-                told = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
-                raise RestoredSourceError(
-                    stream, partition, offset, position, greatest, timed=timed, row=scan.restored_row, breaks=told
+                breaks = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
+                raise errors.RestoredSourceError(
+                    stream, partition, offset, position, greatest, timed=timed, breaks=breaks
                 )
         partitions, lineages = generations_after(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
-        # A mirror that an earlier release has brought beyond that goes on while the token has digits.
-        last = LAST_GENERATION if before.newest_generation <= LAST_GENERATION else MOST_NUMBERED
-        if state.newest_generation > last:
-            raise TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
+        if state.newest_generation > LAST_GENERATION:
+            raise errors.TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
         if scattered:
             _refuse_scattered(stream, state)
         begins = begins or {}
@@ -144,11 +126,11 @@ class Order:
             ops, positions: Of each; a position may be null.
         """
         rows = len(offsets)
-        numbers = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers = whole_numbers(offsets)
         generations, late, repeated = np.zeros(rows, np.int64), np.zeros(rows, bool), np.zeros(rows, bool)
         expired = np.zeros(rows, bool)
         codes, sources = _sources(topics, partitions)
-        own, positions = _mask(pc.is_valid(positions)), order_positions(positions)
+        own, positions = boolean_mask(pc.is_valid(positions)), order_positions(positions)
         for code, source in enumerate(sources):
             mine = np.flatnonzero(codes == code)
             here = numbers[mine]
@@ -162,7 +144,7 @@ class Order:
             repeated[mine] = _inside(here, scan.repeats)
             positions = _carried(positions, mine, here, scan)
         tokens = _tokens(generations, positions, ops, numbers, own)
-        truncate = _mask(pc.fill_null(pc.equal(ops, "t"), False))
+        truncate = boolean_mask(pc.fill_null(pc.equal(ops, "t"), False))
         below = self.below_floor(topics, tokens)
         return Ordered(tokens, late, repeated | truncate | below | expired, expired)
 
@@ -170,7 +152,7 @@ class Order:
         """Which changes a truncate has removed."""
         below = np.zeros(len(tokens), bool)
         for topic, floor in self.state.floors.items():
-            below |= _mask(pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token)))
+            below |= boolean_mask(pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token)))
         return below
 
 
@@ -178,7 +160,7 @@ def _refuse_scattered(stream: str, state: MirrorState) -> None:
     for topic in sorted({each.topic for each in state.partitions}):
         of_topic = {each.partition: known for each, known in state.partitions.items() if each.topic == topic}
         if len(of_topic) > 1 and any(known.position is None for known in of_topic.values()):
-            raise ScatteredChangesError(stream, topic, sorted(of_topic))
+            raise errors.ScatteredChangesError(stream, topic, sorted(of_topic))
 
 
 def _floors(
@@ -198,17 +180,18 @@ def _floors(
     topics = {each.topic for each in state.partitions}
     for partition, scan in sorted(scans.items()):
         several = sum(each.topic == partition.topic for each in state.partitions) > 1
-        first = first_known(before.partitions[partition]) if partition in before.partitions else 0
+        known = before.partitions.get(partition)
+        present = known.generations[-1].since if known is not None and len(known.generations) > 1 else 0
         for offset, position in scan.truncates:
-            if offset < first:
+            if offset < present:
                 if offset >= begins.get(partition, 0):
-                    raise UnknownGenerationError(stream, partition, offset)
+                    raise errors.UnknownGenerationError(stream, partition, present, offset)
                 # It has expired, and the mirror has it.
                 continue
             if others := sorted(topics - {partition.topic}):
-                raise SharedTruncateError(stream, partition, offset, others)
+                raise errors.SharedTruncateError(stream, partition, offset, others)
             if position is None and several:
-                raise UnorderedTruncateError(stream, partition, offset)
+                raise errors.UnorderedTruncateError(stream, partition, offset)
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
             if there is None or token > there.token:
@@ -219,17 +202,15 @@ def _floors(
 def _refuse_below_truncate(
     stream: str, before: MirrorState, state: MirrorState, scans: Mapping[TopicPartition, LogScan]
 ) -> None:
-    """Refuse new changes that are later than a truncate, and of an earlier generation.
+    """Refuse new changes of a source before the one that truncated the table, if they are later than that one's.
 
-    A lineage that is known keeps its number until another one is seen after it. Where the former source takes over
-    again, the first partition that sees it may not have seen the source in between, so nothing in its log says that it
-    came back. Times do: what the former source had sent before is not later than the truncate, nor than what came
-    behind that.
+    The former source took over again, and the partition saw nothing of the source in between. So its log does not say
+    that a new timeline begins, and the truncate would take the changes. Times tell: what the former source sent before
+    is not later than what came behind the truncate.
 
     Args:
         stream: For messages.
-        before: What the mirror knew before the increment.
-        state: What it knows after it, truncates among it.
+        before, state: What the mirror knows before and after the increment.
         scans: Of the increment.
 
     Raises:
@@ -238,41 +219,23 @@ def _refuse_below_truncate(
     for topic, floor in sorted(state.floors.items()):
         number = int(floor.token[:4], 16)
         known = before if before.floors.get(topic) == floor else state
+        behind = {p: each for p, each in known.partitions.items() if p.topic == topic and each.generation >= number}
         for partition, scan in sorted(scans.items()):
-            if partition.topic != topic or scan.first is None:
+            if partition.topic != topic or scan.first is None or scan.lineage is None:
                 continue
-            latest = _latest_behind_truncate(before, known, state, partition, scan, number)
-            if latest is not None:
-                first_is_later = scan.first_at is not None and scan.first_at > latest + SLACK_US
-                raise BelowTruncateError(stream, partition, scan.first, latest, exact=first_is_later)
-
-
-def _latest_behind_truncate(
-    before: MirrorState,
-    known: MirrorState,
-    state: MirrorState,
-    partition: TopicPartition,
-    scan: LogScan,
-    number: int,
-) -> int | None:
-    """The time of the last change behind a truncate of that generation, if a new one of the partition is later."""
-    now = state.partitions[partition]
-    if scan.lineage is None or generation_at(now, scan.first or 0) >= number:
-        return None
-    times = [
-        each.at
-        for other, each in known.partitions.items()
-        if other != partition and other.topic == partition.topic and each.generation >= number and each.at is not None
-    ]
-    if not times:
-        return None
-    latest = max(times)
-    if scan.first_at is not None and scan.first_at > latest + SLACK_US:
-        return latest
-    former = before.partitions.get(partition)
-    moved = former is None or former.at is None or (now.at or 0) > former.at
-    later = now.generation < number and now.at is not None and now.at > latest + SLACK_US
-    return latest if moved and later else None
+            latest = max(
+                (each.at for p, each in behind.items() if p != partition and each.at is not None), default=None
+            )
+            if latest is None:
+                continue
+            now, former = state.partitions[partition], before.partitions.get(partition)
+            if generation_at(now, scan.first) >= number:
+                continue
+            times = [scan.first_at or 0]
+            if now.generation < number and (former is None or former.at is None or (now.at or 0) > former.at):
+                times.append(now.at or 0)
+            if max(times) > latest + SLACK_US:
+                raise errors.BelowTruncateError(stream, partition, scan.first, latest)
 
 
 def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:
@@ -297,8 +260,8 @@ def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) ->
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:
     """For each row the number of its partition, and the partitions."""
     named = topics.dictionary_encode()
-    codes = named.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
-    codes += partitions.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = whole_numbers(named.indices) << 32
+    codes += whole_numbers(partitions)
     values, inverse = np.unique(codes, return_inverse=True)
     names = named.dictionary.to_pylist()
     return inverse, [TopicPartition(names[each >> 32], each & 0xFFFFFFFF) for each in values.tolist()]
@@ -339,10 +302,6 @@ def _tokens(
     return pc.binary_join_element_wise(
         hex_text(generations, 4), pc.fill_null(positions, "-").cast(pa.string()), kinds, hex_text(offsets, 16), "."
     )
-
-
-def _mask(values: pa.Array) -> Mask:
-    return values.to_numpy(zero_copy_only=False).astype(bool)
 
 
 def generations_after(
@@ -421,7 +380,7 @@ def refuse_older(stream: str, state: MirrorState, begins: Mapping[TopicPartition
     """
     for partition, each in sorted(state.partitions.items()):
         if begins.get(partition, 0) < (first := first_known(each)):
-            raise UnknownGenerationError(stream, partition, first)
+            raise errors.UnknownGenerationError(stream, partition, first)
 
 
 def generation_at(state: PartitionState, offset: int) -> int:

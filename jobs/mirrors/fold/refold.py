@@ -38,21 +38,8 @@ from pyiceberg.types import IntegerType, LongType, StringType
 
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.changes import DELETION_MEMORY
-from jobs.mirrors.fold.change_frame import (
-    OFFSET,
-    PARTITION,
-    POSITION,
-    TOPIC,
-    as_changes,
-    session_cores,
-)
-from jobs.mirrors.fold.fold import (
-    FOLD_COLUMN,
-    OP_COLUMN,
-    UNAVAILABLE_COLUMN,
-    UPSERT,
-    sorted_rows,
-)
+from jobs.mirrors.fold.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, session_cores
+from jobs.mirrors.fold.fold import FOLD_COLUMN, OP_COLUMN, UNAVAILABLE_COLUMN, UPSERT, sorted_rows
 from jobs.mirrors.fold.fold_tasks import FoldTask, OrderTask
 from jobs.mirrors.fold.log_scan import carried_positions
 from jobs.mirrors.fold.merging_session import folded_kinds, ordered_kinds, sorted_by_key
@@ -144,7 +131,7 @@ class History:
         plan = self.plan
         refuse_older(plan.stream, plan.state, self.order.begins)
         kinds = ordered_kinds(changes, plan.columns, extra)
-        return changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
+        return changes.mapInArrow(OrderTask(self.order, plan.columns, kept="all", extra=extra), kinds)
 
     def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW, *, few: bool = True) -> DataFrame:
         """The changes of keys, as they landed.
@@ -319,7 +306,7 @@ def removed_later(history: History, rows: DataFrame, count: int, since: datetime
         # A row that does not fulfil a condition is gone by whichever change made it so.
         changes = changes.where(sql.col(OP_COLUMN) == "d")
     # By the generations that the stamp has no change is lower than by all of them: at worst a key is folded again.
-    ordered = changes.mapInArrow(OrderTask(history.order, plan.key, late=True), ordered_kinds(changes, plan.key))
+    ordered = changes.mapInArrow(OrderTask(history.order, plan.key, kept="all"), ordered_kinds(changes, plan.key))
     mine = rows.select(*key, sql.col(ORDER_COLUMN).alias("_mine"))
     later = ordered.join(mine, list(plan.key)).where(sql.col(ORDER_COLUMN) > sql.col("_mine"))
     return later.select(*key).distinct()

@@ -12,13 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from jobs.mirrors.fold.fold import (
-    DELETE,
-    FOLD_COLUMN,
-    FROM_TARGET_COLUMN,
-    REFOLD_COLUMN,
-    UPSERT,
-)
+from jobs.mirrors.fold.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.records.expressions.expression import Expression, compile_condition
 from jobs.records.schema.arrow_schema import rows_arrow_type
 

@@ -14,16 +14,9 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
-from jobs.mirrors.fold.change_frame import (
-    OFFSET,
-    PARTITION,
-    TOPIC,
-    change_frame,
-    log_scans,
-    session_cores,
-)
+from jobs.mirrors.fold.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirrors.fold.fold import DELETE, FOLD_COLUMN, UPSERT
-from jobs.mirrors.fold.fold_tasks import FoldTask, LateTask, OrderTask
+from jobs.mirrors.fold.fold_tasks import FoldTask, OrderTask
 from jobs.mirrors.fold.merge_sql import (
     MergeFacts,
     branch_path,
@@ -123,10 +116,12 @@ class _Merge:
             folded = kept_frame(self._folded(changes, *tasks, count), until)
             columns = self.changelog.schema()
             rows = SourceRows(
-                self.session, plan, self.target, history, row_filter, until,
-                remembered=lambda: memory_begins(columns, plan.timestamp, files, time.time()),
-            )  # fmt: skip
-            again = changes.mapInArrow(LateTask(order), changes.schema) if counts.late > counts.too_late else None
+                history, self.target, row_filter, lambda: memory_begins(columns, plan.timestamp, files, time.time())
+            )
+            again = None
+            if counts.late > counts.too_late:
+                late = OrderTask(order, plan.key, kept="late")
+                again = changes.mapInArrow(late, ordered_kinds(changes, plan.key))
             facts = self._facts(folded)
             source = rows.of(folded, facts, again)
             if source.changed:

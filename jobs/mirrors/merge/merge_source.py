@@ -8,46 +8,25 @@ to a key that it had before.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from jobs.mirrors.fold.fold import (
-    DELETE,
-    FOLD_COLUMN,
-    FROM_TARGET_COLUMN,
-    REFOLD_COLUMN,
-    UPSERT,
-)
+from jobs.mirrors.fold.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirrors.fold.merge_sql import SET_COLUMN, MergeFacts, where_changes_are
 from jobs.mirrors.fold.merging_session import kept_frame
-from jobs.mirrors.fold.moved_rows import (
-    MOVED_COLUMN,
-    UNKNOWN_COLUMN,
-    moved_from,
-    moved_rows,
-)
-from jobs.mirrors.fold.refold import (
-    History,
-    may_be_behind,
-    removed_later,
-    without_keys,
-)
-from jobs.mirrors.fold.row_filter import (
-    FILTERED_COLUMN,
-    PROBLEM_COLUMN,
-    UNJUDGED_COLUMN,
-    RowFilter,
-)
+from jobs.mirrors.fold.moved_rows import MOVED_COLUMN, UNKNOWN_COLUMN, moved_from, moved_rows
+from jobs.mirrors.fold.refold import History, may_be_behind, removed_later, without_keys
+from jobs.mirrors.fold.row_filter import UNJUDGED_COLUMN, RowFilter
 from jobs.mirrors.model.errors import MovedValuesError
-from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
+from jobs.mirrors.model.merge_plan import DELETED_COLUMN, MergePlan
 from jobs.quality.incremental_scan.offset_ranges import quoted_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -75,17 +54,18 @@ class SourceRows:
 
     Attributes:
         target: The branch of the mirror, in the SQL of Spark.
-        until: At its end the frames cannot be read any more.
         remembered: Tells since when deletions that came to Kafka are looked for; None: all are.
     """
 
-    session: SparkSession
-    plan: MergePlan
-    target: str
     history: History
+    target: str
     row_filter: RowFilter
-    until: contextlib.ExitStack
     remembered: Callable[[], datetime | None] = lambda: None
+
+    @property
+    def plan(self) -> MergePlan:
+        """Of the merge."""
+        return self.history.plan
 
     def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
         """The source.
@@ -95,6 +75,7 @@ class SourceRows:
             facts: What they are.
             late: The changes that came late; None if there are none.
         """
+        from pyspark.sql import DataFrame
         from pyspark.sql import functions as sql
 
         parts = [] if late is None else [self._keys(late)]
@@ -110,7 +91,7 @@ class SourceRows:
             parts.append(removed)
         count, again = 0, None
         if parts:
-            again = self._kept(_union(parts).distinct())
+            again = self._kept(reduce(DataFrame.union, parts).distinct())
             count = again.count()
         if again is None or not count:
             rows = folded.withColumn(SET_COLUMN, sql.lit(False))
@@ -125,14 +106,13 @@ class SourceRows:
         return MergeSource(self._kept(source), count, unresolved, changed=True)
 
     def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
-        """One row for each of the keys, and how many of their values no change has.
+        """One row for each of the keys with a change that counts, and how many of their values no change has.
+
+        A key without one has no row in the mirror either: only a truncate leaves none.
 
         Raises:
             MovedValuesError: Values of a former key are not there.
         """
-        from pyspark.sql import functions as sql
-
-        names, plan = list(self.plan.key), self.plan
         rows = self._kept(self.history.folded(keys, count, self.row_filter))
         columns = rows.columns
         elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
@@ -142,32 +122,7 @@ class SourceRows:
             moved = moved_rows(self.history, lost, self.row_filter)
             unresolved = self._unresolved(moved)
             rows = without_keys(rows, lost, many).unionByName(moved.select(*columns))
-        rows = rows.select(*map(_column, columns))
-        if plan.begins:
-            # Changes of a key without any that counts may have expired.
-            return rows, unresolved
-        # Of a key without any change that counts, nothing is left.
-        floor = max((each.token for each in self.history.order.state.floors.values()), default="")
-        gone = keys.join(self._keys(rows), names, "left_anti")
-        given = {
-            FOLD_COLUMN: sql.lit(DELETE),
-            ORDER_COLUMN: sql.lit(floor),
-            FROM_TARGET_COLUMN: sql.lit(None).cast("array<string>"),
-            REFOLD_COLUMN: sql.lit(False),
-            FILTERED_COLUMN: sql.lit(False),
-            UNJUDGED_COLUMN: sql.lit(False),
-            PROBLEM_COLUMN: sql.lit(None).cast("string"),
-        }
-        kinds = {field.name: field.dataType for field in rows.schema.fields}
-        made = [
-            given[name].alias(name)
-            if name in given
-            else sql.col(quoted_name(name))
-            if name in plan.key
-            else sql.lit(None).cast(kinds[name]).alias(name)
-            for name in columns
-        ]
-        return rows.unionByName(gone.select(*made)), unresolved
+        return rows.select(*map(quoted_name, columns)), unresolved
 
     def _unresolved(self, moved: DataFrame) -> int:
         """How many values no change has.
@@ -188,7 +143,7 @@ class SourceRows:
         """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
         needing = self._keys(folded.where(f"size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}'"))
         names = list(self.plan.key)
-        there = self._rows_there(facts).select(*map(_column, names)).join(needing, names, "left_semi")
+        there = self._rows_there(facts).select(*map(quoted_name, names)).join(needing, names, "left_semi")
         return needing.join(there, names, "left_anti")
 
     def _removed_later(self, folded: DataFrame, facts: MergeFacts) -> DataFrame | None:
@@ -218,23 +173,10 @@ class SourceRows:
         """
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
         alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""
-        return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
+        return self.history.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
 
     def _keys(self, rows: DataFrame) -> DataFrame:
-        return rows.select(*map(_column, self.plan.key))
+        return rows.select(*map(quoted_name, self.plan.key))
 
     def _kept(self, frame: DataFrame) -> DataFrame:
-        return kept_frame(frame, self.until)
-
-
-def _union(parts: Sequence[DataFrame]) -> DataFrame:
-    frame = parts[0]
-    for each in parts[1:]:
-        frame = frame.union(each)
-    return frame
-
-
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as sql
-
-    return sql.col(quoted_name(name))
+        return kept_frame(frame, self.history.until)

@@ -23,11 +23,7 @@ from jobs.mirrors.model.mirror_stamp import mirror_id
 from jobs.records.expressions.problem import ExpressionProblem
 from jobs.records.schema.evolution import Fitting, fitting
 from jobs.records.schema.iceberg_schema import unread_problem
-from jobs.records.schema.identifier_fields import (
-    identifier_problem,
-    optional_columns,
-    with_identifier_fields,
-)
+from jobs.records.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
 from jobs.records.schema.schema_change import SchemaChange, changed_schema
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.tables.commit.schema.operations import ChangeSchema

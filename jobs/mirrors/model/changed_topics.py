@@ -14,13 +14,7 @@ from pyiceberg.table import Table
 
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.mirrors.model.errors import (
-    AddedPartitionsError,
-    AnotherLogError,
-    ExpiredChangesError,
-    MissedChangesError,
-    StaleExpiryError,
-)
+from jobs.mirrors.model import errors
 from jobs.mirrors.model.mirror_stamp import MirrorStamp
 from jobs.quality.incremental_scan.arrow_rows import table_batches
 from jobs.tables.commit.history.other_logs import other_logs
@@ -46,7 +40,7 @@ def refuse_recreated_topics(
     properties = changelog.metadata.properties
     expired = expired_changes(properties, spec.table.name)
     for topic in expired.replaced(stream_topics(properties, spec.stream)) if expired else ():
-        raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, REPLACED, None)
+        raise errors.AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, REPLACED, None)
     merged = {partition.topic for partition in known.state.partitions} if known else set[str]()
     answers = other_logs(changelog.metadata, spec.stream, 0)
     found = [(each.topic, each.said, each.sequence) for each in answers]
@@ -54,7 +48,7 @@ def refuse_recreated_topics(
     found += [(topic, _EARLIER, None) for topic in (known.state.recreated if known else ())]
     for topic, said, sequence in found:
         if topic in merged or _has_changes(spec, changelog, files, topic):
-            raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, said, sequence)
+            raise errors.AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, said, sequence)
 
 
 def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp, now: Positions) -> None:
@@ -75,7 +69,7 @@ def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp
         newest = max((each.partition for each in before if each.topic == topic), default=None)
         added = sorted(each.partition for each in now if each.topic == topic and each.partition > (newest or 0))
         if newest is not None and added:
-            raise AddedPartitionsError(spec.stream, mirror.table, spec.table.name, topic, added)
+            raise errors.AddedPartitionsError(spec.stream, mirror.table, spec.table.name, topic, added)
 
 
 def expired_offsets(spec: StreamSpec, changelog: Table) -> Positions:
@@ -96,7 +90,7 @@ def refuse_expired(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     if expired is not None:
-        raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
+        raise errors.ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
 
 
 def refuse_missed(
@@ -117,9 +111,9 @@ def refuse_missed(
         return
     for partition, since in sorted(expired.offsets.items()):
         if (at := position.get(partition, since)) < since:
-            raise StaleExpiryError(spec.stream, spec.table.name, partition, since, at)
+            raise errors.StaleExpiryError(spec.stream, spec.table.name, partition, since, at)
     if known is not None and known.sequence < expired.sequence:
-        raise MissedChangesError(spec.stream, mirror.table, spec.table.name, expired.before)
+        raise errors.MissedChangesError(spec.stream, mirror.table, spec.table.name, expired.before)
 
 
 def _has_changes(spec: StreamSpec, changelog: Table, files: Iterable[DataFile], topic: str) -> bool:

@@ -18,7 +18,7 @@ ANOTHER_CHANGELOG = (
 
 
 class MirrorStopped(StreamStopped):
-    """A mirror refuses to go on, because going on would leave out a change or mix two histories.
+    """A mirror refuses to go on, because going on would leave out a change, or mix two histories.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: the command that the message names
@@ -33,7 +33,7 @@ def _change(offset: int, partition: TopicPartition, what: str = "change") -> str
 
 
 class RestoredSourceError(MirrorStopped):
-    """A change has a lower position in the source than an earlier one, as after a restore or a failover.
+    """The source has gone back: later changes have lower positions, as after a restore from a backup.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
@@ -56,7 +56,6 @@ class RestoredSourceError(MirrorStopped):
         greatest: str,
         *,
         timed: bool = True,
-        row: bool = False,
         breaks: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         at = {partition: offset} | dict(breaks or {})
@@ -70,12 +69,10 @@ class RestoredSourceError(MirrorStopped):
             "sent twice, or the source was restored; which of them cannot be told, as the time is not known of it or "
             "of all before it (_change_at)."
         )
-        read = (
-            " It is a row of a snapshot, so the source may be as it was, and its connector has read the table anew: by "
-            "an ad-hoc snapshot of the type blocking, or as its own offsets were lost. The answer is the same."
-        )
         super().__init__(
-            f"{went}{read if row else ''} Positions before and after it cannot be compared, so the mirror stops.",
+            f"{went} If it is a row of a snapshot, the connector may only have read the table anew: by an ad-hoc "
+            "snapshot of the type blocking, or as its own offsets were lost. Positions before and after it cannot be "
+            "compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
         self.offset: int = offset
@@ -85,7 +82,7 @@ class RestoredSourceError(MirrorStopped):
 
 
 class TooManyGenerationsError(MirrorStopped):
-    """Sources took turns more often than a mirror can number.
+    """Sources have come by turns so often that the order of changes has no number for one more.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: let the lineage name no server, or give each source its own topics; then land a new snapshot of the source in
@@ -96,18 +93,16 @@ class TooManyGenerationsError(MirrorStopped):
         """`lineages`: The newest of them, by name."""
         super().__init__(
             f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
-            f"{', '.join(lineages)} (_change_lineage). Failovers are not so many: several servers write to the log "
-            "that the connector reads, or several connectors to one topic. Each turn counts as another source, and "
-            "the mirror's _change_order has numbers for 65,535 at most, so the mirror stops.",
-            fix="if one connector always reads the same server, let the lineage not name who wrote: transform: "
-            "[{compute: {_change_lineage: \"regexp_replace(_change_lineage, '/[0-9]*$', '')\"}}] of "
-            f"streams/{stream}.yaml; else let each source have topics of its own. Then land a new snapshot of the "
-            "source in another changelog, and make another mirror of that: table and mirrors of the same file",
+            f"{', '.join(lineages)} (_change_lineage): several servers write to the log that the connector reads, or "
+            "several connectors to one topic. The order of changes (_change_order) has no number left, so the mirror "
+            "stops.",
+            fix="let each source have topics of its own, or leave out of _change_lineage who wrote, by a step of "
+            f"transform in streams/{stream}.yaml; then {ANOTHER_CHANGELOG.format(stream=stream)}",
         )
 
 
 class AnotherLogError(MirrorStopped):
-    """A topic of the changelog was recreated or cut, so its offsets begin anew.
+    """A topic was recreated or cut under a mirror: its offsets have begun anew.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source in another changelog, and make another mirror of it
@@ -124,7 +119,7 @@ class AnotherLogError(MirrorStopped):
 
 
 class AddedPartitionsError(MirrorStopped):
-    """A topic got partitions, and only offsets order its changes.
+    """A topic got partitions under a mirror, and only offsets order its changes.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source in another changelog, and make another mirror of it
@@ -140,7 +135,7 @@ class AddedPartitionsError(MirrorStopped):
 
 
 class NullKeyError(MirrorStopped):
-    """A change has null in a key column of the mirror.
+    """A change has a null in a column of the mirror's key.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: name key columns that are never null in the connector or in `mirrors.key`; then `frazil mirror run S`
@@ -158,7 +153,7 @@ class NullKeyError(MirrorStopped):
 
 
 class SharedTruncateError(MirrorStopped):
-    """A truncate came from one of several topics in the changelog, and rows do not show their topic.
+    """A topic's table was truncated, and the changelog has changes of other topics: whose a row is, nobody can tell.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: route each topic to its own changelog, or drop truncates with a `where` step; then land a new snapshot of the
@@ -176,7 +171,7 @@ class SharedTruncateError(MirrorStopped):
 
 
 class UnorderedTruncateError(MirrorStopped):
-    """A truncate has no position in the source, and the topic has several partitions.
+    """A truncate has no position, and there are several partitions: which changes came before it is not known.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: let the connector send positions, or name `changes.order_by`; then land a new snapshot of the source in
@@ -193,7 +188,7 @@ class UnorderedTruncateError(MirrorStopped):
 
 
 class ScatteredChangesError(MirrorStopped):
-    """Changes without keys and positions come from several partitions, so their order is unknown.
+    """Changes have neither keys nor positions, and come from several partitions: which is later is not known.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: give the records keys, one partition, or `changes.order_by`; then land a new snapshot of the source in another
@@ -212,51 +207,50 @@ class ScatteredChangesError(MirrorStopped):
 
 
 class BelowTruncateError(MirrorStopped):
-    """Changes happened after a truncate of another source but are ordered before it, as after a failback.
+    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
     """
 
-    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int, *, exact: bool) -> None:
-        """A partition's first new change stops the mirror.
-
-        Args:
-            latest: The time of the last change of the source that truncated the table, in µs since 1970.
-            exact: Whether the first change is later than that; else one behind it is.
-        """
-        look = "" if exact else "look up the offset of the first change there with a later _change_at, then "
-        at = f"{partition.topic}:{partition.partition}:{first}" if exact else "TOPIC:PARTITION:OFFSET"
+    def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int) -> None:
+        """`first`: offset of the partition's first new change. `latest`: of the truncating source; µs since 1970."""
         time = datetime.fromtimestamp(latest / 1e6, UTC)
         super().__init__(
             f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
             f"{first} on, are of a source before the one that truncated the table in another partition, and some "
             f"happened later than the last that came of that one, of {time:%Y-%m-%d %H:%M:%S} UTC: the former source "
             "has taken over again. The truncate would take them, so the mirror stops.",
-            fix=f"{look}frazil mirror accept {stream} --new-generation --at {at}",
+            fix="look up the offset of the first change there with a later _change_at, then frazil mirror accept "
+            f"{stream} --new-generation --at {partition.topic}:{partition.partition}:OFFSET",
         )
 
 
 class UnknownGenerationError(MirrorStopped):
-    """A change is older than the source timelines that the mirror remembers.
+    """Changes of former source timelines are needed, which the mirror does not remember.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror rebuild S`
     """
 
-    def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
+    def __init__(self, stream: str, partition: TopicPartition, first: int, truncate: int | None = None) -> None:
+        """`first`: offset from which on the mirror knows timelines. `truncate`: offset of one that has come late."""
+        what = (
+            "changes from there are needed: they have come late, or rows are folded again or compared"
+            if truncate is None
+            else f"a truncate from there has come late, at offset {truncate}"
+        )
         super().__init__(
             f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
-            f"so often that the mirror does not know any more where they did before offset {offset}, and changes from "
-            "there are needed: they have come late, or rows are folded again or compared. What they are older than is "
-            "not known, so the mirror stops.",
+            f"at offset {first} or before, and {what}. The mirror does not know any more what they are older than, so "
+            "it stops.",
             fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
             "land a new snapshot of the source in another changelog, and make another mirror of that",
         )
 
 
 class MovedValuesError(MirrorStopped):
-    """Values of rows whose key changed are missing, because the changes of the former keys are not in the changelog.
+    """Values of rows whose key changed stand in changes of their former keys that are not there.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror run S` once they have landed; or `frazil mirror rebuild S --incomplete`, which leaves the
@@ -277,7 +271,7 @@ class MovedValuesError(MirrorStopped):
 
 
 class WaitingRowsError(MirrorStopped):
-    """An earlier release merged rows that still wait for values of their former keys.
+    """An earlier release has merged rows without values that it waited for.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror rebuild S --table MIRROR`
@@ -292,7 +286,7 @@ class WaitingRowsError(MirrorStopped):
 
 
 class KeylessChangelogError(FrazilError):
-    """A changelog has no keys, and its mirror names none, so the mirror is not made.
+    """A changelog has no keys, and its mirror names none: no mirror is made of it. The changelog goes on.
 
     Safe: The changelog goes on.
     Next: name `mirrors.key`, or decode keys into `_change_key`
@@ -309,7 +303,7 @@ class KeylessChangelogError(FrazilError):
 
 
 class ExpiredChangesError(FrazilError):
-    """A mirror cannot be made, because changes of its changelog have expired.
+    """A mirror is to be made of a changelog of which changes have expired.
 
     Safe: The changelog and other mirrors go on.
     Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
@@ -325,7 +319,7 @@ class ExpiredChangesError(FrazilError):
 
 
 class MissedChangesError(FrazilError):
-    """Changes expired before a mirror had merged them, because the stream's file did not name it then.
+    """Changes that a mirror has not merged have expired, as it was none of the stream's mirrors then.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
@@ -341,7 +335,7 @@ class MissedChangesError(FrazilError):
 
 
 class StaleExpiryError(FrazilError):
-    """A changelog stands before changes that its property lists as expired.
+    """A changelog stands before changes that are said to have expired: it was moved back, or its topic is another.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: bring the changelog's snapshots back, or land a new snapshot of the source in another changelog, and make

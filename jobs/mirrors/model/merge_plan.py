@@ -26,9 +26,7 @@ Scope = Literal["source", "key"]
 MOST_GENERATIONS = 16
 """So many of a partition are in a stamp, the newest. What needs older ones stops the mirror."""
 LAST_GENERATION = 1_000
-"""No source fails over so often: several servers write by turns."""
-MOST_NUMBERED = 0xFFFF
-"""The greatest number that an order token has digits for."""
+"""No source fails over so often: several servers write by turns. A token has digits for 65,535."""
 ORDER_COLUMN = "_change_order"
 DELETED_COLUMN = "_change_deleted"
 """`_deleted` is a column of Iceberg's own: Spark reads no table that has one."""

@@ -22,11 +22,7 @@ from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
 from jobs.maintenance.run.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirrors.model.mirror_stamp import abandoned_branches, mirror_id
-from jobs.tables.commit.protocol.compare_and_swap import (
-    Backoff,
-    compare_and_swap,
-    conflicts_as_moved_head,
-)
+from jobs.tables.commit.protocol.compare_and_swap import Backoff, compare_and_swap, conflicts_as_moved_head
 from jobs.tables.commit.protocol.session import CommitSession
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import CommitRefusedError, FencedError, RolledBackError

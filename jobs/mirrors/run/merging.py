@@ -33,18 +33,8 @@ from jobs.mirrors.merge.mirror_table import (
     refuse_unfit,
     row_columns,
 )
-from jobs.mirrors.model.changed_topics import (
-    expired_offsets,
-    refuse_added_partitions,
-    refuse_expired,
-    refuse_missed,
-    refuse_recreated_topics,
-)
-from jobs.mirrors.model.changelog_increment import (
-    ChangelogIncrement,
-    changelog_increment,
-    refuse_incomplete,
-)
+from jobs.mirrors.model import changed_topics
+from jobs.mirrors.model.changelog_increment import ChangelogIncrement, changelog_increment, refuse_incomplete
 from jobs.mirrors.model.errors import WaitingRowsError
 from jobs.mirrors.model.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirrors.model.mirror_stamp import (
@@ -57,12 +47,7 @@ from jobs.mirrors.model.mirror_stamp import (
     state_to_begin_with,
 )
 from jobs.mirrors.model.session import MirrorSession
-from jobs.mirrors.run.publication import (
-    Attempt,
-    publish_merge,
-    publish_stamp,
-    stamp_is_due,
-)
+from jobs.mirrors.run.publication import Attempt, publish_merge, stamp_is_due
 from jobs.records.schema.schema_change import SchemaChange
 from jobs.tables.commit.protocol.proposals import Proposal
 from jobs.tables.commit.recovery.accept import signed_answer
@@ -145,7 +130,9 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        refuse_recreated_topics(spec, mirror, changelog, known, found.files)
+        # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
+        former = known or former_stamp(target.history().newest, changelog)
+        changed_topics.refuse_recreated_topics(spec, mirror, changelog, former, found.files)
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:
@@ -153,20 +140,17 @@ def merge_new(
         if known is not None and known.state.waiting:
             raise WaitingRowsError(spec.stream, mirror.table, len(known.state.waiting))
         position = found.positions.get(spec.stream, {})
-        refuse_missed(spec, mirror, changelog, known, position)
-        former = known or former_stamp(target.history().newest, changelog)
+        changed_topics.refuse_missed(spec, mirror, changelog, known, position)
         if former is not None:
-            # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
-            refuse_recreated_topics(spec, mirror, changelog, former, found.files)
-            refuse_added_partitions(spec, mirror, former, position)
+            changed_topics.refuse_added_partitions(spec, mirror, former, position)
         if known is None and how != "incomplete":
-            refuse_expired(spec, mirror, changelog)
+            changed_topics.refuse_expired(spec, mirror, changelog)
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
-        if known is not None and not found.files:
-            due = stamp_is_due(known, found, changelog.metadata)
-            return Merged(None, found, None, publish_stamp(session, known, found, pending) if due else known)
+        # Where a stamp is due, a merge of nothing says that the mirror has all changes of the changelog's head.
+        if known is not None and not found.files and not stamp_is_due(known, found, changelog.metadata):
+            return Merged(None, found, None, known)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
         if anew:
@@ -222,7 +206,11 @@ def merge_new(
             raise
         if done:
             step("mirror_after_publish")
-            return Merged(target.snapshot_id, found, result, stamp, attempt)
+            return (
+                Merged(target.snapshot_id, found, result, stamp, attempt)
+                if found.files
+                else Merged(None, found, None, stamp)
+            )
         log.info("mirror %s: main moved while attempt %s was made; it is merged anew", mirror.table, branch)
         _drop(session, branch)
     raise CommitRefusedError(
@@ -311,7 +299,7 @@ def merge_plan(
         scattered=not keyed and not ordered_by_row,
         coordinates=spec.kafka_columns.coordinates,
         timestamp=spec.kafka_columns.instant_coordinates[3],
-        begins=expired_offsets(spec, changelog),
+        begins=changed_topics.expired_offsets(spec, changelog),
     )
 
 

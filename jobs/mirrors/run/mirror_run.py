@@ -25,13 +25,7 @@ from jobs.mirrors.model.changelog_increment import changelog_increment, hold_cha
 from jobs.mirrors.model.merge_plan import MergePlan, MergeResult
 from jobs.mirrors.model.mirror_stamp import mirror_id, mirrored, refuse_other_rows
 from jobs.mirrors.model.session import LOCK_SECONDS, mirror_session
-from jobs.mirrors.run.merging import (
-    How,
-    Merged,
-    Merger,
-    load_changelog,
-    merge_new,
-)
+from jobs.mirrors.run.merging import How, Merged, Merger, load_changelog, merge_new
 from jobs.mirrors.run.mirror_status import pending_letters
 from jobs.mirrors.run.publication import stamp_is_due
 from jobs.tables.commit.history.lineage import ancestors

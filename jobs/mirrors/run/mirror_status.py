@@ -14,13 +14,7 @@ from jobs.clients.state_store.mirror_problem import noted_problem
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.mirror import Mirror
 from jobs.config.stream.models import StreamSpec
-from jobs.mirrors.merge.mirror_table import (
-    mirror_fitting,
-    mirror_key,
-    mirror_schema,
-    refuse_table,
-    refuse_unfit,
-)
+from jobs.mirrors.merge.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirrors.model.changed_topics import refuse_recreated_topics
 from jobs.mirrors.model.changelog_increment import refuse_moved
 from jobs.mirrors.model.mirror_stamp import (

@@ -11,12 +11,12 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.base.errors import FrazilError
 from jobs.mirrors.model.changelog_increment import ChangelogIncrement
 from jobs.mirrors.model.merge_plan import MergeResult
-from jobs.mirrors.model.mirror_stamp import MirrorStamp, mirrored
+from jobs.mirrors.model.mirror_stamp import MirrorStamp
 from jobs.mirrors.model.session import MirrorSession
 from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.mirror_merges import other_writes
 from jobs.tables.commit.protocol.proposals import Proposal
-from jobs.tables.commit.schema.operations import Append, PublishBranch
+from jobs.tables.commit.schema.operations import PublishBranch
 from jobs.tables.commit.stamp.offsets import pointwise_max
 from jobs.tables.commit.stamp.stamps import Stamp
 
@@ -102,54 +102,6 @@ def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: Table
         return False
     gone = changelog.snapshot_by_id(known.snapshot_id) is None
     return gone or found.until.timestamp_ms - known.at_ms >= STAMP_EVERY.total_seconds() * 1000
-
-
-def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIncrement, letters: int) -> MirrorStamp:
-    """Say of a later snapshot of the changelog that the mirror has all changes of it; returns what is said of it now.
-
-    Nothing is, where another process has merged since.
-
-    Args:
-        known: What the mirror's stamp says.
-        found: Nothing to merge; `until` is that snapshot.
-        letters: Dead letters that have not come back.
-
-    Raises:
-        FencedError: A later session has been here, or another one of the same epoch.
-    """
-    until = found.until
-    assert until is not None, "there is a snapshot"
-    said = replace(
-        known,
-        snapshot_id=until.snapshot_id,
-        sequence=until.sequence_number or 0,
-        at_ms=until.timestamp_ms,
-        letters=letters,
-        positions=found.positions,
-    )
-
-    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
-        assert newest is not None, "the mirror has a stamp"
-        if mirrored(newest, session.spec.stream, session.mirror.table) != known:
-            # Somebody whose lease this process does not see has merged since.
-            return Proposal(False)
-        position = pointwise_max([newest.position, found.positions.get(session.spec.stream, {})])
-        stamp = replace(
-            newest.claimed(session.epoch),
-            kind="batch",
-            batch=newest.batch + 1,
-            start=newest.position,
-            position=position,
-            rows={},
-            mirror=_told(said, metadata, session),
-        )
-        return Proposal(True, Append(), stamp)
-
-    below = None if session.claimed else session.epoch
-    if not session.target.swap(propose, epoch=session.epoch, below=below, check=session.verify):
-        return known
-    session.claimed = True
-    return said
 
 
 def _told(mirror: MirrorStamp, metadata: TableMetadata, session: MirrorSession) -> dict[str, Any]:

@@ -32,17 +32,8 @@ def test_a_blocking_snapshot_is_told_apart_in_words_and_answered_alike(tmp_path:
     )
     with pytest.raises(RestoredSourceError) as stopped:
         world.merged(by="process")
-    assert "It is a row of a snapshot, so the source may be as it was" in str(stopped.value)
+    assert "If it is a row of a snapshot, the connector may only have read the table anew" in str(stopped.value)
     assert stopped.value.fix == "frazil mirror accept shop --new-generation --at shop:0:4"
     world.state = world.state.accepted(stopped.value.breaks)
     world.merged(by="process")
     assert {key: row["name"] for (key,), row in world.rows().items()} == {1: "read", 2: "first"}
-
-
-def test_of_a_change_nothing_is_said_of_snapshots(tmp_path: Path) -> None:
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
-    world.land([_placed(change("u", 0, id=1, name="a"), 9, 9, 0), _placed(change("u", 1, id=1, name="b"), 5, 5, 9)])
-    world.land([_placed(change("r", 2, id=1, name="c"), 0, 6, 10)])
-    with pytest.raises(RestoredSourceError) as stopped:
-        world.merged(by="process")
-    assert stopped.value.offset == 1 and "snapshot" not in str(stopped.value)

@@ -70,7 +70,9 @@ def test_changes_of_any_age_are_ordered_as_long_as_a_stamp_has_all_generations(c
         return
     first = state.partitions[P0].generations[0].since
     assert first == count - MOST_GENERATIONS
-    with pytest.raises(UnknownGenerationError, match=rf"before offset {first}.*stays as it is and can be read"):
+    with pytest.raises(
+        UnknownGenerationError, match=rf"anew at offset {first} or before.*stays as it is and can be read"
+    ):
         refuse_older("shop", state, {P0: first - 1} if first else {P0: -1})
     # What is older has expired.
     refuse_older("shop", state, {P0: first})
@@ -89,10 +91,18 @@ def test_by_the_generations_of_a_stamp_no_change_is_lower(lineages: list[str], c
     assert all(stamped[n] == log.tokens[n] if n >= since else stamped[n] >= log.tokens[n] for n in range(len(lineages)))
 
 
-def test_a_late_truncate_of_an_older_generation() -> None:
+def test_a_late_truncate_of_a_former_timeline() -> None:
+    known = merged(failovers(3), [])
+    with pytest.raises(UnknownGenerationError, match="anew at offset 2 or before"):
+        ordered(known, {P0: [at(1, "65", "s1", op="t")]})
+    # One of the present timeline is no such.
+    assert ordered(known, {P0: [at(3, "3", "s0", op="t")]}).state.floors
     state = merged(failovers(40), [])
     late = {P0: [at(3, "1", "s1", op="t")]}
-    with pytest.raises(UnknownGenerationError, match=r"before offset 3, .*\n  Next: frazil mirror rebuild shop"):
+    with pytest.raises(
+        UnknownGenerationError,
+        match=r"a truncate from there has come late, at offset 3\..*\n  Next: frazil mirror rebuild shop",
+    ):
         ordered(state, late)
     # All of the log at once knows it.
     whole = [*failovers(3), *late[P0], *failovers(36, 4)]
@@ -110,7 +120,7 @@ def test_a_truncate_of_an_older_generation_that_the_mirror_has() -> None:
     assert behind.state.floors == state.floors
     assert [*kept(behind, {P0: failovers(3, 36)})[P0]] == [36, 37, 38]
     # It may be a letter that has come back.
-    with pytest.raises(UnknownGenerationError, match="before offset 3"):
+    with pytest.raises(UnknownGenerationError, match="at offset 3"):
         Order.of("shop", ("id",), state, scans, "source")
 
 

@@ -17,7 +17,7 @@ from jobs.mirrors.fold.change_frame import (
     TOPIC,
     scanned,
 )
-from jobs.mirrors.fold.fold_tasks import FoldTask, LateTask, OrderTask
+from jobs.mirrors.fold.fold_tasks import FoldTask, OrderTask
 from jobs.mirrors.fold.log_scan import LogScan
 from jobs.mirrors.fold.moved_rows import Histories
 from jobs.mirrors.fold.order import Order
@@ -83,7 +83,9 @@ class Mirror:
         self.changelog += rows
         order = Order.of("shop", KEY, self.state, scans_of(rows, self.state), "source")
         batches = changes_of(rows).to_batches(max_chunksize=11)
-        late = {(row["id"], row["part"]) for each in LateTask(order)(batches) for row in each.to_pylist()}
+        late = {
+            (row["id"], row["part"]) for each in OrderTask(order, KEY, kept="late")(batches) for row in each.to_pylist()
+        }
         ordered = pa.Table.from_batches(list(OrderTask(order, COLUMNS)(batches)))
         by_key = ordered.sort_by([(name, "ascending") for name in (*KEY, "_change_order")])
         for floor in order.state.floors.values():
@@ -103,7 +105,7 @@ class Mirror:
         if not keys:
             return
         extra = ("_change_old_key",)
-        task = OrderTask(order, COLUMNS, late=True, extra=extra)
+        task = OrderTask(order, COLUMNS, kept="all", extra=extra)
         told = [row for batch in task(changes_of(self.changelog).to_batches()) for row in batch.to_pylist()]
         histories = Histories.of(KEY, COLUMNS, told)
         for key in keys:

@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirrors.check.compared_rows import (
-    Key,
-    MirrorRow,
-    SourcePlace,
-    SourceRow,
-)
+from jobs.base.errors import FrazilError
+from jobs.mirrors.check.compared_rows import Key, MirrorRow, SourceRow
 from jobs.mirrors.check.source_check import (
     Disagreement,
-    Disagreements,
+    Look,
     MirrorPlace,
+    disagreements,
     mirror_place,
+    refuse_behind,
 )
 from jobs.mirrors.check.source_report import SourceConsistency, source_fix, source_sentence
 from jobs.mirrors.model.merge_plan import Generation, MirrorState, PartitionState
@@ -37,82 +35,69 @@ def at(history: list[str | None], moment: int) -> tuple[int, str] | None:
     return (past[-1][0], past[-1][1]) if past and past[-1][1] is not None else None
 
 
+def look(mirror: MirrorRow | None, source: SourceRow | None, before: int) -> Look:
+    """A look at one key; rows that agree are in none."""
+    if mirror and source and mirror.count == 1 and mirror.columns == source.columns:
+        return Look({}, {}, before)
+    return Look({KEY: mirror} if mirror else {}, {KEY: source} if source else {}, before)
+
+
 @given(HISTORY, st.data())
 def test_a_mirror_that_only_lags_is_never_wrong(history: list[str | None], data: st.DataObject) -> None:
-    """The n-th change ends at place 2n, and began anywhere before; the source may lag too, and come back to before."""
-    state, merged, standby = Disagreements(), 0, data.draw(st.booleans())
-    begun = [data.draw(st.integers(0, 2 * n - 1)) for n in range(1, len(history) + 1)]
-    for _ in range(data.draw(st.integers(1, 8))):
+    """The n-th change ends at place 2n; the source is read after the mirror."""
+    looks, merged, reached, through = list[Look](), 0, None, 0
+    for _ in range(2):
         # The mirror has this key through one moment, and all keys through an earlier one.
         merged = data.draw(st.integers(merged, len(history)))
-        greatest = max(2 * merged - 2, begun[merged - 1]) if merged else 0
         reached = data.draw(st.none() | st.integers(0, max(0, 2 * merged - 2)))
         have = at(history, merged)
-        through = data.draw(st.integers(0 if standby else 2 * merged, 2 * len(history) + 1))
+        through = data.draw(st.integers(max(through, 2 * merged), 2 * len(history) + 1))
         there = at(history, through // 2)
-        state.look(
-            MirrorPlace(reached, None if reached is None else greatest),
-            SourcePlace(through, data.draw(st.integers(through, through + 3)), standby),
-            {KEY: MirrorRow(f"{have[0]:04}", have[1])} if have else {},
-            {KEY: SourceRow(str(there[0]), there[1])} if there else {},
+        looks.append(
+            look(
+                MirrorRow(f"{have[0]:04}", have[1]) if have else None,
+                SourceRow(str(there[0]), there[1]) if there else None,
+                data.draw(st.integers(through, through + 3)),
+            )
         )
-        assert not state.wrong
+    assert not any(each.certain for each in disagreements(looks[0], looks[1], reached))
 
 
 @given(st.sampled_from([None, "a", "b"]), st.sampled_from([None, "a", "b"]), st.integers(0, 5), st.integers(0, 5))
 def test_what_disagrees_behind_the_first_look_is_wrong(
     mine: str | None, its: str | None, reached: int, position: int
 ) -> None:
-    state = Disagreements()
-    mirror = {KEY: MirrorRow("1", mine)} if mine else {}
-    source = {KEY: SourceRow("9", its)} if its else {}
-    state.look(MirrorPlace(0, 0), place(position), mirror, source)
-    assert (KEY in state.pending) is (mine != its)
-    state.look(MirrorPlace(reached, reached), place(9), mirror, source)
-    assert bool(state.wrong) is (mine != its and reached >= position)
-    for found in (*state.wrong.values(), *filter(None, state.pending.values())):
-        assert found.what == ("missing" if mine is None else "extra" if its is None else "different")
+    mirror, source = MirrorRow("1", mine) if mine else None, SourceRow("9", its) if its else None
+    found = disagreements(look(mirror, source, position), look(mirror, source, 9), reached)
+    assert bool(found) is (mine != its)
+    for each in found:
+        assert each.what == ("missing" if mine is None else "extra" if its is None else "different")
+        assert each.certain is (reached >= position)
 
 
-def test_no_key_is_wrong_by_what_a_standby_shows() -> None:
-    state = Disagreements()
-    for each in range(1, 9):
-        state.look(MirrorPlace(each, each), place(each, standby=True), {}, {KEY: SourceRow("9", "a")})
-        assert not state.wrong and not state.behind
+def test_keys_of_a_mirror_without_positions_are_never_called_wrong() -> None:
+    one = look(None, SourceRow("9", "a"), 5)
+    assert disagreements(one, one, None) == [Disagreement(KEY, "missing")]
 
 
-@pytest.mark.parametrize("standby", [True, False])
-def test_a_source_behind_the_mirror_shows_nothing_certain(standby: bool) -> None:
-    state = Disagreements()
-    for each in range(1, 9):
-        state.look(MirrorPlace(each, each), place(0, standby=standby), {}, {KEY: SourceRow("9", "a")})
-        assert state.behind and list(state.pending) == [KEY]
-    # A place in the log of another one, without which nobody can say.
-    state.look(MirrorPlace(None, None), place(0), {}, {KEY: SourceRow("9", "a")})
-    assert not state.behind and list(state.pending) == [KEY]
+def test_a_key_that_agrees_once_is_right() -> None:
+    differ, agree = look(None, SourceRow("9", "a"), 5), look(MirrorRow("1", "a"), SourceRow("9", "a"), 6)
+    assert disagreements(differ, agree, 9) == disagreements(agree, differ, 9) == []
 
 
 def test_the_columns_that_differ_are_named() -> None:
-    state = Disagreements()
-    mirror = {KEY: MirrorRow("1", "a,b,c,d")}
-    state.look(MirrorPlace(None, None), place(5), mirror, {KEY: SourceRow("9", "a,x,c,y")})
-    assert state.pending == {KEY: Disagreement(KEY, "different", (1, 3))}
-    # A row that changes at the source between the looks is looked at once more.
-    state.look(MirrorPlace(6, 6), place(7), mirror, {KEY: SourceRow("10", "a,x,c,z")})
-    assert not state.wrong
-    state.look(MirrorPlace(7, 7), place(9), {KEY: MirrorRow("2", "a,b,c,d")}, {KEY: SourceRow("10", "a,x,c,z")})
-    assert state.wrong == {KEY: Disagreement(KEY, "different", (1, 3))}
+    first = look(MirrorRow("1", "a,b,c,d"), SourceRow("9", "a,x,c,y"), 5)
+    assert disagreements(first, first, 5) == [Disagreement(KEY, "different", (1, 3), certain=True)]
+    # A row that changes on either side between the looks may be on its way.
+    later = look(MirrorRow("1", "a,b,c,d"), SourceRow("10", "a,x,c,z"), 7)
+    assert disagreements(first, later, 7) == [Disagreement(KEY, "different", (1, 3))]
+    extra = look(MirrorRow("1", "a"), None, 5)
+    assert disagreements(extra, look(MirrorRow("2", "b"), None, 7), 7) == [Disagreement(KEY, "extra")]
 
 
 def test_a_key_with_two_rows_has_one_too_much() -> None:
-    state = Disagreements()
-    for position in (6, 8):
-        state.look(MirrorPlace(6, 6), place(position), {KEY: MirrorRow("1", "a", 2)}, {KEY: SourceRow("9", "a")})
-    assert state.wrong == {KEY: Disagreement(KEY, "extra")}
-
-
-def place(position: int, *, standby: bool = False) -> SourcePlace:
-    return SourcePlace(position, position, standby)
+    both = look(MirrorRow("1", "a", 2), SourceRow("9", "a"), 6)
+    assert disagreements(both, both, 6) == [Disagreement(KEY, "extra", certain=True)]
 
 
 def stamp(*partitions: tuple[str | None, str | None]) -> MirrorStamp:
@@ -140,18 +125,22 @@ def test_how_far_a_mirror_is(
     assert mirror_place(stamp(*partitions), "customers") == MirrorPlace(*found)
 
 
+def test_a_source_that_has_less_than_the_mirror_is_refused() -> None:
+    known = stamp(("10/1f", "postgresql/shop/db"))
+    refuse_behind("customers", "shop.customers", "shop", 0x1F, known)
+    refuse_behind("customers", "shop.customers", "shop", 0, stamp(("10/1f", "mysql/shop")))
+    with pytest.raises(FrazilError, match=r"come to 0/1E of its log, and mirror .* up to 0/1F\. It is another") as stop:
+        refuse_behind("customers", "shop.customers", "shop", 0x1E, known)
+    assert stop.value.fix == "name the mirror's source in sources.shop.url of frazil.yaml"
+
+
 @pytest.mark.parametrize(
-    ("behind", "reached", "why", "fix"),
-    [
-        (False, 0x20, "perhaps by changes on their way, as the mirror has come to 0/20", "frazil mirror status"),
-        (False, None, "perhaps by changes on their way, as the mirror names no position", "frazil mirror status"),
-        (True, 0x20, "the source that was asked is behind the mirror: a standby that lags", "see that source shop is"),
-    ],
+    ("reached", "why"), [(0x20, "as the mirror has come to 0/20"), (None, "as the mirror names no position")]
 )
-def test_why_keys_are_unsettled(tmp_path: Path, behind: bool, reached: int | None, why: str, fix: str) -> None:
+def test_why_keys_are_unsettled(tmp_path: Path, reached: int | None, why: str) -> None:
     found = SourceConsistency(
-        "shop.customers", "shop, table public.customers", 64, 5, 4, 0x10, reached, behind, {}, {"missing": 1}, 1, 0,
+        "shop.customers", "shop, table public.customers", 64, 5, 4, 0x10, reached, {}, {"missing": 1}, 1, 0,
         (), ("id",), (),
     )  # fmt: skip
-    assert why in source_sentence(found)
-    assert str(source_fix(spec(tmp_path), found, changelog_agrees=True, letters=0)).startswith(fix)
+    assert f"1 missing, perhaps by changes on their way, {why}" in source_sentence(found)
+    assert str(source_fix(spec(tmp_path), found, changelog_agrees=True, letters=0)).startswith("frazil mirror status")

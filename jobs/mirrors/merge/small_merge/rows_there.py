@@ -15,22 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import conversions
+from pyiceberg import types as ice
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
 
 from jobs.mirrors.merge.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
 from jobs.mirrors.model.merge_plan import ORDER_COLUMN
@@ -49,20 +38,20 @@ _KEYS_AT_ONCE = 262_144
 _VALUES_AT_ONCE = 4_096
 _BYTES_AT_ONCE = 8 * 1024**2
 _INT_BYTES = 4
-_BOUNDED = (IntegerType, LongType, StringType, DateType)
+_BOUNDED = (ice.IntegerType, ice.LongType, ice.StringType, ice.DateType)
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes
 
 KEY_TYPES = (
-    IntegerType,
-    LongType,
-    StringType,
-    DateType,
-    TimestampType,
-    TimestamptzType,
-    BooleanType,
-    BinaryType,
-    DecimalType,
+    ice.IntegerType,
+    ice.LongType,
+    ice.StringType,
+    ice.DateType,
+    ice.TimestampType,
+    ice.TimestamptzType,
+    ice.BooleanType,
+    ice.BinaryType,
+    ice.DecimalType,
 )
 """Types of key columns whose values are equal if their bytes are; floating numbers are not among them."""
 _CHANGE, _ROW = "frazil_change", "frazil_row"
@@ -142,12 +131,12 @@ def may_have_rows(files: Sequence[MirrorFile], mirror: Table, keys: pa.Table, fi
     return kept
 
 
-def _bound(kind: IcebergType, bound: bytes | None) -> Any:
+def _bound(kind: ice.IcebergType, bound: bytes | None) -> Any:
     """The value of a bound; None without one, and of one that cannot be read, as of a text that is cut."""
     # A file that landed before the column was widened has the bounds of what it was.
-    narrow = bound is not None and isinstance(kind, LongType) and len(bound) == _INT_BYTES
+    narrow = bound is not None and isinstance(kind, ice.LongType) and len(bound) == _INT_BYTES
     try:
-        return None if bound is None else _from_bytes(IntegerType() if narrow else kind, bound)
+        return None if bound is None else _from_bytes(ice.IntegerType() if narrow else kind, bound)
     except (ValueError, struct.error):
         return None
 

@@ -182,7 +182,8 @@ def _source_facts(found: SourceConsistency | FrazilError) -> dict[str, Any]:
         "rows_mirror": found.mirror_rows,
         "as_of": lsn(found.position),
         "mirror_through": lsn(found.reached) if found.reached is not None else None,
-        "source_is_behind": found.behind,
+        # A source that is behind its mirror is an error.
+        "source_is_behind": False,
         "wrong": {kind: found.wrong.get(kind, 0) for kind in KINDS},
         "unsettled": {kind: found.unsettled.get(kind, 0) for kind in KINDS},
         "looked_at_again": found.again,
