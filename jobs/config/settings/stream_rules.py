@@ -1,0 +1,110 @@
+"""Rules for judging a stream's file: wrong columns and steps leave in doubt what names their columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from jobs.config.documents.base import Location, Problem
+from jobs.config.documents.judgement import FileRules
+from jobs.config.steps.steps import NAMING_STEPS, PASSING_STEPS
+from jobs.records.schema.parser import readable_columns
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+def _readable(data: Any) -> Any:
+    """The file with those columns of its schema text that can be read."""
+    text = _schema_text(data)
+    if text is None or (columns := readable_columns(text)) is None:
+        return data
+    return {**data, "decode": {**data["decode"], "schema": columns.text}}
+
+
+def _schema_text(data: Any) -> str | None:
+    decode = data.get("decode") if isinstance(data, dict) else None
+    schema = decode.get("schema") if isinstance(decode, dict) else None
+    if isinstance(schema, list) and all(isinstance(each, str) for each in schema):
+        return ", ".join(each.strip().rstrip(",") for each in schema)
+    return schema if isinstance(schema, str) else None
+
+
+def _independent(problems: list[Problem], data: Any) -> list[Problem]:
+    """Leaves out what is said of columns that wrong columns, or wrong steps, would have made.
+
+    A wrong step leaves the columns that it names in doubt, and a step that names no columns leaves all in doubt. What
+    names such a column later in the file is judged once the first problem is solved.
+    """
+    declared = {*_doubtful_columns(problems, data)}
+    steps = {
+        at: _names_of_step(_written_at(data, ("transform", at)))
+        for place, _ in problems
+        if (at := _step_of(place)) is not None and len(place) > 1
+    }
+    kept: list[Problem] = []
+    for place, text in problems:
+        if place[:1] in _ABOUT_COLUMNS or place[:2] in _ABOUT_COLUMNS or place[:4] in _ABOUT_COLUMNS:
+            at = _step_of(place)
+            before = [names for step, names in steps.items() if at is None or step < at]
+            doubtful = declared.union(*(names for names in before if names is not None))
+            named = _names(_written_at(data, place), *(each for each in place[2:] if isinstance(each, str)))
+            if None in before or not doubtful.isdisjoint(named):
+                continue
+        kept.append((place, text))
+    return kept
+
+
+_ABOUT_COLUMNS: frozenset[Location] = frozenset(
+    {
+        *(("transform",), ("rules",), ("event_time",), ("route",), ("contract",), ("maintenance",)),
+        *(("table", "partition_by"), ("table", "sort_by"), ("table", "identifier_fields")),
+        ("errors", "dead_letters", "mask", "columns"),
+    }
+)
+
+
+def _step_of(place: Location) -> int | None:
+    return place[1] if len(place) > 1 and place[0] == "transform" and isinstance(place[1], int) else None
+
+
+def _names_of_step(step: Any) -> set[str] | None:
+    """The columns that a wrong step leaves in doubt; None for all of them."""
+    kinds = set(step) - {"when"} if isinstance(step, dict) else set[str]()
+    if kinds <= PASSING_STEPS and kinds:
+        return set()
+    return _names(step) if kinds <= NAMING_STEPS and kinds else None
+
+
+def _doubtful_columns(problems: Iterable[Problem], data: Any) -> set[str]:
+    names = {str(place[2]) for place, _ in problems if place[:2] == ("decode", "headers") and len(place) > 2}
+    text = _schema_text(data)
+    if text is not None and (columns := readable_columns(text)) is not None:
+        names |= _names(text) - {each.name for each in columns.fields}
+    return names
+
+
+def _names(*values: Any) -> set[str]:
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, str):
+            found.update(_WORD.findall(value))
+        elif isinstance(value, dict):
+            found |= _names(*value.keys(), *value.values())
+        elif isinstance(value, list):
+            found |= _names(*value)
+    return found
+
+
+def _written_at(data: Any, place: Location) -> Any:
+    for part in place:
+        if not isinstance(data, (dict, list)):
+            return None
+        known = part in data if isinstance(data, dict) else isinstance(part, int) and part < len(data)
+        if not known:
+            return None
+        data = data[part]
+    return data
+
+
+STREAM_RULES = FileRules(_readable, _independent)
