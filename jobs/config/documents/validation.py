@@ -135,5 +135,5 @@ def located(
         sentence = f"{path_of_field}: {text}" if path_of_field else text
         problems.append(FileProblem(document.shown, *document.mark_of(location), sentence))
     stream = document.data.get("stream") if isinstance(document.data, dict) else None
-    ordered = sorted(problems, key=lambda each: each.line)
+    ordered = sorted(problems, key=lambda each: (each.line, each.column))
     return SpecError(ordered, path=path, stream=stream if isinstance(stream, str) else None)

@@ -6,6 +6,7 @@ A form is a rewrite of the value as written. The model has to take it, so no hin
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -230,11 +231,16 @@ def _blocks(scalar: object, model: type[BaseModel]) -> Iterator[dict[str, Any]]:
     required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if scalar is None or key.startswith("@"):
+        if scalar is None or key.startswith("@") or (isinstance(scalar, bool) and not _takes_flags(field.annotation)):
             continue
         yield {**{other: example[other] for other in required if other in example}, key: scalar}
     if example:
         yield dict(example)
+
+
+def _takes_flags(annotation: Any) -> bool:
+    """Whether a field is a flag: pydantic takes `true` as the number 1, and nobody means that."""
+    return annotation is bool or any(map(_takes_flags, typing.get_args(annotation)))
 
 
 def example_of(model: type[BaseModel]) -> dict[str, Any]:

@@ -201,11 +201,13 @@ def _declared_problems(spec: StreamSpec) -> Problems:
 
 def _table_problems(spec: StreamSpec, rows: Schema) -> Problems:
     """What the file says of all columns of a new table."""
+    if spec.contract is None and not spec.table.identifiers:
+        return []
     decoded = spec.record_columns.beside(spec.decode.with_extra_column(rows))
     behind, _ = transform_problems(spec.chain, spec.transform, decoded)
     if behind is None:
         return []
-    every = spec.kafka_columns.added_to(spec.columns_in(None, behind.schema))
+    every = spec.kafka_columns.added_to(spec.columns_in(None, _without_kafka_names(spec, behind.schema)))
     return collect(
         lambda: identifier_problems_of(every, spec.table),
         lambda: contract_problems_of(spec.contract, every, spec.evolution, _narrow(spec, every)),
@@ -238,7 +240,7 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
 
 def _problems_behind_steps(spec: StreamSpec, rows: Schema, columns: RecordColumns, every: Schema) -> Problems:
     if not spec.chain and not spec.rules:
-        return _row_table_problems(spec, every)
+        return _row_table_problems(spec, _without_kafka_names(spec, every))
     behind, wrong = transform_problems(spec.chain, spec.transform, every)
     if behind is None:
         return wrong
@@ -251,9 +253,23 @@ def _problems_behind_steps(spec: StreamSpec, rows: Schema, columns: RecordColumn
         *collect(
             lambda: rule_problems(spec.rules, behind),
             lambda: kafka_column_problems(behind.schema, columns),
-            lambda: _row_table_problems(spec, behind.schema),
+            lambda: _row_table_problems(spec, _without_kafka_names(spec, behind.schema)),
         ),
     ]
+
+
+def _event_time_problems(spec: StreamSpec, every: Schema) -> Problems:
+    if spec.event_time is None:
+        return []
+    return event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every))
+
+
+def _without_kafka_names(spec: StreamSpec, rows: Schema) -> Schema:
+    """The rows without columns that have names of Kafka's own columns, which is a problem by itself."""
+    names = {name.casefold() for name in spec.kafka_columns.names}
+    if all(each.name.casefold() not in names for each in rows.fields):
+        return rows
+    return Schema(*(each for each in rows.fields if each.name.casefold() not in names))
 
 
 def _row_table_problems(spec: StreamSpec, every: Schema) -> Problems:
@@ -269,7 +285,7 @@ def _row_table_problems(spec: StreamSpec, every: Schema) -> Problems:
         lambda: sort_problems_of(spec.maintenance, every, spec.table),
         lambda: type_problems_of(spec.maintenance, every),
         lambda: table_sort_problems_of(every, spec.table),
-        lambda: event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
+        lambda: _event_time_problems(spec, every),
         lambda: _further_table_problems(spec, every),
         lambda: chosen_columns_problems(spec.route, chosen, spec.table, spec.event_time, spec.maintenance),
     )

@@ -40,7 +40,7 @@ def problems_of(home: Path, key: str, value: str) -> str:
     with pytest.raises(SpecError) as refused:
         load_settings(None, home=home)
     (problem,) = refused.value.problems
-    assert "frazil.yaml:4: kafka.options." in problem
+    assert "frazil.yaml:4:5: kafka.options." in problem
     return problem
 
 
