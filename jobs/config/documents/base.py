@@ -65,8 +65,8 @@ class SpecModel(BaseModel):
         frozen=True, extra="forbid", hide_input_in_errors=True, serialize_by_alias=True, allow_inf_nan=False
     )
     _short: ClassVar[str] = ""
-    example: ClassVar[dict[str, Any]] = {}
-    """What messages show of the block: its required keys, and those without which it says nothing."""
+    example: ClassVar[str] = ""
+    """The block as messages show it, in YAML: its required keys, and those that people ask for most."""
 
     @model_validator(mode="before")
     @classmethod

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from jobs.config.documents.base import Location, Problem, SpecModel
 from jobs.config.documents.model_places import models_at, unknown_key
 from jobs.config.documents.partial import forget, partial_model, partial_problems, related
 from jobs.config.documents.sentences import sentence_of
-from jobs.config.documents.written_forms import example_of, first_example, joined_items, shown_form, written_form
+from jobs.config.documents.written_forms import example_at, example_of, joined_items, shown_form, written_form
 
 ModelT = TypeVar("ModelT", bound=SpecModel)
 
@@ -181,23 +182,32 @@ class _WrongFile(Generic[ModelT]):
             return ""
         models = models_at(self.model, place)
         value = _value_at(self.data, place)
-        form = written_form(value, models, lambda form: self._takes(place, form), words=words)
+        form = written_form(value, models, partial(self._takes, place), words=words)
         if form is not None:
             return f"; write {shown_form(form, show_values=show_values)}"
-        example = first_example(models)
-        if example is None or isinstance(value, dict):
+        if "such as" in said:
             return ""
-        return f"; an example is {shown_form(example, show_values=True)}"
+        key, above = (place[-1] if isinstance(place[-1], str) else None), models_at(self.model, place[:-1])
+        example = example_at(key, above, models or models_at(self.model, (*place, 0)), partial(self._takes, place))
+        return "" if example is None else f"; an example is {shown_form(example, show_values=True)}"
 
     def _takes(self, place: Location, form: Any) -> bool:
         """Whether a place takes a value, whatever is wrong elsewhere."""
         if self.trials >= _MOST_TRIALS:
             return False
         self.trials += 1
-        errors = self._errors(_replaced(self.data, place, form))
-        # What the whole file says of it is another question than its form.
-        places = [at for each in errors if (at := _place_of(each)) or each["type"] != "frazil_problems"]
-        return not any(at[: len(place)] == place or place[: len(at)] == at for at in places)
+        for entry in self._errors(_replaced(self.data, place, form)):
+            at = _place_of(entry)
+            if entry["type"] == "frazil_problems":
+                # What a block around it lacks is another question.
+                places = [(*at, *below) for below, _ in entry["ctx"]["problems"]] if at else []
+            elif place[: len(at)] == at:
+                return False
+            else:
+                places = [at]
+            if any(each[: len(place)] == place for each in places):
+                return False
+        return True
 
 
 def _place_of(entry: Any) -> Location:

@@ -74,6 +74,10 @@ SENTENCES: Mapping[str, str | Callable[[Details], str]] = {
     "datetime_parsing": _TIME,
     "datetime_from_date_parsing": _TIME,
     "datetime_object_invalid": _TIME,
+    **dict.fromkeys(
+        ("date_type", "date_parsing", "date_from_datetime_parsing", "date_from_datetime_inexact"),
+        "must be a day such as 2026-01-31",
+    ),
     "timezone_aware": "must name its zone, such as 2026-01-31T08:00:00Z",
     "timezone_offset": "must name its zone, such as 2026-01-31T08:00:00Z",
     "time_delta_type": "must be a whole number with a unit, such as 60s, 5m, 2h or 1d",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import yaml
@@ -107,7 +108,8 @@ def _forms(value: object, models: Sequence[type[BaseModel]]) -> Iterator[Any]:
     yield from scalars
     yield from _collections(value)
     for model in models:
-        for scalar in (value, *scalars, *_with_units(value)):
+        # A flag in place of a block means one of its flags.
+        for scalar in (value, *(() if isinstance(value, bool) else scalars), *_with_units(value)):
             if not isinstance(scalar, (list, dict)):
                 yield from _blocks(scalar, model)
     for scalar in scalars:
@@ -234,8 +236,6 @@ def _blocks(scalar: object, model: type[BaseModel]) -> Iterator[dict[str, Any]]:
         if scalar is None or key.startswith("@") or (isinstance(scalar, bool) and not _takes_flags(field.annotation)):
             continue
         yield {**{other: example[other] for other in required if other in example}, key: scalar}
-    if example:
-        yield dict(example)
 
 
 def _takes_flags(annotation: Any) -> bool:
@@ -243,13 +243,37 @@ def _takes_flags(annotation: Any) -> bool:
     return annotation is bool or any(map(_takes_flags, typing.get_args(annotation)))
 
 
-def example_of(model: type[BaseModel]) -> dict[str, Any]:
-    """An example of a block: the model's own, else its optional keys with a default that says something."""
-    if issubclass(model, SpecModel) and (own := model.example):
-        return dict(own)
-    return {}
+@cache
+def example_of(model: type[BaseModel]) -> Mapping[str, Any]:
+    """The example of a block: the model's own, else its first key with a default that can be shown."""
+    if issubclass(model, SpecModel) and model.example:
+        return yaml.safe_load(model.example)
+    defaults = {field.alias or name: field.default for name, field in model.model_fields.items()}
+    if any(field.is_required() for field in model.model_fields.values()):
+        return {}
+    shown = {key: value for key, value in defaults.items() if isinstance(value, (str, int, float)) and key != "enabled"}
+    return dict(list(shown.items())[:1])
 
 
-def first_example(models: Iterable[type[BaseModel]]) -> dict[str, Any] | None:
-    """The example of the first model that has one."""
-    return next((example for model in models if (example := example_of(model))), None)
+# Enough for a list or a mapping of texts whose entries have no model.
+_ENTRIES = ("id", "day(created_at)", "$.debug", "22:00-05:00", "https://example.com")
+
+
+def example_at(
+    key: str | None, above: Iterable[type[BaseModel]], models: Iterable[type[BaseModel]], takes: Callable[[Any], bool]
+) -> Any:
+    """An example of what may stand at a key; None without one.
+
+    Args:
+        key: The key; None for an entry of a list.
+        above: The models that may have the key.
+        models: The models that may stand there.
+        takes: Whether the place takes a value.
+    """
+    of_blocks = [example for model in models if (example := example_of(model))]
+    of_key = [example_of(model)[key] for model in above if key in example_of(model)]
+    for example in (*of_key, *of_blocks, *([example] for example in of_blocks)):
+        if takes(example):
+            return example
+    entries = ([entry] for entry in _ENTRIES)
+    return next((entry for entry in entries if takes(entry)), None)

@@ -40,6 +40,8 @@ class CatalogSettings(SpecModel):
     authorities of the store.
     """
 
+    example = "{properties: {type: rest, uri: 'https://catalog.example'}}"
+
     name: Annotated[str, AfterValidator(_name)] = "frazil"
     properties: Properties
 

@@ -58,6 +58,8 @@ class SparkSubmitSettings(SpecModel):
         timeout: How long a submission, or its end, may take.
     """
 
+    example = "{pages: ['http://spark.internal:8080']}"
+
     master: Annotated[str, _matching(re.compile(r"spark://\S+"), "must be spark://HOST:PORT")] | None = None
     pages: list[HttpUrl] = Field(min_length=1)
     memory: Annotated[str, _matching(_MEMORY, "must be a size, such as 2g")] = "2g"
@@ -82,6 +84,8 @@ class KubernetesSettings(SpecModel):
         token_file, ca_file: How this process proves itself there, and knows that it is there.
         timeout: How long an answer is waited for.
     """
+
+    example = "{image: 'registry.example/frazil:0.1.0', env_from: [frazil], command: [python]}"
 
     image: Annotated[str, AfterValidator(str.strip), Field(min_length=1)]
     namespace: KubernetesName = "default"

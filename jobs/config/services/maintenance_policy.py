@@ -229,6 +229,8 @@ class Compact(Layer):
         sort_by: The columns for ``sort`` and ``zorder``.
     """
 
+    example = "{target: 128MB, strategy: sort, sort_by: [created_at]}"
+
     enabled: Flag = True
     target: Size = 128 * 1024**2
     fragment: Annotated[float, BeforeValidator(_fragment)] = 1 / 8
@@ -276,6 +278,8 @@ class Expire(Layer):
         time_travel: How far back readers are promised to see; no younger snapshot goes, whatever their number.
     """
 
+    example = "{keep: 24h}"
+
     enabled: Flag = True
     keep: Duration = timedelta(hours=24)
     min_snapshots: PositiveInt = 10
@@ -292,6 +296,8 @@ class Orphans(Layer):
         max_share: Nothing is deleted if it were more than this share of the files listed.
         max_files: … or more files than this.
     """
+
+    example = "{older_than: 7d}"
 
     enabled: Flag = True
     older_than: Annotated[Duration, AfterValidator(_above_the_floor)] = timedelta(days=7)
@@ -316,6 +322,8 @@ class Policy(Layer):
             Snapshots expire at any time.
         budget: The most bytes that one run rewrites in the table.
     """
+
+    example = "{expire: {keep: 7d}, windows: ['22:00-05:00']}"
 
     enabled: Flag = True
     compact: Compact = Compact()
@@ -342,6 +350,8 @@ class Policy(Layer):
 class TablePolicy(Policy):
     """The policy of one table, or of all tables of a namespace, that the settings name."""
 
+    example = "{name: orders.payments, expire: {keep: 7d}, windows: ['22:00-05:00']}"
+
     name: Annotated[str, AfterValidator(_table_or_namespace)]
 
 
@@ -353,6 +363,8 @@ class StreamMaintenance(Policy):
 
 class Maintenance(Policy):
     """The policy of all tables, and the further tables that frazil maintains."""
+
+    example = "{expire: {keep: 7d}, windows: ['22:00-05:00'], tables: [{name: orders.payments}]}"
 
     tables: tuple[TablePolicy, ...] = ()
 

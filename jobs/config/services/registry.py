@@ -62,6 +62,8 @@ RegistryUrls = Annotated[
 class BasicAuth(SpecModel):
     """A user and a password; of Confluent Cloud an API key and its secret."""
 
+    example = "{user: frazil, password: '${env:REGISTRY_PASSWORD}'}"
+
     user: TextOrSecret
     password: Secret
 
@@ -78,6 +80,8 @@ class BearerAuth(SpecModel):
         logical_cluster, identity_pool_id: As Confluent Cloud asks for them: `lsrc-…`, `pool-…`.
     """
 
+    example = "{token: '${env:REGISTRY_TOKEN}'}"
+
     token: Secret
     logical_cluster: str | None = None
     identity_pool_id: str | None = None
@@ -92,6 +96,8 @@ class OAuth(SpecModel):
         scope: What is asked for; several separated by blanks.
         logical_cluster, identity_pool_id: As Confluent Cloud asks for them: `lsrc-…`, `pool-…`.
     """
+
+    example = "{token_url: 'https://login.example/token', client_id: frazil, client_secret: '${env:CLIENT_SECRET}'}"
 
     token_url: Annotated[str, BeforeValidator(_url)]
     client_id: TextOrSecret
@@ -110,6 +116,8 @@ class RegistryTls(SpecModel):
             both.
         verify: Whether the registry's certificate is checked at all.
     """
+
+    example = "{ca: /etc/ssl/ca.pem}"
 
     ca: LocalPath | None = None
     certificate: LocalPath | None = None
@@ -137,6 +145,8 @@ class RegistrySettings(SpecModel):
         lag: How long an id that the registry does not know yet is asked for again: registries lag behind producers.
         address_file: Where the local registry notes its address; None if another one is used.
     """
+
+    example = "{url: 'https://registry.example:8081'}"
 
     url: RegistryUrls | None = None
     basic: BasicAuth | None = None

@@ -84,6 +84,8 @@ class KafkaOAuth(SpecModel):
         ca: PEM file of the authorities that sign the provider's certificate; without it each client's own list.
     """
 
+    example = "{token_url: 'https://login.example/token', client_id: frazil, client_secret: '${env:CLIENT_SECRET}'}"
+
     token_url: Annotated[str, BeforeValidator(_token_url)]
     client_id: TextOrSecret
     client_secret: Secret
@@ -140,6 +142,8 @@ class Kerberos(SpecModel):
         keytab: Its file, wherever tasks run, at the same path.
         service_name: Of the brokers' principals.
     """
+
+    example = "{principal: frazil@EXAMPLE.COM, keytab: /etc/frazil.keytab}"
 
     principal: Annotated[str, AfterValidator(_principal)]
     keytab: Annotated[LocalPath, BeforeValidator(_keytab)]
@@ -210,6 +214,8 @@ class KafkaSecurity(SpecModel):
             ``certificate`` holds both. Java reads only PKCS#8 keys (``BEGIN PRIVATE KEY``).
         verify_hostname: Whether the broker's certificate must be for the host that was connected to.
     """
+
+    example = "{protocol: SASL_SSL, mechanism: PLAIN, user: frazil, password: '${env:KAFKA_PASSWORD}'}"
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     mechanism: Annotated[

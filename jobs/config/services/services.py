@@ -74,6 +74,8 @@ class StateSettings(SpecModel):
         timeout: How long an answer of the store is waited for.
     """
 
+    example = "{store: 's3://bucket/frazil'}"
+
     folder: LocalPath | None = None
     store: Annotated[str, AfterValidator(_store_url)] | None = None
     properties: Properties = Field(default_factory=dict)
@@ -159,6 +161,8 @@ class SourceSettings(SpecModel):
         timeout: How long a connection is waited for, and a lock on the table.
         statement_timeout: How long one statement may take.
     """
+
+    example = "{url: 'postgresql://reader@db:5432/shop'}"
 
     url: Annotated[str, AfterValidator(_source_url)]
     properties: Properties = Field(default_factory=dict)

@@ -115,4 +115,6 @@ class GroupsSettings(SpecModel):
         default: The group of streams whose file names none; None: each has a driver of its own.
     """
 
+    example = "{default: small}"
+
     default: Annotated[str, AfterValidator(_default_group)] | None = None

@@ -52,6 +52,8 @@ class LocalBrokerDown(FrazilError):
 class KafkaAdmin(SpecModel):
     """Who asks about topics, makes them, and commits to consumer groups, where that is not who reads records."""
 
+    example = "{security: {protocol: SSL}}"
+
     security: KafkaSecurity
 
 
@@ -65,6 +67,8 @@ class KafkaSettings(SpecModel):
         admin: Another identity for administration; None: the one of ``security``.
         address_file: Where the local broker of ``frazil up`` notes its address; None if another Kafka is used.
     """
+
+    example = "{bootstrap_servers: 'broker:9092', options: {client.rack: rack-a}}"
 
     bootstrap_servers: BootstrapServers | None = None
     security: KafkaSecurity | None = None
@@ -136,6 +140,8 @@ class SparkSettings(SpecModel):
         ui_address: The address that Spark's UI listens on. Nobody has to log in there.
     """
 
+    example = "{master: 'local[2]'}"
+
     master: Annotated[str, _matching(r"\S+", "must be a Spark master, such as local[2]")] = "local[2]"
     driver_memory: Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a size, such as 512m or 1g")] = "1g"
     ui_address: Annotated[str, BeforeValidator(_ip_address)] = UI_ADDRESS
@@ -154,6 +160,8 @@ class LedgerSettings(SpecModel):
 
 class SettingsFile(SpecModel):
     """What may stand in ``frazil.yaml``. A section that is left out is the embedded default's."""
+
+    example = "{sources: {shop: {url: 'postgresql://reader@db:5432/shop'}}, lease_ttl: 30s}"
 
     kafka: KafkaSettings = KafkaSettings()
     registry: RegistrySettings | None = None

@@ -60,6 +60,8 @@ class When(SpecModel):
         negated: A condition that does not hold.
     """
 
+    example = "{sql: amount > 0}"
+
     sql: Annotated[str, Field(min_length=1)] | None = None
     topic: Annotated[str, AfterValidator(_pattern)] | None = None
     header: Annotated[str, Field(min_length=1)] | None = None
@@ -107,6 +109,8 @@ Names = Annotated[tuple[Name, ...], BeforeValidator(_listed), Field(min_length=1
 class FlattenStep(SpecModel):
     """Structs become columns of their own; see `Flatten`."""
 
+    example = "{delimiter: _}"
+
     delimiter: str = "_"
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
@@ -123,6 +127,8 @@ class SetValue(SpecModel):
         type: The column's type, in the words of schema text.
         replace: Whether it takes the place of a column of its name.
     """
+
+    example = "{value: shop}"
 
     value: StrictStr | StrictBool | StrictInt | StrictFloat | None = None
     source: Annotated[str | None, Field(alias="from")] = None
@@ -154,6 +160,8 @@ class SetValue(SpecModel):
 class HoistStep(SpecModel):
     """Columns are put into a struct; see `Hoist`."""
 
+    example = "{into: payload}"
+
     into: Name
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
@@ -165,6 +173,8 @@ class HoistStep(SpecModel):
 
 class ExtractStep(SpecModel):
     """A struct's fields take the row's place; see `Extract`."""
+
+    example = "{column: payload}"
 
     column: Name
     keep: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
@@ -181,6 +191,8 @@ Unit = Literal["s", "ms", "us", "ns"]
 class ParseTimestampStep(SpecModel):
     """Texts or numbers become times; see `ParseTimestamp`."""
 
+    example = "{column: created_at}"
+
     columns: Annotated[Names, Field(alias="column")]
     format: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
     unit: Unit | None = None
@@ -193,6 +205,8 @@ class ParseTimestampStep(SpecModel):
 
 class FormatTimestampStep(SpecModel):
     """Times become texts or numbers; see `FormatTimestamp`."""
+
+    example = "{column: created_at}"
 
     columns: Annotated[Names, Field(alias="column")]
     format: Name | None = None
@@ -212,6 +226,8 @@ def _text(value: object) -> object:
 class MaskStep(SpecModel):
     """Values are hidden; see `Mask`."""
 
+    example = "{columns: [card.number]}"
+
     columns: Names
     replacement: Annotated[str, BeforeValidator(_text), Field(min_length=1)] | None = None
     hash: Secret | None = None
@@ -229,6 +245,8 @@ class MaskStep(SpecModel):
 class FilterStep(SpecModel):
     """Rows are dropped; see `Filter`."""
 
+    example = "{keep: {sql: amount > 0}}"
+
     keep: When | None = None
     drop: When | None = None
 
@@ -244,6 +262,8 @@ class FilterStep(SpecModel):
 class SplitStep(SpecModel):
     """A text becomes columns; see `Split`."""
 
+    example = "{column: name, by: ' ', into: [first, last]}"
+
     column: Name
     by: Name
     into: Annotated[tuple[Name, ...], Field(min_length=2)]
@@ -255,6 +275,8 @@ class SplitStep(SpecModel):
 
 class ParseJsonStep(SpecModel):
     """A text of JSON becomes columns; see `ParseJson`."""
+
+    example = "{column: payload, schema: 'id string'}"
 
     column: Name
     schema_text: Annotated[str, Field(alias="schema")]

@@ -13,8 +13,9 @@ from jobs.config.documents.base import (
     Problem,
     Problems,
     SpecModel,
+    problems_at,
 )
-from jobs.config.steps.smt_step import SmtStep
+from jobs.config.steps.smt_step import SmtStep, WrongStep
 from jobs.config.steps.step_models import (
     ExtractStep,
     FilterStep,
@@ -86,6 +87,8 @@ class Step(SpecModel):
     @classmethod
     def _bare(cls, data: Any) -> Any:
         """A step that needs no options may stand alone: `- flatten`, or `- flatten:`."""
+        if isinstance(data, WrongStep):
+            raise problems_at([data.problem])
         if isinstance(data, str):
             return {data: {}}
         if isinstance(data, dict) and len(named := [name for name in data if name not in cls._BESIDE]) == 1:
@@ -225,6 +228,8 @@ class RowRule(SpecModel):
         expect: A SQL expression that has to be true of a row.
         severity: ``dead_letter`` sets rows aside that break it; ``warn`` lets them land, and counts them.
     """
+
+    example = "{name: has_amount, expect: amount > 0}"
 
     name: Annotated[str, AfterValidator(_rule_name)]
     expect: Annotated[str, Field(min_length=1)]

@@ -88,6 +88,8 @@ class ChangeOps(SpecModel):
         insert, update, delete, read, truncate: The values that mean so.
     """
 
+    example = "{column: op}"
+
     column: Name
     insert: Words = ()
     update: Words = ()
@@ -126,6 +128,8 @@ class Changes(SpecModel):
         schema_text: The fields of MongoDB's documents, in the language of ``jobs.records.schema.parser``; without it a
             document is one column of text.
     """
+
+    example = "{envelope: debezium}"
 
     envelope: Envelope
     before: Flag = False

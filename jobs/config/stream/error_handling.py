@@ -63,6 +63,8 @@ class Retry(SpecModel):
         max_delay: The longest pause: they are 300 ms, doubling, then a random time below this.
     """
 
+    example = "{timeout: 5m}"
+
     timeout: RetryTimeout = timedelta(0)
     max_delay: Duration = timedelta(seconds=60)
 
@@ -75,6 +77,8 @@ class StopWindow(SpecModel):
         ratio: Failed records by records read, above which the stream stops.
         count: Failed records, above which the stream stops.
     """
+
+    example = "{of: 10m, ratio: 0.05}"
 
     of: Duration
     ratio: Ratio | None = None
@@ -97,6 +101,8 @@ class StopAbove(SpecModel):
         count: Failed records of a batch.
         window: The same over several batches.
     """
+
+    example = "{ratio: 0.05}"
 
     ratio: Ratio | None = None
     min_records: PositiveInt | None = None
@@ -148,6 +154,8 @@ def _stop_above(value: object) -> Any:
 class DeadLetterCluster(SpecModel):
     """Another Kafka than the settings', for the topic of the letters. Secrets are references, as in the settings."""
 
+    example = "{bootstrap_servers: 'broker:9092'}"
+
     bootstrap_servers: BootstrapServers
     security: KafkaSecurity | None = None
 
@@ -176,6 +184,8 @@ class DeadLetterTopic(SpecModel):
         stops: Has no effect any more; files that have it stay valid.
         kafka: Where it is, if not in the Kafka of the settings.
     """
+
+    example = "{name: payments-dead}"
 
     name: Annotated[str, AfterValidator(topic_name)]
     create: Flag = False
@@ -212,6 +222,8 @@ class DeadLetters(SpecModel):
         mask: What of a record the letters do not keep.
     """
 
+    example = "{table: orders.payments_dead}"
+
     table: TableName | None = None
     topic: Annotated[DeadLetterTopic | None, BeforeValidator(_letter_topic)] = None
     keep: Annotated[Duration, AfterValidator(_at_least_a_day)] | None = None
@@ -244,6 +256,8 @@ class Errors(SpecModel):
         dead_letters: Where they are kept.
         replay: How they come back.
     """
+
+    example = "{tolerance: data, stop_above: {ratio: 0.05}}"
 
     tolerance: Annotated[Literal["none", "data", "all"], ChangesRows()] = "data"
     retry: Retry = Retry()

@@ -57,6 +57,8 @@ class LateTable(SpecModel):
         location: Where a new table lies.
     """
 
+    example = "{table: orders.payments_late}"
+
     table: Annotated[str, AfterValidator(_named)] | None = None
     partition_by: tuple[Partition, ...] | None = None
     properties: TableProperties = Field(default_factory=dict)
@@ -156,6 +158,8 @@ class EventTime(SpecModel):
         zone: Whose hours and days are meant. A column without a zone is UTC's, whatever stands here.
         since: The first day of which a closed hour or day is reported.
     """
+
+    example = "{column: created_at}"
 
     column: Annotated[str, AfterValidator(_column), ChangesRows()]
     grace: Annotated[Duration, ChangesRows(written=_seconds)] = timedelta(minutes=10)
@@ -266,6 +270,8 @@ class Freshness(SpecModel):
             watermark of ``event_time``.
     """
 
+    example = "{warn: 30m, fail: 1h}"
+
     warn: Duration
     fail: Duration
     by: Literal["arrival", "event_time"] = "arrival"
@@ -295,6 +301,8 @@ class Slo(SpecModel):
         unknown_fields: Paths of keys that are left out on purpose, such as ``$.debug``, with all below them; ``$`` is
             every key that the schema does not declare.
     """
+
+    example = "{lag_time: 15m, unknown_fields: [$.debug]}"
 
     lag_records: PositiveInt | None = None
     lag_time: Duration | None = None

@@ -60,6 +60,8 @@ class Evolve(SpecModel):
         limits: How far the table may grow.
     """
 
+    example = "{add: propose}"
+
     add: Annotated[Answer | None, ChangesRows(unless=None)] = None
     widen: Annotated[Answer | None, ChangesRows(unless=None)] = None
     relax: Annotated[Answer | None, ChangesRows(unless=None)] = None
@@ -107,6 +109,8 @@ class Publish(SpecModel):
         every: How often what has landed is judged and published; without it when somebody asks for it.
         branch: The branch that rows land on.
     """
+
+    example = "{gate: contract, every: 10m}"
 
     gate: Literal["contract"]
     every: Duration | None = None

@@ -53,6 +53,8 @@ class MirrorSource(SpecModel):
         exclude: Columns that the stream has made something else of, which are not compared.
     """
 
+    example = "{connection: shop}"
+
     connection: SourceName
     table: Annotated[str, AfterValidator(_source_table)] | None = None
     where: Annotated[str, Field(min_length=1)] | None = None
@@ -72,6 +74,8 @@ class Mirror(SpecModel):
         buckets: Of the key's first column that is no boolean, by which the table is partitioned.
         source: With what it is compared beside its changelog.
     """
+
+    example = "{table: shop.customers, every: 1m}"
 
     table: Annotated[str, AfterValidator(_name_or_pattern)]
     key: tuple[Annotated[str, Field(min_length=1)], ...] = ()

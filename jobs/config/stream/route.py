@@ -109,6 +109,8 @@ class RoutedTable(SpecModel):
         on_table_error: As the route's, of this table; without it the route's counts.
     """
 
+    example = "{match: refund, table: orders.refunds}"
+
     match: Annotated[str | tuple[str, ...], BeforeValidator(_match)]
     table: TableName
     partition_by: tuple[Partition, ...] | None = None
@@ -133,6 +135,8 @@ class RoutedTable(SpecModel):
 
 class UnmatchedTable(SpecModel):
     """The table of the rows that no other takes."""
+
+    example = "{table: orders.others}"
 
     table: TableName
 
@@ -187,6 +191,8 @@ class Route(SpecModel):
             other tables have the batch; or the table is parked, and its records wait as dead letters.
         recreate: A table that a value names and that is dropped is begun anew by itself, as if an operator had said so.
     """
+
+    example = "{by: type, tables: [{match: refund, table: orders.refunds}]}"
 
     by: Annotated[str, AfterValidator(_by)]
     tables: tuple[RoutedTable, ...] = ()

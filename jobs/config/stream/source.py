@@ -77,11 +77,15 @@ Offsets = dict[Annotated[AnyInt, Field(ge=0, le=_MAX_PARTITION)], Annotated[AnyI
 class StartTimestamp(SpecModel):
     """Start at the first record that is not older than this time."""
 
+    example = "{timestamp: '2026-01-31T08:00:00Z'}"
+
     timestamp: Annotated[AwareDatetime, BeforeValidator(_instant)]
 
 
 class StartOffsets(SpecModel):
     """Start at these offsets, by topic and partition; each is the next offset to read."""
+
+    example = "{offsets: {payments: {0: 17}}}"
 
     offsets: dict[Topic, Offsets]
 
@@ -126,6 +130,8 @@ class Source(SpecModel):
             Nothing is ever read back from it.
         options: What Kafka's clients are told for this stream, over ``kafka.options`` of the settings.
     """
+
+    example = "{topics: [payments], options: {client.rack: rack-a}}"
 
     topics: tuple[Topic, ...] | None = None
     topics_pattern: Annotated[str, AfterValidator(_pattern)] | None = None

@@ -53,6 +53,8 @@ from jobs.records.transforms.transform import Chain
 class StreamFile(WithPredicates, WithKeyColumns):
     """A stream's file: its fields, and what follows from them alone."""
 
+    example = "{transform: [{drop: [note]}], predicates: {shop: {type: TopicNameMatches, pattern: 'shop[.].*'}}}"
+
     stream: StreamId
     description: str = ""
     owner: str | None = None

@@ -103,6 +103,8 @@ class DecodeKey(SpecModel):
             behind it. Keys say themselves which schema they have.
     """
 
+    example = "{format: string, into: key}"
+
     form: Annotated[ValueFormat, Field(alias="@form")]
     into: Annotated[str, AfterValidator(_into)] | None = None
     schema_text: Annotated[Annotated[str, BeforeValidator(_schema)] | None, Field(alias="schema")] = None
@@ -211,6 +213,8 @@ class DecodeHeader(SpecModel):
         how: ``text`` in UTF-8, or ``bytes`` as Kafka's serializers write them.
     """
 
+    example = "{type: string}"
+
     type: str
     header: Annotated[str, Field(min_length=1)] | None = None
     how: Annotated[Literal["text", "bytes"], Field(alias="as")] = "text"
@@ -287,6 +291,8 @@ class Decode(SpecModel):
         subject: Of the registry, whose newest version makes the table and is watched; without it the topic's name with
             ``-value`` behind it. Records say themselves which schema they have.
     """
+
+    example = "{value: json, schema: 'id string not null, created_at timestamptz', headers: {trace: string}}"
 
     value: Annotated[ValueFormat, ChangesRows(written=hashed_format)]
     schema_text: Annotated[

@@ -53,6 +53,8 @@ class Mask(SpecModel):
         key: Whether the record's key is not kept.
     """
 
+    example = "{columns: [card.number], headers: [authorization]}"
+
     columns: tuple[Annotated[str, AfterValidator(_path)], ...] = ()
     headers: tuple[Annotated[str, AfterValidator(_header)], ...] = ()
     key: Flag = False

@@ -46,6 +46,8 @@ class TableColumns(SpecModel):
         drop: All others, as the step of that name leaves them.
     """
 
+    example = "{drop: [payload.debug]}"
+
     keep: Paths | None = None
     drop: Paths | None = None
 

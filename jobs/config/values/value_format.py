@@ -80,6 +80,10 @@ class ConnectJsonOptions(ConverterOptions):
         as_sent: Names of logical types whose values stay texts, numbers or bytes.
     """
 
+    example = (
+        '{format: connect_json, as_sent: [io.debezium.time.Date], schema.content: \'{"type": "struct", "fields": []}\'}'
+    )
+
     _without_meaning: ClassVar[Mapping[str, str]] = CONNECT_WITHOUT_MEANING
     format: Literal["connect_json"]
     # The check of the schema needs it.
@@ -169,6 +173,8 @@ class RegistryOptions(ConverterOptions):
 class JsonSchemaOptions(RegistryOptions):
     """JSON values behind the id of their JSON Schema in a registry; see `jobs.records.formats.json_schema.options`."""
 
+    example = "{format: json_schema, as_sent: [io.debezium.time.Date]}"
+
     _without_meaning: ClassVar[Mapping[str, str]] = json_schema_options.WITHOUT_MEANING
     format: Literal["json_schema"]
     use_optional_for_nonrequired: Annotated[Flag, Field(alias="use.optional.for.nonrequired")] = True
@@ -178,6 +184,8 @@ class JsonSchemaOptions(RegistryOptions):
 
 class AvroOptions(RegistryOptions):
     """Values are Avro's binary encoding behind the id of their schema; see `jobs.records.formats.avro.options`."""
+
+    example = "{format: avro, as_sent: [io.debezium.time.Date]}"
 
     _without_meaning: ClassVar[Mapping[str, str]] = avro_options.WITHOUT_MEANING
     format: Literal["avro"]
@@ -216,6 +224,8 @@ class OwnOptions(SpecModel):
         decoder: The name under which the package declares it.
         options: What the function is given beside the values, by its own names.
     """
+
+    example = "{format: own, decoder: shop}"
 
     format: Literal["own"]
     decoder: str

@@ -256,7 +256,8 @@ def test_all_problems_are_told(home: Path) -> None:
 
 def test_a_catalog_needs_properties(home: Path) -> None:
     assert settings_problems(home, "catalog: {name: a}\n") == [
-        "frazil.yaml:1: catalog.properties: is required and missing"
+        "frazil.yaml:1: catalog.properties: is required and missing; "
+        "write properties: {type: rest, uri: 'https://catalog.example'}"
     ]
 
 
