@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -22,7 +22,8 @@ ModelT = TypeVar("ModelT", bound=SpecModel)
 # Each trial validates the file once, some milliseconds at most.
 _MOST_TRIALS = 200
 _CLEARLY_MEANT = 0.75
-_ITSELF: Callable[[Any], Any] = lambda value: value  # noqa: E731
+_Readable = Callable[[Any, Sequence[Location]], Any]
+_ITSELF: _Readable = lambda data, _: data  # noqa: E731
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,11 @@ class FileRules:
     """What judging a file takes beside its model.
 
     Attributes:
-        readable: The data with readable texts in place of those that cannot be read whole, such as a schema's text.
+        readable: The data without what is wrong at some places, as far as the rest can be judged without it.
         independent: The problems among some that do not follow from others, given the data.
     """
 
-    readable: Callable[[Any], Any] = _ITSELF
+    readable: _Readable = _ITSELF
     independent: Callable[[list[Problem], Any], list[Problem]] = lambda problems, _: problems
 
 
@@ -82,10 +83,10 @@ class _WrongFile(Generic[ModelT]):
 
     def problems(self) -> list[Problem]:
         repaired = list(self._repaired())
-        errors = self._errors(self.data)
-        found = [*repaired, *((self._back(place), text) for place, text in self._sentences(errors))]
+        wrong = list(self._sentences(self._errors(self.data)))
+        found = [*repaired, *((self._back(place), text) for place, text in wrong)]
         places = [*(place for place, _ in found), *map(self._back, self.doubtful)]
-        further = [(self._back(place), text) for place, text in self._partial_problems()]
+        further = [(self._back(place), text) for place, text in self._partial_problems([place for place, _ in wrong])]
         found += [each for each in further if not related(each[0], places)]
         return self.rules.independent(list(dict.fromkeys(found)), self.data)
 
@@ -96,8 +97,8 @@ class _WrongFile(Generic[ModelT]):
             return error.errors(include_url=False)
         return []
 
-    def _partial_problems(self) -> list[Problem]:
-        partial = partial_model(self.model, self.rules.readable(self.data), self.context)
+    def _partial_problems(self, wrong: Sequence[Location]) -> list[Problem]:
+        partial = partial_model(self.model, self.rules.readable(self.data, wrong), self.context)
         if partial is None:
             return []
         for place in self.doubtful:
@@ -185,7 +186,8 @@ class _WrongFile(Generic[ModelT]):
         form = written_form(value, models, partial(self._takes, place), words=words)
         if form is not None:
             return f"; write {shown_form(form, show_values=show_values)}"
-        if "such as" in said:
+        if "such as" in said or said.startswith("must be '"):
+            # It has an example, or names all words that may stand there.
             return ""
         key, above = (place[-1] if isinstance(place[-1], str) else None), models_at(self.model, place[:-1])
         example = example_at(key, above, models or models_at(self.model, (*place, 0)), partial(self._takes, place))

@@ -85,6 +85,8 @@ def unknown_key(above: Location, key: str, models: Sequence[type[BaseModel]]) ->
     """
     if (answer := connect_answer(field_path(above), key)) is not None:
         return f"this key of Kafka Connect {answer}", None
+    if "." in key and _is_nested(key.split("."), models):
+        return f"unknown key; keys are nested, so write {_nested(key.split('.'))}", None
     known = keys_of(models)
     if (near := suggestion(key, known)) is not None:
         return f"unknown key; did you mean '{near}'?", near
@@ -93,6 +95,22 @@ def unknown_key(above: Location, key: str, models: Sequence[type[BaseModel]]) ->
             if key in keys_of(_models_in(field.annotation)):
                 return f"unknown key here; it belongs under '{field.alias or name}'", None
     return f"unknown key; known here: {', '.join(known)}", None
+
+
+def _is_nested(parts: Sequence[str], models: Sequence[type[BaseModel]]) -> bool:
+    annotations: list[Any] = list(models)
+    for part in parts:
+        annotations = [below for annotation in annotations for below in _below(annotation, part)]
+    return bool(annotations)
+
+
+def _nested(parts: Sequence[str]) -> str:
+    first, *rest = parts
+    return f"{first}: {_braced(rest)}"
+
+
+def _braced(parts: Sequence[str]) -> str:
+    return f"{{{parts[0]}: {_braced(parts[1:])}}}" if parts else "…"
 
 
 @cache

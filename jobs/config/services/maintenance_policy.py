@@ -336,9 +336,9 @@ class Policy(Layer):
     budget: Size = 50 * 1024**3
 
     def _problems(self) -> Problems:
-        yield from [
-            (places[0], text) for places, text in contradictions(self) if all(is_given(self, place) for place in places)
-        ]
+        for places, text in contradictions(self):
+            if all(is_given(self, place) for place in places):
+                yield places[0], text
         # In one block these two belong together; of layers, a strategy without columns forgets those below it.
         compact = self.compact
         if compact.strategy != "binpack" and not compact.sort_by:

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jobs.config.documents.base import Location, Problem
 from jobs.config.documents.judgement import FileRules
 from jobs.config.steps.steps import NAMING_STEPS, PASSING_STEPS
-from jobs.records.schema.parser import readable_columns
+from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX, readable_columns
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_FIRST_WORD = re.compile(r"(?:\A|[,<])\s*`?([^\W\d]\w*)")
 
 
-def _readable(data: Any) -> Any:
-    """The file with those columns of its schema text that can be read."""
+# Whatever these say, the columns that are declared are the same.
+_ASIDE: tuple[Location, ...] = (
+    *(("decode", "unknown_fields"), ("decode", "case_insensitive"), ("decode", "subject")),
+    ("table", "kafka_columns"),
+)
+
+
+def _readable(data: Any, wrong: Sequence[Location]) -> Any:
+    """The file with the right columns of its schema text, and without wrong keys beside which columns can be judged."""
+    for place in wrong:
+        block = _written_at(data, place[:-1])
+        if (
+            isinstance(block, dict)
+            and any(place[: len(aside)] == aside for aside in _ASIDE)
+            and place not in _ASIDE[-1:]
+        ):
+            data = _without(data, place)
     text = _schema_text(data)
     if text is None or (columns := readable_columns(text)) is None:
         return data
     return {**data, "decode": {**data["decode"], "schema": columns.text}}
+
+
+def _without(data: dict[Any, Any], place: Location) -> dict[Any, Any]:
+    first, *rest = place
+    if not rest:
+        return {key: value for key, value in data.items() if key != first}
+    return {**data, first: _without(data[first], tuple(rest))}
 
 
 def _schema_text(data: Any) -> str | None:
@@ -77,10 +100,12 @@ def _names_of_step(step: Any) -> set[str] | None:
 
 
 def _doubtful_columns(problems: Iterable[Problem], data: Any) -> set[str]:
-    names = {str(place[2]) for place, _ in problems if place[:2] == ("decode", "headers") and len(place) > 2}
+    named = [place for place, _ in problems if len(place) > 2]
+    names = {str(place[2]) for place in named if place[:2] == ("decode", "headers")}
+    names |= {f"{KAFKA_COLUMN_PREFIX}_{place[2]}" for place in named if place[:2] == ("table", "kafka_columns")}
     text = _schema_text(data)
     if text is not None and (columns := readable_columns(text)) is not None:
-        names |= _names(text) - {each.name for each in columns.fields}
+        names |= {*_FIRST_WORD.findall(text)} - {each.name for each in columns.fields}
     return names
 
 

@@ -146,7 +146,7 @@ def _seconds(_: Any, value: timedelta) -> float:
 
 
 class EventTime(SpecModel):
-    """When what a record tells of happened, by one of its columns; what follows from it is in docs/event-time.md.
+    """When what a record tells of happened, by one of its columns.
 
     Args:
         column: A timestamp or a date of the rows; one within structs by its path, such as ``payload.at``.

@@ -195,23 +195,30 @@ def _declared_problems(spec: StreamSpec) -> Problems:
         )
     return collect(
         lambda: row_problems(spec, declared.schema, spec.record_columns),
-        lambda: _table_problems(spec, declared.schema),
+        lambda: _identifier_problems(spec, declared.schema),
+        lambda: _contract_problems(spec, declared.schema),
     )
 
 
-def _table_problems(spec: StreamSpec, rows: Schema) -> Problems:
-    """What the file says of all columns of a new table."""
-    if spec.contract is None and not spec.table.identifiers:
+def _identifier_problems(spec: StreamSpec, rows: Schema) -> Problems:
+    if not spec.table.identifiers or (every := _all_columns(spec, rows)) is None:
         return []
+    return identifier_problems_of(every, spec.table)
+
+
+def _contract_problems(spec: StreamSpec, rows: Schema) -> Problems:
+    if spec.contract is None or (every := _all_columns(spec, rows)) is None:
+        return []
+    return contract_problems_of(spec.contract, every, spec.evolution, _narrow(spec, every))
+
+
+def _all_columns(spec: StreamSpec, rows: Schema) -> Schema | None:
+    """All columns of a new table, given those of values; None if a wrong step leaves them open."""
     decoded = spec.record_columns.beside(spec.decode.with_extra_column(rows))
     behind, _ = transform_problems(spec.chain, spec.transform, decoded)
     if behind is None:
-        return []
-    every = spec.kafka_columns.added_to(spec.columns_in(None, _without_kafka_names(spec, behind.schema)))
-    return collect(
-        lambda: identifier_problems_of(every, spec.table),
-        lambda: contract_problems_of(spec.contract, every, spec.evolution, _narrow(spec, every)),
-    )
+        return None
+    return spec.kafka_columns.added_to(spec.columns_in(None, _without_kafka_names(spec, behind.schema)))
 
 
 def _narrow(spec: StreamSpec, every: Schema) -> dict[str, Schema]:

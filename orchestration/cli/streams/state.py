@@ -48,7 +48,7 @@ def copy(deployment: Deployment, to: Path) -> None:
     if _where(settings) == _where(others):
         raise FrazilError(
             f"{to} names the state that is in effect: {source.place('')}.",
-            fix="write down another `state`: docs/state-store.md",
+            fix=f"write another store into {to}, such as state: {{store: s3://bucket/frazil}}",
         )
     keep_private(others.state)
     try:

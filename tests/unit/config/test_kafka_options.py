@@ -63,7 +63,7 @@ def problems_of(home: Path, key: str, value: str) -> str:
         ("fetch.max.wait.ms", "5", "is fetch.wait.max.ms here"),
         ("fetch.min.byte", "5", "did you mean 'fetch.min.bytes'?"),
         ("Client.Rack", "a", "did you mean 'client.rack'?"),
-        ("colour", "red", "docs/kafka-options.md"),
+        ("colour", "red", "may set; known: "),
         ("client.rack", "a b", "letters, digits"),
         ("client.id", "${env:X}", "secrets have no place"),
         ("socket.keepalive.enable", "'yes'", "true or false"),
