@@ -124,7 +124,7 @@ def _assembled(cls: type[SpecModel], node: Any) -> CoreSchema:
         right = {name: kept for name, value in values.items() if (kept := _kept(value)) is not MISSING}
         made = cls.model_construct(_fields_set=given, **right)
         for name in values.keys() - right.keys():
-            made.__dict__.pop(name, None)
+            vars(made).pop(name, None)
         return made
 
     function = {"type": "no-info", "function": assemble}
@@ -205,8 +205,8 @@ def _field_name(model: SpecModel, part: int | str | LineInText) -> str | None:
 def _forget(model: SpecModel, place: Location) -> None:
     """Takes the field at fault out of a partial model; all fields if the place names none."""
     name = _field_name(model, place[0]) if place else None
-    for each in [name] if name else list(model.__dict__):
-        model.__dict__.pop(each, None)
+    for each in [name] if name else list(vars(model)):
+        vars(model).pop(each, None)
 
 
 def forget(model: SpecModel, place: Location) -> None:

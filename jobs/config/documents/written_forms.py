@@ -271,7 +271,7 @@ def example_at(
         takes: Whether the place takes a value.
     """
     of_blocks = [example for model in models if (example := example_of(model))]
-    of_key = [example_of(model)[key] for model in above if key in example_of(model)]
+    of_key = [example for model in above if key and (example := example_of(model).get(key)) is not None]
     for example in (*of_key, *of_blocks, *([example] for example in of_blocks)):
         if takes(example):
             return example

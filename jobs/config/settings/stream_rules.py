@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from jobs.config.documents.base import Location, Problem
 from jobs.config.documents.judgement import FileRules
@@ -122,14 +122,15 @@ def _names(*values: Any) -> set[str]:
 
 
 def _written_at(data: Any, place: Location) -> Any:
+    value: Any = data
     for part in place:
-        if not isinstance(data, (dict, list)):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = cast(list[Any], value)[part]
+        else:
             return None
-        known = part in data if isinstance(data, dict) else isinstance(part, int) and part < len(data)
-        if not known:
-            return None
-        data = data[part]
-    return data
+    return value
 
 
 STREAM_RULES = FileRules(_readable, _independent)

@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from jobs.config.documents.judgement import judge
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import load_stream
+from jobs.config.settings.stream_rules import STREAM_RULES
+from jobs.config.stream.models import StreamSpec
 
 GOOD = """\
 stream: payments
@@ -226,7 +232,7 @@ _UNDECIDABLE = {"value: json"}
 
 def spoiled(mistakes: list[Mistake]) -> tuple[str, list[int]]:
     """The file with mistakes in it, and the line of each."""
-    lines = GOOD.splitlines()
+    lines: list[str] = [*GOOD.splitlines()]
     places: list[int] = []
     for mistake in mistakes:
         found = [number for number, line in enumerate(GOOD.splitlines()) if line.strip() == mistake.right]
@@ -280,3 +286,66 @@ def test_one_run_reports_all_mistakes_at_their_lines(tmp_path: Path, seed: int) 
     assert not missing, "\n".join(problems)
     # Nothing that only follows from a mistake is reported beside it.
     assert len(problems) == len(chosen), "\n".join(problems)
+
+
+def test_the_message_shows_twenty_problems_and_how_many_more(tmp_path: Path) -> None:
+    text = GOOD + "".join(f"unknown_{number}: 1\n" for number in range(23))
+    file = tmp_path / "payments.yaml"
+    file.write_text(text)
+    with pytest.raises(SpecError) as error:
+        load_stream(file)
+    assert len(error.value.problems) == 23
+    *shown, more, fix = str(error.value).splitlines()
+    assert [len(shown), more, fix] == [20, "… and 3 more", "  Next: frazil validate"]
+
+
+def test_a_key_twice_hides_no_other_mistake(tmp_path: Path) -> None:
+    text = GOOD.replace("owner: team:payments\n", "owner: a\nowner: b\n").replace("every: 10s", "every: 10")
+    first, second = problems_of(tmp_path, text)
+    assert "payments.yaml:4:1: the key 'owner' stands here twice (first in line 3)" in first
+    assert "trigger.every: needs a unit" in second
+
+
+def test_what_stands_below_a_misspelt_key_is_judged_too(tmp_path: Path) -> None:
+    text = GOOD.replace("maintenance:", "maintenence:").replace("older_than: 7d", "older_then: 1d")
+    assert [problem.split(": ")[1:3] for problem in problems_of(tmp_path, text)] == [
+        ["maintenence", "unknown key; did you mean 'maintenance'?"],
+        ["maintenence.orphans.older_then", "unknown key; did you mean 'older_than'?"],
+        ["maintenence.orphans.older_then", "must be at least 3d"],
+    ]
+
+
+def _blocks(data: Any, above: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Each key of the file with the place of its block."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield above, str(key)
+            yield from _blocks(value, (*above, key))
+    elif isinstance(data, list):
+        for at, value in enumerate(data):
+            yield from _blocks(value, (*above, at))
+
+
+# Keys that are names of somebody's own, of options, or of properties.
+_OWN_NAMES = {"headers", "properties", "options", "compute", "cast"}
+_KEYS = [
+    (above, key)
+    for above, key in _blocks(yaml.safe_load(GOOD))
+    if _OWN_NAMES.isdisjoint(above) and not (above and str(above[-1]).startswith("expect_")) and len(key) > 3
+]
+
+
+@pytest.mark.parametrize(("above", "key"), _KEYS, ids=lambda value: str(value))
+def test_a_misspelt_key_at_every_level_gets_the_right_one(above: tuple[str | int, ...], key: str) -> None:
+    data = yaml.safe_load(GOOD)
+    block = data
+    for part in above:
+        block = block[part]
+    misspelt = key[:2] + key[3] + key[2] + key[4:] if key[2] != key[3] else key[:3] + key[4:]
+    for name in list(block):
+        value = block.pop(name)
+        block[misspelt if name == key else name] = value
+    _, found = judge(data, StreamSpec, context={"base": Path()}, show_values=True, rules=STREAM_RULES)
+    assert ((*above, misspelt), f"unknown key; did you mean '{key}'?") in found or any(
+        place == (*above, misspelt) and f"did you mean '{key}'?" in text for place, text in found
+    ), found

@@ -243,7 +243,7 @@ def test_each_error_type_of_pydantic_has_a_sentence_of_ours() -> None:
             if kind == "tagged-union":
                 assert "custom_error_type" in node
     assert possible <= SENTENCES.keys(), possible - SENTENCES.keys()
-    values = dict.fromkeys(("gt", "ge", "lt", "le", "min_length", "max_length"), 3)
+    values: dict[str, Any] = dict.fromkeys(("gt", "ge", "lt", "le", "min_length", "max_length"), 3)
     for sentence in SENTENCES.values():
         said = sentence if isinstance(sentence, str) else sentence(values)
         assert "Input" not in said
