@@ -114,7 +114,7 @@ def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
             spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
         )
     except FrazilError as problem:
-        fix = f"correct streams/{spec.stream}.yaml, then run `frazil validate`"
+        fix = f"correct table.properties in streams/{spec.stream}.yaml, then run `frazil validate`"
         wrong = property_problems(spec.table.properties)
         for key, said in wrong.items():
             yield Finding(spec.stream, "spec", "wrong", f"table.properties: {key}: {said}", fix)
