@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from jobs.config.documents.base import Location, Problem, SpecModel
-from jobs.config.documents.model_places import models_at, unknown_key
+from jobs.config.documents.model_places import keys_of, models_at, unknown_key
 from jobs.config.documents.partial import forget, partial_model, partial_problems, related
 from jobs.config.documents.sentences import sentence_of
 from jobs.config.documents.written_forms import example_at, example_of, joined_items, shown_form, written_form
@@ -185,7 +185,7 @@ class _WrongFile(Generic[ModelT]):
         value = _value_at(self.data, place)
         form = written_form(value, models, partial(self._takes, place), words=words)
         if form is not None:
-            return f"; write {shown_form(form, show_values=show_values)}"
+            return f"; write {shown_form(form, show_values=show_values, keys=keys_of(models))}"
         if "such as" in said or said.startswith("must be '"):
             # It has an example, or names all words that may stand there.
             return ""
@@ -245,14 +245,16 @@ def _replaced(data: Any, place: Location, value: Any) -> Any:
     return data
 
 
-def _lists(data: Any, above: Location = (), depth: int = 0) -> Iterator[tuple[Location, list[Any]]]:
-    if depth > 32:
-        # An alias of YAML may hold itself.
-        return
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _lists(value, (*above, str(key)), depth + 1)
-    elif isinstance(data, list):
-        yield above, data
-        for index, value in enumerate(data):
-            yield from _lists(value, (*above, index), depth + 1)
+def _lists(data: Any) -> Iterator[tuple[Location, list[Any]]]:
+    """Each list of the data, once: an alias of YAML may name a list from several places, or from within itself."""
+    pending: list[tuple[Location, Any]] = [((), data)]
+    visited: set[int] = set()
+    while pending:
+        place, value = pending.pop()
+        if not isinstance(value, (dict, list)) or id(value) in visited:
+            continue
+        visited.add(id(value))
+        if isinstance(value, list):
+            yield place, value
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        pending += [((*place, part if isinstance(part, int) else str(part)), inner) for part, inner in entries]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -65,14 +65,15 @@ def written_form(
     return None
 
 
-def shown_form(form: Any, *, show_values: bool) -> str:
+def shown_form(form: Any, *, show_values: bool, keys: Collection[str] = ()) -> str:
     """A form as a line of YAML.
 
     Args:
         form: The value to write.
         show_values: Whether the line may repeat texts that were written; without it they become an ellipsis.
+        keys: Those of the models, which are shown in any case.
     """
-    plain = form if show_values else _without_texts(form)
+    plain = form if show_values else _without_texts(form, keys)
     text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
 
@@ -95,11 +96,11 @@ def _is_open(text: str) -> bool:
     return sum(map(text.count, "(<")) > sum(map(text.count, ")>"))
 
 
-def _without_texts(form: Any) -> Any:
+def _without_texts(form: Any, keys: Collection[str]) -> Any:
     if isinstance(form, dict):
-        return {key: _without_texts(value) for key, value in form.items()}
+        return {key if key in keys else _UNSHOWN: _without_texts(value, keys) for key, value in form.items()}
     if isinstance(form, list):
-        return [_without_texts(value) for value in form]
+        return [_without_texts(value, keys) for value in form]
     return form if not isinstance(form, str) or _PLAIN.fullmatch(form) else _UNSHOWN
 
 

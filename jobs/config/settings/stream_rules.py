@@ -110,14 +110,16 @@ def _doubtful_columns(problems: Iterable[Problem], data: Any) -> set[str]:
 
 
 def _names(*values: Any) -> set[str]:
+    """The words of all texts in some values. An alias of YAML may name a value from within itself."""
     found: set[str] = set()
-    for value in values:
+    pending, visited = list(values), set[int]()
+    while pending:
+        value = pending.pop()
         if isinstance(value, str):
             found.update(_WORD.findall(value))
-        elif isinstance(value, dict):
-            found |= _names(*value.keys(), *value.values())
-        elif isinstance(value, list):
-            found |= _names(*value)
+        elif isinstance(value, (dict, list)) and id(value) not in visited:
+            visited.add(id(value))
+            pending += [*value.keys(), *value.values()] if isinstance(value, dict) else value
     return found
 
 

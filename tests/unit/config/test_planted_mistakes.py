@@ -349,3 +349,11 @@ def test_a_misspelt_key_at_every_level_gets_the_right_one(above: tuple[str | int
     assert ((*above, misspelt), f"unknown key; did you mean '{key}'?") in found or any(
         place == (*above, misspelt) and f"did you mean '{key}'?" in text for place, text in found
     ), found
+
+
+@pytest.mark.parametrize(
+    "steps", ["&t [{drop: *t}]", "&t [*t, *t, *t]", "[&s {compute: *s, where: *s}]", "[{cast: &c {a: *c}}]"]
+)
+def test_a_value_that_holds_itself_is_a_problem_as_any_other(tmp_path: Path, steps: str) -> None:
+    text = GOOD[: GOOD.index("transform:")] + f"transform: {steps}\n" + GOOD[GOOD.index("rules:") :]
+    assert all("payments.yaml:23:" in problem for problem in problems_of(tmp_path, text))

@@ -153,6 +153,8 @@ def test_brackets_that_yaml_has_split_are_one_mistake() -> None:
 def test_a_form_shows_no_text_of_a_file_with_secrets() -> None:
     data = {"kafka": {"bootstrap_servers": "b:1", "security": "hunter2", "request_timeout": "5 seconds"}}
     data |= {"registry": {"url": "https://r", "basic": "hunter2"}, "catalog": "hunter2", "sources": ["shop=hunter2"]}
+    data["spark"] = {"conf": "hunter2=="}
+    data["drivers"] = {"environment": ["hunter2=="]}
     _, found = judge(data, SettingsFile, context={}, show_values=False)
     assert "hunter2" not in str(found)
     assert (
@@ -167,7 +169,8 @@ def test_no_form_is_a_guess() -> None:
     assert written_form("pay ments", (), lambda _: True, words=False) == ["pay ments"]
     assert joined_items(["a", "b"]) is None
     assert joined_items(["decimal(10", "2)", "x"]) == ["decimal(10, 2)", "x"]
-    assert shown_form({"a": "secret", "b": 5, "c": "5m"}, show_values=False) == "{a: …, b: 5, c: 5m}"
+    assert shown_form({"a": "secret", "b": 5, "c": "5m"}, show_values=False, keys="abc") == "{a: …, b: 5, c: 5m}"
+    assert shown_form({"secret": 5}, show_values=False) == "{…: 5}"
 
 
 def schema_nodes(node: Any) -> Iterator[dict[str, Any]]:
