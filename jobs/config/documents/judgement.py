@@ -83,11 +83,14 @@ class _WrongFile(Generic[ModelT]):
 
     def problems(self) -> list[Problem]:
         repaired = list(self._repaired())
-        wrong = list(self._sentences(self._errors(self.data)))
+        errors = self._errors(self.data)
+        wrong = list(self._sentences(errors))
         found = [*repaired, *((self._back(place), text) for place, text in wrong)]
-        places = [*(place for place, _ in found), *map(self._back, self.doubtful)]
-        further = [(self._back(place), text) for place, text in self._partial_problems([place for place, _ in wrong])]
-        found += [each for each in further if not related(each[0], places)]
+        # Checks of the whole file run if all of its parts are right, and then there is no more to say.
+        if any(_place_of(entry) for entry in errors):
+            places = [*(place for place, _ in found), *map(self._back, self.doubtful)]
+            further = [(self._back(place), text) for place, text in self._partial_problems([at for at, _ in wrong])]
+            found += [each for each in further if not related(each[0], places)]
         return self.rules.independent(list(dict.fromkeys(found)), self.data)
 
     def _errors(self, data: Any) -> list[Any]:

@@ -151,7 +151,9 @@ def test_brackets_that_yaml_has_split_are_one_mistake() -> None:
 
 
 def test_a_form_shows_no_text_of_a_file_with_secrets() -> None:
-    data = {"kafka": {"bootstrap_servers": "b:1", "security": "hunter2", "request_timeout": "5 seconds"}}
+    data: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": "b:1", "security": "hunter2", "request_timeout": "5 seconds"}
+    }
     data |= {"registry": {"url": "https://r", "basic": "hunter2"}, "catalog": "hunter2", "sources": ["shop=hunter2"]}
     data["spark"] = {"conf": "hunter2=="}
     data["drivers"] = {"environment": ["hunter2=="]}
