@@ -136,7 +136,7 @@ def closed_outcome(stream: str, event_time: EventTime, late: "Sequence[LateRows]
     sentence = (
         f"{total:,} rows came into {event_time.closes}s that were closed, the last of them at {at:%Y-%m-%d %H:%M:%S} "
         f"UTC with snapshot {newest.snapshot_id}{by} ({', '.join(named) or 'not named'}{more}). What was made of them "
-        "lacks these rows. Next: materialize those partitions of what is downstream again; docs/event-time.md"
+        "lacks these rows. Next: materialize those partitions of what is downstream again"
     )
     figures: dict[str, Any] = {
         "late_rows": total,

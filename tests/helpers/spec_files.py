@@ -10,6 +10,7 @@ import pytest
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
+from tests.helpers.problem_places import without_columns
 
 
 def settings_of(home: Path, text: str) -> Settings:
@@ -24,7 +25,7 @@ def settings_problems(home: Path, text: str) -> list[str]:
         settings_of(home, text)
     shown = "".join(traceback.format_exception(error.value)) + repr(error.value.__context__)
     assert "hunter2" not in shown
-    return list(error.value.problems)
+    return [without_columns(problem) for problem in error.value.problems]
 
 
 def stream_problems(folder: Path, text: str) -> list[str]:
@@ -33,4 +34,4 @@ def stream_problems(folder: Path, text: str) -> list[str]:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SpecError) as error:
         load_stream(path)
-    return [problem.split("payments.yaml:")[1] for problem in error.value.problems]
+    return [without_columns(problem).split("payments.yaml:")[1] for problem in error.value.problems]

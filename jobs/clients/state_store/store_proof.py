@@ -105,5 +105,5 @@ def _refused(problem: OSError) -> StoreRefusedError:
 def _unsafe(documents: Documents, prefix: str, what: str) -> UnsafeStoreError:
     return UnsafeStoreError(
         f"The state store {documents.place(prefix.rstrip('/'))} {what}, so two drivers could run one stream.",
-        fix="use a store with conditional writes: docs/state-store.md names some",
+        fix="use a store with conditional writes, such as AWS S3, MinIO, SeaweedFS or PostgreSQL",
     )

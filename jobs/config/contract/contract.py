@@ -82,6 +82,8 @@ class ContractCheck(SpecModel):
         schedule: Fixed times as a cron expression in UTC, in place of the other two keys.
     """
 
+    example = "{every: 1h}"
+
     after_snapshots: PositiveInt | None = None
     every: Duration | None = None
     schedule: Annotated[str, AfterValidator(cron_text)] | None = None
@@ -106,6 +108,8 @@ class Expectation(SpecModel):
         name: Name of the check. Without it, made of the type and the columns.
         meta: Free metadata that the outcome repeats.
     """
+
+    example = "{expect_column_values_to_not_be_null: {column: id}}"
 
     named_after: ClassVar[str] = ""
 
@@ -199,6 +203,11 @@ class Contract(SpecModel):
         dead_letters: Expectations about the dead-letter table.
     """
 
+    example = (
+        "{check: {every: 1h}, expectations: [{expect_column_values_to_not_be_null: {column: id}}], "
+        "tables: {orders.refunds: [{expect_column_values_to_not_be_null: {column: id}}]}}"
+    )
+
     check: ContractCheck | None = None
     expectations: tuple[Expectation, ...] = ()
     tables: Annotated[
@@ -280,7 +289,9 @@ def _type_problem(kind: str) -> str | None:
     if why := left_out().get(kind):
         return f"is no expectation of a contract: {why}"
     near = suggestion(kind, expectation_types())
-    return "unknown expectation; " + (f"did you mean '{near}'?" if near else "docs/contracts.md lists those there are")
+    return "unknown expectation; " + (
+        f"did you mean '{near}'?" if near else "an example is expect_column_values_to_not_be_null"
+    )
 
 
 def _unknown_key(key: str, types: Sequence[str]) -> str:
@@ -298,7 +309,7 @@ def _beside_problems(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
         meant = f"; did you mean '{near}'?" if near else ""
         problems.append(("severity", f"must be critical, warning or info{meant}"))
     if "name" in entry and not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_]{1,200}", name)):
-        problems.append(("name", "must be letters, digits and _; it names the check"))
+        problems.append(("name", "must be letters, digits and _, such as amount_is_given; it names the check"))
     if "meta" in entry and not (isinstance(meta, dict) and all(isinstance(key, str) for key in meta)):
-        problems.append(("meta", "must be a mapping of keys to values"))
+        problems.append(("meta", "must be a mapping of keys to values, such as {owner: team-payments}"))
     return problems

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, Strict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
@@ -26,22 +26,47 @@ Problem = tuple[Location, str]
 """A place in a YAML file, and what is wrong there."""
 Problems = Iterator[Problem]
 
+Check = Callable[[], Iterable[Problem]]
+"""One independent check of a file, or of a part of it."""
+
 MAX_INT64 = 2**63 - 1
 AnyInt = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
 
 
+class MissingPartError(AssertionError):
+    """A check reads a part of a file that is wrong itself, so the check has nothing to decide.
+
+    Pydantic takes an AssertionError as a problem of the value. A ValueError would be caught by the checks themselves.
+    """
+
+
+def collect(*checks: Check) -> list[Problem]:
+    """Runs independent checks and returns all their problems. A check that reads a wrong part ends without a word."""
+    problems: list[Problem] = []
+    for check in checks:
+        try:
+            for problem in check():
+                problems.append(problem)  # noqa: PERF402 - those before a missing part count
+        except MissingPartError:
+            continue
+    return problems
+
+
 class SpecModel(BaseModel):
     """A frozen part of a YAML file. Unknown keys are refused; pydantic's own messages never repeat what was written.
 
-    A model whose fields may disagree says so by `_problems`. A text that stands in place of the mapping is the value of
-    the field `_short`.
+    A model whose fields may disagree reports it by `_problems`, or by several independent `_checks`. A text in place of
+    the mapping is the value of the field `_short`. A field without a value belongs to a partial model
+    (`jobs.config.documents.partial`), and reading it raises `MissingPartError`.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, serialize_by_alias=True, allow_inf_nan=False
     )
     _short: ClassVar[str] = ""
+    example: ClassVar[str] = ""
+    """The block as messages show it, in YAML: its required keys, and those that people ask for most."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,13 +75,24 @@ class SpecModel(BaseModel):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        if problems := list(self._problems()):
+        if problems := collect(*self._checks()):
             raise problems_at(problems)
         return self
+
+    def _checks(self) -> Iterable[Check]:
+        """The independent checks of the model."""
+        return (self._problems,)
 
     def _problems(self) -> Problems:
         """What the fields say of each other and do not agree on, each with its place below the model."""
         return iter(())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if name in type(self).__pydantic_fields__:
+                raise MissingPartError(name)
+            return super().__getattr__(name)
 
 
 def field_path(location: Location) -> str:

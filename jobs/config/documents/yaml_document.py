@@ -21,22 +21,35 @@ class LocatedText(str):
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """What keeps a file from being read: the line (from 1; 0 if unknown) and a sentence."""
+    """What keeps a file from being read: a sentence, with its line and column (from 1; 0 if unknown)."""
 
     line: int
     message: str
+    column: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Line, column and sentence."""
+        return self.line, self.column, self.message
 
 
 class YamlUnreadable(Exception):
-    """A file is not the YAML that frazil reads. Carries every ``YamlProblem`` found."""
+    """A file is not the YAML that frazil reads.
 
-    def __init__(self, problems: list[YamlProblem]) -> None:
+    Args:
+        problems: What keeps it from being read.
+        document: The file all the same, if its only fault is that keys stand in it twice; the last one counts.
+    """
+
+    def __init__(self, problems: list[YamlProblem], document: YamlDocument | None = None) -> None:
         super().__init__(problems)
         self.problems: list[YamlProblem] = problems
+        self.document: YamlDocument | None = document
 
     def located(self, shown: str) -> list[str]:
         """One sentence for each problem, with file and line."""
-        return [f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in self.problems]
+        marks = (":".join(str(part) for part in (shown, p.line, p.column) if part) for p in self.problems)
+        return [f"{mark}: {p.message}" for mark, p in zip(marks, self.problems, strict=True)]
 
 
 class _Loader(yaml.SafeLoader):
@@ -85,20 +98,33 @@ class YamlDocument:
 
     def line_of(self, location: Location) -> int:
         """Returns the line (from 1) of a key or list item; that of the nearest parent for what is not in the file."""
-        node, line = self.root, self.root.start_mark.line
+        return self.mark_of(location)[0]
+
+    def mark_of(self, location: Location) -> tuple[int, int]:
+        """Returns line and column (both from 1) of a key or list item; those of the nearest parent otherwise."""
+        node, line, column = self.root, self.root.start_mark.line, self.root.start_mark.column
         for part in location:
             if isinstance(node, yaml.MappingNode):
                 # The last one wins: keys merged in by `<<` stand before the mapping's own.
                 entry = next((e for e in reversed(node.value) if e[0].value == str(part)), None)
                 if entry is not None:
-                    line, node = entry[0].start_mark.line, entry[1]
+                    line, column, node = entry[0].start_mark.line, entry[0].start_mark.column, entry[1]
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
                 node = node.value[part]
-                line = node.start_mark.line
+                line, column = node.start_mark.line, node.start_mark.column
             elif isinstance(part, LineInText) and isinstance(node, yaml.ScalarNode) and node.style == "|":
                 # Only in a literal block are the text's lines the file's; it starts below the `|`.
                 line = node.start_mark.line + 1 + part.lines_before
-        return line + 1
+                column = _indent(node, part.lines_before)
+        return line + 1, column + 1
+
+
+def _indent(block: yaml.ScalarNode, line: int) -> int:
+    """The column (from 0) in which a line of a literal block begins."""
+    buffer = block.start_mark.buffer
+    lines = buffer.splitlines() if isinstance(buffer, str) else []
+    text = lines[at] if (at := block.start_mark.line + 1 + line) < len(lines) else ""
+    return len(text) - len(text.lstrip())
 
 
 def read_yaml(path: Path, *, shown: str) -> YamlDocument:
@@ -129,15 +155,18 @@ def parse_yaml(text: str, *, shown: str) -> YamlDocument:
         root = loader.get_single_node()
         if root is None:
             raise YamlUnreadable([YamlProblem(1, "the file is empty")])
+        document = YamlDocument(shown, loader.construct_document(root), root)
         if duplicates := list(_duplicate_keys(root)):
-            raise YamlUnreadable(duplicates)
-        return YamlDocument(shown, loader.construct_document(root), root)
+            raise YamlUnreadable(duplicates, document)
+        return document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = YamlProblem(mark.line + 1 if mark else 0, f"is not YAML: {_without_quotations(error)}")
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        problem = YamlProblem(line, f"is not YAML: {_without_quotations(error)}", column)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problem = YamlProblem(line, f"is not YAML: the character U+{int(error.character):04X} is not allowed")
+        column = error.position - text.rfind("\n", 0, error.position)
+        problem = YamlProblem(line, f"is not YAML: the character U+{int(error.character):04X} is not allowed", column)
     except RecursionError:
         problem = YamlProblem(0, "is nested too deeply")
     raise YamlUnreadable([problem])
@@ -162,9 +191,8 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[YamlProblem]:
                 line = key.start_mark.line + 1
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in first:
-                        yield YamlProblem(
-                            line, f"the key '{key.value}' stands here twice (first in line {first[key.value]})"
-                        )
+                        said = f"the key '{key.value}' stands here twice (first in line {first[key.value]})"
+                        yield YamlProblem(line, said, key.start_mark.column + 1)
                     first.setdefault(key.value, line)
                 pending.append(value)
         elif isinstance(node, yaml.SequenceNode):

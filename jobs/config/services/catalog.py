@@ -44,6 +44,8 @@ class CatalogSettings(SpecModel):
         properties: PyIceberg's catalog properties, such as ``type`` and ``uri``. Secrets are references.
     """
 
+    example = "{properties: {type: rest, uri: 'https://catalog.example'}}"
+
     name: Annotated[str, AfterValidator(_name)] = "frazil"
     properties: Properties
 

@@ -58,6 +58,8 @@ class SparkSubmitSettings(SpecModel):
         timeout: Timeout of a submission or its end.
     """
 
+    example = "{pages: ['http://spark.internal:8080']}"
+
     master: Annotated[str, _matching(re.compile(r"spark://\S+"), "must be spark://HOST:PORT")] | None = None
     pages: list[HttpUrl] = Field(min_length=1)
     memory: Annotated[str, _matching(_MEMORY, "must be a size, such as 2g")] = "2g"
@@ -83,6 +85,8 @@ class KubernetesSettings(SpecModel):
         ca_file: File of the API's authorities. Without it, the pod's.
         timeout: Timeout of a request to the API.
     """
+
+    example = "{image: 'registry.example/frazil:0.1.0', env_from: [frazil], command: [python]}"
 
     image: Annotated[str, AfterValidator(str.strip), Field(min_length=1)]
     namespace: KubernetesName = "default"

@@ -116,7 +116,7 @@ def _refusal(name: str) -> str:
     near = difflib.get_close_matches(word, [*KNOWN, *_OTHER_NAMES], n=1, cutoff=0.75)
     if near:
         return f"unknown option; did you mean '{_OTHER_NAMES.get(near[0], near[0])}'?"
-    return "is no option that a file may set; docs/kafka-options.md lists them"
+    return f"is no option that a file may set; known: {', '.join(sorted(KNOWN))}"
 
 
 def _misfit(option: KafkaOption, given: object) -> str | None:

@@ -230,6 +230,8 @@ class Compact(Layer):
         sort_by: Columns for ``sort`` and ``zorder``.
     """
 
+    example = "{target: 128MB, strategy: sort, sort_by: [created_at]}"
+
     enabled: Flag = True
     target: Size = 128 * 1024**2
     fragment: Annotated[float, BeforeValidator(_fragment)] = 1 / 8
@@ -285,6 +287,8 @@ class Expire(Layer):
         time_travel: Age up to which readers may travel back; no younger snapshot expires. Without it, no promise.
     """
 
+    example = "{keep: 24h}"
+
     enabled: Flag = True
     keep: Duration = timedelta(hours=24)
     min_snapshots: PositiveInt = 10
@@ -302,6 +306,8 @@ class Orphans(Layer):
         max_share: Share of the listed files above which nothing is deleted.
         max_files: Number of orphan files above which nothing is deleted.
     """
+
+    example = "{older_than: 7d}"
 
     enabled: Flag = True
     older_than: Annotated[Duration, AfterValidator(_above_the_floor)] = timedelta(days=7)
@@ -338,6 +344,8 @@ class Policy(Layer):
         budget: Most bytes that one run rewrites in the table.
     """
 
+    example = "{expire: {keep: 7d}, windows: ['22:00-05:00']}"
+
     enabled: Flag = True
     compact: Compact = Compact()
     manifests: Manifests = Manifests()
@@ -349,9 +357,9 @@ class Policy(Layer):
     budget: Size = 50 * 1024**3
 
     def _problems(self) -> Problems:
-        yield from [
-            (places[0], text) for places, text in contradictions(self) if all(is_given(self, place) for place in places)
-        ]
+        for places, text in contradictions(self):
+            if all(is_given(self, place) for place in places):
+                yield places[0], text
         # In one block these two belong together; of layers, a strategy without columns forgets those below it.
         compact = self.compact
         if compact.strategy != "binpack" and not compact.sort_by:
@@ -366,6 +374,8 @@ class TablePolicy(Policy):
     Args:
         name: Table, or all tables of a namespace as ``namespace.*``.
     """
+
+    example = "{name: orders.payments, expire: {keep: 7d}, windows: ['22:00-05:00']}"
 
     name: Annotated[str, AfterValidator(_table_or_namespace)]
 
@@ -386,6 +396,8 @@ class Maintenance(Policy):
     Args:
         tables: Further tables that frazil maintains, each with a policy over this one.
     """
+
+    example = "{expire: {keep: 7d}, windows: ['22:00-05:00'], tables: [{name: orders.payments}]}"
 
     tables: tuple[TablePolicy, ...] = ()
 

@@ -74,6 +74,8 @@ class BasicAuth(SpecModel):
         password: Password, as a secret reference.
     """
 
+    example = "{user: frazil, password: '${env:REGISTRY_PASSWORD}'}"
+
     user: TextOrSecret
     password: Secret
 
@@ -91,6 +93,8 @@ class BearerAuth(SpecModel):
         identity_pool_id: Value for Confluent Cloud, such as ``pool-…``.
     """
 
+    example = "{token: '${env:REGISTRY_TOKEN}'}"
+
     token: Secret
     logical_cluster: str | None = None
     identity_pool_id: str | None = None
@@ -107,6 +111,8 @@ class OAuth(SpecModel):
         logical_cluster: Value for Confluent Cloud, such as ``lsrc-…``.
         identity_pool_id: Value for Confluent Cloud, such as ``pool-…``.
     """
+
+    example = "{token_url: 'https://login.example/token', client_id: frazil, client_secret: '${env:CLIENT_SECRET}'}"
 
     token_url: Annotated[str, BeforeValidator(_url)]
     client_id: TextOrSecret
@@ -126,6 +132,8 @@ class RegistryTls(SpecModel):
         key_password: Password of the key, as a secret reference.
         verify: Checks the registry's certificate.
     """
+
+    example = "{ca: /etc/ssl/ca.pem}"
 
     ca: LocalPath | None = None
     certificate: LocalPath | None = None
@@ -155,6 +163,8 @@ class RegistrySettings(SpecModel):
         lag: How long an unknown id is asked for again, as registries lag behind producers.
         address_file: File in which the local registry notes its address.
     """
+
+    example = "{url: 'https://registry.example:8081'}"
 
     url: RegistryUrls | None = None
     basic: BasicAuth | None = None

@@ -86,6 +86,8 @@ class KafkaOAuth(SpecModel):
         ca: PEM file of the authorities that sign the provider's certificate. Without it, the client's own list.
     """
 
+    example = "{token_url: 'https://login.example/token', client_id: frazil, client_secret: '${env:CLIENT_SECRET}'}"
+
     token_url: Annotated[str, BeforeValidator(_token_url)]
     client_id: TextOrSecret
     client_secret: Secret
@@ -142,6 +144,8 @@ class Kerberos(SpecModel):
         keytab: Keytab file, at the same path wherever tasks run.
         service_name: Service name of the brokers' principals.
     """
+
+    example = "{principal: frazil@EXAMPLE.COM, keytab: /etc/frazil.keytab}"
 
     principal: Annotated[str, AfterValidator(_principal)]
     keytab: Annotated[LocalPath, BeforeValidator(_keytab)]
@@ -214,6 +218,8 @@ class KafkaSecurity(SpecModel):
         key_password: Password of the key, as a secret reference.
         verify_hostname: Checks that the broker's certificate is for the host.
     """
+
+    example = "{protocol: SASL_SSL, mechanism: PLAIN, user: frazil, password: '${env:KAFKA_PASSWORD}'}"
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     mechanism: Annotated[

@@ -74,6 +74,8 @@ class StateSettings(SpecModel):
         timeout: Timeout of a request to the store, from ``500ms`` to ``30s``.
     """
 
+    example = "{store: 's3://bucket/frazil'}"
+
     folder: LocalPath | None = None
     store: Annotated[str, AfterValidator(_store_url)] | None = None
     properties: Properties = Field(default_factory=dict)
@@ -159,6 +161,8 @@ class SourceSettings(SpecModel):
         timeout: Timeout of a connection and of a lock on the table.
         statement_timeout: Timeout of one statement.
     """
+
+    example = "{url: 'postgresql://reader@db:5432/shop'}"
 
     url: Annotated[str, AfterValidator(_source_url)]
     properties: Properties = Field(default_factory=dict)

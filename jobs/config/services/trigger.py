@@ -116,4 +116,6 @@ class GroupsSettings(SpecModel):
         default: Driver group of streams whose file names none. Without it, each has a driver of its own.
     """
 
+    example = "{default: small}"
+
     default: Annotated[str, AfterValidator(_default_group)] | None = None

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from jobs.config.documents.base import Location, field_path
-from jobs.config.documents.validation import SpecError, found_in, shown_path
+from jobs.config.documents.judgement import judge
+from jobs.config.documents.validation import SpecError, shown_path
 from jobs.config.documents.yaml_document import (
     YamlDocument,
     YamlUnreadable,
     parse_yaml,
     read_yaml,
 )
+from jobs.config.settings.stream_rules import STREAM_RULES
 from jobs.config.stream.models import StreamSpec
 
 # What makes rows of records, and which of the stream's tables they go to; where they come from stays.
@@ -79,11 +80,9 @@ def _corrected(stream_file: Path, patch: YamlDocument) -> Correction:
     if refused:
         raise _error(refused)
     merged = _merged(base.data, patch.data)
-    try:
-        spec = StreamSpec.model_validate(merged, context={"base": stream_file.absolute().parent})
-    except ValidationError as error:
-        found = list(found_in(error, StreamSpec, show_values=True))
-    else:
+    context = {"base": stream_file.absolute().parent}
+    spec, found = judge(merged, StreamSpec, context=context, show_values=True, rules=STREAM_RULES)
+    if spec is not None:
         return Correction(spec, yaml.safe_dump(_plain(patch.data), sort_keys=False, allow_unicode=True))
     raise _error([_located(patch, base, place, said) for place, said in found])
 
@@ -114,7 +113,8 @@ def _merged(base: Any, patch: Any) -> Any:
 def _located(patch: YamlDocument, base: YamlDocument, place: Location, said: str) -> str:
     document = patch if _reaches(patch.data, place) else base
     field = field_path(place)
-    return f"{document.shown}:{document.line_of(place)}: {field}: {said}" if field else f"{document.shown}: {said}"
+    line, column = document.mark_of(place)
+    return f"{document.shown}:{line}:{column}: {field}: {said}" if field else f"{document.shown}: {said}"
 
 
 def _reaches(data: Any, place: Location) -> bool:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-from pyiceberg.schema import Schema
-
-from jobs.config.documents.base import Location, Problem, SpecModel
+from jobs.config.documents.base import Location, Problem
 from jobs.config.documents.validation import (
     SpecError,
     load_model,
@@ -20,23 +15,9 @@ from jobs.config.documents.validation import (
     shown_path,
 )
 from jobs.config.documents.yaml_document import YamlDocument
-from jobs.config.services.maintenance_policy import StreamMaintenance
-from jobs.config.stream.column_problems import (
-    column_problems_of,
-    mask_problems_of,
-    partition_problems_of,
-    sort_problems_of,
-    topic_problems_of,
-    type_problems_of,
-)
-from jobs.config.stream.error_handling import Errors
-from jobs.config.stream.event_time import EventTime, event_time_problems_of
+from jobs.config.settings.stream_rules import STREAM_RULES
 from jobs.config.stream.models import StreamSpec
-from jobs.config.stream.source import Source
-from jobs.config.stream.table import Table, kafka_columns
-from jobs.config.values.decode import Decode
 from jobs.config.values.targets import Role, value_of_table
-from jobs.records.schema.kafka_columns import NO_KAFKA_COLUMNS
 
 # Where a stream's file names its target of a role.
 _NAMED_AT: dict[Role, Location] = {"rows": ("table", "name"), "dead_letters": ("errors", "dead_letters", "table")}
@@ -99,52 +80,7 @@ def _says(path: Path, stream: str) -> bool:
 
 
 def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:
-    return load_model(path, StreamSpec, show_values=True, further=_disagreements_in)
-
-
-def _disagreements_in(data: dict[str, Any]) -> Iterator[Problem]:
-    """Checks what has to agree within the file also while other parts of it are wrong."""
-    parts = {name: _part(model, data.get(name)) for name, model in _PARTS.items()}
-    decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
-    declared = decode.declared if isinstance(decode, Decode) and decode.declares_all else None
-    rows = Schema()
-    if isinstance(decode, Decode) and declared:
-        rows = decode.record_columns(NO_KAFKA_COLUMNS).beside(declared.schema)
-    if isinstance(errors, Errors) and isinstance(source, Source):
-        yield from topic_problems_of(errors, source)
-    if isinstance(errors, Errors) and declared:
-        yield from mask_problems_of(errors, rows)
-    if data.get("transform"):
-        # What is said of the table is about the columns behind the steps, and these may be wrong themselves.
-        return
-    if isinstance(decode, Decode) and declared and isinstance(table, Table):
-        yield from column_problems_of(declared.schema, decode, table)
-        yield from partition_problems_of(rows, table)
-    event_time = parts["event_time"]
-    if isinstance(event_time, EventTime) and isinstance(table, Table) and declared:
-        yield from event_time_problems_of(event_time, kafka_columns(table.kafka_columns).added_to(rows))
-    maintenance = parts["maintenance"]
-    if isinstance(maintenance, StreamMaintenance) and declared and isinstance(table, Table):
-        yield from sort_problems_of(maintenance, rows, table)
-    if isinstance(maintenance, StreamMaintenance) and declared:
-        yield from type_problems_of(maintenance, rows)
-
-
-_PARTS: dict[str, type[SpecModel]] = {
-    "source": Source,
-    "decode": Decode,
-    "table": Table,
-    "errors": Errors,
-    "maintenance": StreamMaintenance,
-    "event_time": EventTime,
-}
-
-
-def _part(model: type[SpecModel], data: object) -> SpecModel | None:
-    try:
-        return model.model_validate(data)
-    except ValidationError:
-        return None
+    return load_model(path, StreamSpec, show_values=True, rules=STREAM_RULES)
 
 
 def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[Problem]]:

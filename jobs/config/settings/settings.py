@@ -61,6 +61,8 @@ class KafkaAdmin(SpecModel):
         security: How the administration client proves itself.
     """
 
+    example = "{security: {protocol: SSL}}"
+
     security: KafkaSecurity
 
 
@@ -76,6 +78,8 @@ class KafkaSettings(SpecModel):
         options: Options of Kafka's clients, by Kafka's names. A stream's ``source.options`` go over them.
         admin: Another identity for administration. Without it, ``security`` counts.
     """
+
+    example = "{bootstrap_servers: 'broker:9092', options: {client.rack: rack-a}}"
 
     bootstrap_servers: BootstrapServers | None = None
     security: KafkaSecurity | None = None
@@ -150,6 +154,8 @@ class SparkSettings(SpecModel):
         conf: Spark's settings, over frazil's own. Secrets are references.
     """
 
+    example = "{master: 'local[2]'}"
+
     master: Annotated[str, _matching(r"\S+", "must be a Spark master, such as local[2]")] = "local[2]"
     driver_memory: Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a size, such as 512m or 1g")] = "1g"
     ui_address: Annotated[str, BeforeValidator(_ip_address)] = UI_ADDRESS
@@ -187,6 +193,8 @@ class SettingsFile(SpecModel):
         maintenance: How tables are kept healthy, also tables that no stream writes.
         sources: Databases that mirrors are compared with, by name.
     """
+
+    example = "{sources: {shop: {url: 'postgresql://reader@db:5432/shop'}}, lease_ttl: 30s}"
 
     kafka: KafkaSettings = KafkaSettings()
     registry: RegistrySettings | None = None

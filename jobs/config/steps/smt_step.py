@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from jobs.config.documents.base import (
     Flag,
+    Problem,
     Problems,
     SpecModel,
     problems_at,
@@ -34,6 +36,8 @@ class SmtStep(SpecModel):
         properties: Properties of the transform, by Connect's names. In the file they stand beside ``type``.
     """
 
+    example = "{type: ReplaceField$Value, exclude: note}"
+
     type: str
     lenient: Flag = False
     predicate: dict[str, str] | None = None
@@ -48,16 +52,22 @@ class SmtStep(SpecModel):
         if not isinstance(data, dict):
             return data
         found = {key: each for key, each in data.items() if key in _OWN[:4]}
+        problems: list[Problem] = []
         if "type" not in found:
-            raise problems_at([((), "needs type, such as ReplaceField$Value")])
+            problems.append(((), "needs type, such as ReplaceField$Value"))
         if isinstance(found.get("predicate"), str):
             alias = found["predicate"]
             hint = f"write predicates: {{{alias}: {{type: TopicNameMatches, pattern: …}}}} at the top of the file"
-            raise problems_at([(("predicate",), f"'{alias}' is no alias under predicates; {hint}")])
+            problems.append((("predicate",), f"'{alias}' is no alias under predicates; {hint}"))
         if isinstance(found.get("predicate"), dict):
-            found["predicate"] = {key: _text(each, ("predicate", key)) for key, each in found["predicate"].items()}
+            found["predicate"] = _texts(found["predicate"], ("predicate",), problems)
         given = data.get("properties") or {key: each for key, each in data.items() if key not in _OWN}
-        found["properties"] = {str(key): _text(each, (str(key),)) for key, each in given.items()}
+        if isinstance(given, dict):
+            found["properties"] = _texts(given, (), problems)
+        else:
+            problems.append((("properties",), "must be a mapping of keys to values, such as {exclude: note}"))
+        if problems:
+            raise problems_at(problems)
         return found
 
     def _problems(self) -> Problems:
@@ -76,15 +86,19 @@ class SmtStep(SpecModel):
         return smt_step(smt, self.predicate, negate=self.negate)
 
 
-def _text(value: Any, place: tuple[str, ...]) -> str:
-    """A property as a connector's file has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ",".join(value)
-    raise problems_at([(place, "needs a text, a number, true or false")])
+def _texts(given: dict[Any, Any], above: tuple[str, ...], problems: list[Problem]) -> dict[str, str]:
+    """Properties as a connector's file has them; those that are no texts are added to the problems."""
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        if isinstance(value, bool):
+            found[str(key)] = str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            found[str(key)] = str(value)
+        elif isinstance(value, list) and all(isinstance(each, str) for each in value):
+            found[str(key)] = ",".join(value)
+        else:
+            problems.append(((*above, str(key)), "needs a text, a number, true or false"))
+    return found
 
 
 def _predicates(given: Any) -> Any:
@@ -92,14 +106,21 @@ def _predicates(given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     found: dict[str, dict[str, str]] = {}
+    problems: list[Problem] = []
     for alias, block in given.items():
         if not isinstance(block, dict):
-            raise problems_at([((str(alias),), "needs type, such as {type: TopicNameMatches, pattern: …}")])
-        found[str(alias)] = {str(key): _text(each, (str(alias), str(key))) for key, each in block.items()}
+            problems.append(((str(alias),), "needs type, such as {type: TopicNameMatches, pattern: …}"))
+            continue
+        wrong: list[Problem] = []
+        found[str(alias)] = _texts(block, (str(alias),), wrong)
         try:
-            predicate(found[str(alias)])
+            if not wrong:
+                predicate(found[str(alias)])
         except TransformProblem as problem:
-            raise problems_at([((str(alias), *problem.place[1:]), problem.message)]) from None
+            wrong.append(((str(alias), *problem.place[1:]), problem.message))
+        problems += wrong
+    if problems:
+        raise problems_at(problems)
     return found
 
 
@@ -129,6 +150,18 @@ def _with_predicate(step: Any, known: dict[Any, Any]) -> Any:
 
 
 _MAKE_KEYS = ("ValueToKey", "EventRouter")
+_SMT_TYPE = ("smt", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class WrongStep:
+    """A step that its file refuses. It stands in the step's place, so that all other steps are validated.
+
+    Attributes:
+        problem: Why, with the place below the step.
+    """
+
+    problem: Problem
 
 
 class WithKeyColumns(SpecModel):
@@ -144,16 +177,16 @@ class WithKeyColumns(SpecModel):
         made: list[Any] = []
         maker: str | None = None
         for number, each in enumerate(steps):
-            place = ("transform", number, "smt", "type")
             if not _changes_key(each):
                 maker = maker or _maker(each, number)
                 made.append(each)
             elif maker is not None:
                 said = f"the key is the one that {maker} makes: write to_key: COLUMN in place of both for another one"
-                raise problems_at([(place, said)])
+                made.append(WrongStep((_SMT_TYPE, said)))
             elif column is None:
                 said = "decode.key puts the key's fields among the columns of the row: write into: key there, or"
-                raise problems_at([(place, f"{said} change them as all others, by {_of_values(each)}")])
+                said = f"{said} change them as all others, by {_of_values(each)}"
+                made.append(WrongStep((_SMT_TYPE, said)))
             else:
                 made.append(_with(each, column))
         return {**data, "transform": made}

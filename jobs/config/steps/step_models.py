@@ -60,6 +60,8 @@ class When(SpecModel):
         negated: Condition that does not hold.
     """
 
+    example = "{sql: amount > 0}"
+
     sql: Annotated[str, Field(min_length=1)] | None = None
     topic: Annotated[str, AfterValidator(_pattern)] | None = None
     header: Annotated[str, Field(min_length=1)] | None = None
@@ -112,6 +114,8 @@ class FlattenStep(SpecModel):
         columns: Structs to flatten. Without it, all structs.
     """
 
+    example = "{delimiter: _}"
+
     delimiter: str = "_"
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
@@ -129,6 +133,8 @@ class SetValue(SpecModel):
         type: Type of the column, as in schema text.
         replace: Replaces an existing column of this name.
     """
+
+    example = "{value: shop}"
 
     value: StrictStr | StrictBool | StrictInt | StrictFloat | None = None
     source: Annotated[str | None, Field(alias="from")] = None
@@ -165,6 +171,8 @@ class HoistStep(SpecModel):
         columns: Columns of the struct. Without it, all columns.
     """
 
+    example = "{into: payload}"
+
     into: Name
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
@@ -181,6 +189,8 @@ class ExtractStep(SpecModel):
         column: The struct. A row where it is null counts as a tombstone.
         keep: Columns that stay beside the fields.
     """
+
+    example = "{column: payload}"
 
     column: Name
     keep: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
@@ -205,6 +215,8 @@ class ParseTimestampStep(SpecModel):
         into: Type of the column.
     """
 
+    example = "{column: created_at}"
+
     columns: Annotated[Names, Field(alias="column")]
     format: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
     unit: Unit | None = None
@@ -224,6 +236,8 @@ class FormatTimestampStep(SpecModel):
         unit: Unit of the whole number since 1970, in place of a pattern.
         zone: Zone of the text. Without it, UTC.
     """
+
+    example = "{column: created_at}"
 
     columns: Annotated[Names, Field(alias="column")]
     format: Name | None = None
@@ -250,6 +264,8 @@ class MaskStep(SpecModel):
         hash: Secret reference to the key of an HMAC-SHA256, which takes the place of the value.
     """
 
+    example = "{columns: [card.number]}"
+
     columns: Names
     replacement: Annotated[str, BeforeValidator(_text), Field(min_length=1)] | None = None
     hash: Secret | None = None
@@ -271,6 +287,8 @@ class FilterStep(SpecModel):
         keep: Condition of the rows that stay.
         drop: Condition of the rows that are dropped. Exactly one of the two is given.
     """
+
+    example = "{keep: {sql: amount > 0}}"
 
     keep: When | None = None
     drop: When | None = None
@@ -294,6 +312,8 @@ class SplitStep(SpecModel):
         rest: Lets the last column take all that is left. Otherwise another number of parts fails the record.
     """
 
+    example = "{column: name, by: ' ', into: [first, last]}"
+
     column: Name
     by: Name
     into: Annotated[tuple[Name, ...], Field(min_length=2)]
@@ -313,6 +333,8 @@ class ParseJsonStep(SpecModel):
         keep: Keeps the column with the text.
         unknown_fields: Fields without a column are ignored, or fail the record.
     """
+
+    example = "{column: payload, schema: 'id string'}"
 
     column: Name
     schema_text: Annotated[str, Field(alias="schema")]

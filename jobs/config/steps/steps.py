@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
 from jobs.config.documents.base import (
@@ -12,8 +13,9 @@ from jobs.config.documents.base import (
     Problem,
     Problems,
     SpecModel,
+    problems_at,
 )
-from jobs.config.steps.smt_step import SmtStep
+from jobs.config.steps.smt_step import SmtStep, WrongStep
 from jobs.config.steps.step_models import (
     ExtractStep,
     FilterStep,
@@ -39,6 +41,18 @@ from jobs.records.transforms.select import Drop, Keep, Rename
 from jobs.records.transforms.set_columns import Set
 from jobs.records.transforms.sql import Compute, Rule, SqlCondition
 from jobs.records.transforms.transform import Chain, StepProblem, Transform
+
+
+def _function_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError(f"must be a function with its module, such as shop.steps:clean; found '{value}'")
+    return value
+
+
+def _rule_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", value):
+        raise ValueError(f"must be a name of small letters, digits, _ and -, such as has_amount; found '{value}'")
+    return value
 
 
 class Step(SpecModel):
@@ -89,7 +103,7 @@ class Step(SpecModel):
     smt: SmtStep | None = None
     compute: Texts | None = None
     where: Name | None = None
-    python: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    python: Annotated[str, AfterValidator(_function_name)] | None = None
     when: When | None = None
 
     _BESIDE: ClassVar[frozenset[str]] = frozenset({"when"})
@@ -98,6 +112,8 @@ class Step(SpecModel):
     @classmethod
     def _bare(cls, data: Any) -> Any:
         """A step that needs no options may stand alone: `- flatten`, or `- flatten:`."""
+        if isinstance(data, WrongStep):
+            raise problems_at([data.problem])
         if isinstance(data, str):
             return {data: {}}
         if isinstance(data, dict) and len(named := [name for name in data if name not in cls._BESIDE]) == 1:
@@ -171,8 +187,18 @@ def chain_of(steps: tuple[Step, ...]) -> Chain:
     return Chain(tuple(step.transform() for step in steps))
 
 
+PASSING_STEPS = frozenset({"where", "filter", "to_key", "to_headers", "drop_headers"})
+"""Steps that leave all columns as they are."""
+
+NAMING_STEPS = PASSING_STEPS | {
+    *("rename", "keep", "drop", "cast", "set", "compute"),
+    *("mask", "parse_timestamp", "format_timestamp", "split", "parse_json"),
+}
+"""Steps that name each column that they change, add or take."""
+
+
 def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[Problem]]:
-    """The columns behind the steps, and what is wrong with a step, with its place in the file.
+    """The columns behind the steps, and what is wrong with steps, each with its place in the file.
 
     Args:
         chain: The steps, with those that stand before the list.
@@ -180,17 +206,24 @@ def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -
         decoded: The columns of rows as they are decoded, with those of key and headers.
 
     Returns:
-        No columns where a step is wrong: what comes behind it is not looked at.
+        The columns without what wrong steps make; None behind a wrong step that does not name its columns.
     """
     try:
-        return chain.output(Columns.of(decoded)), []
-    except StepProblem as problem:
-        if (index := problem.index - chain.leading) < 0:
-            return None, [((chain.steps[problem.index].name, *problem.place), problem.message)]
-        place = ("transform", index, *steps[index].place(problem.place))
-        return None, [(place, problem.message)]
+        columns = Columns.of(decoded)
     except TransformProblem as problem:
         return None, [(("decode", "schema"), problem.message)]
+    problems: list[Problem] = []
+    for number, step in enumerate(chain.steps):
+        try:
+            columns = Columns.of(step.output(columns).fields)
+        except TransformProblem as problem:
+            index = number - chain.leading
+            if index < 0:
+                return None, [((step.name, *problem.place), problem.message)]
+            problems.append((("transform", index, *steps[index].place(problem.place)), problem.message))
+            if steps[index].names[0] not in NAMING_STEPS:
+                return None, problems
+    return columns, problems
 
 
 def hashed_steps(_: Any, steps: tuple[Step, ...]) -> Any:
@@ -221,7 +254,9 @@ class RowRule(SpecModel):
         severity: ``dead_letter`` makes dead letters of rows that break the rule; ``warn`` lands and counts them.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+    example = "{name: has_amount, expect: amount > 0}"
+
+    name: Annotated[str, AfterValidator(_rule_name)]
     expect: Annotated[str, Field(min_length=1)]
     severity: Literal["dead_letter", "warn"] = "dead_letter"
 

@@ -92,6 +92,8 @@ class ChangeOps(SpecModel):
         truncate: Values of the column that mean ``truncate``.
     """
 
+    example = "{column: op}"
+
     column: Name
     insert: Words = ()
     update: Words = ()
@@ -130,6 +132,8 @@ class Changes(SpecModel):
             it, all changes stay.
         schema_text: Fields of MongoDB's documents as schema text. Without it, a document is one column of text.
     """
+
+    example = "{envelope: debezium}"
 
     envelope: Envelope
     before: Flag = False

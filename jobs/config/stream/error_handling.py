@@ -63,6 +63,8 @@ class Retry(SpecModel):
         max_delay: Longest pause between attempts. Pauses start at 300 ms and double.
     """
 
+    example = "{timeout: 5m}"
+
     timeout: RetryTimeout = timedelta(0)
     max_delay: Duration = timedelta(seconds=60)
 
@@ -75,6 +77,8 @@ class StopWindow(SpecModel):
         ratio: Share of failed records above which the stream stops.
         count: Failed records above which the stream stops.
     """
+
+    example = "{of: 10m, ratio: 0.05}"
 
     of: Duration
     ratio: Ratio | None = None
@@ -97,6 +101,8 @@ class StopAbove(SpecModel):
         count: Failed records in a batch above which the stream stops.
         window: The same limits over several batches.
     """
+
+    example = "{ratio: 0.05}"
 
     ratio: Ratio | None = None
     min_records: PositiveInt | None = None
@@ -153,6 +159,8 @@ class DeadLetterCluster(SpecModel):
         security: How the publisher proves itself. Paths are absolute.
     """
 
+    example = "{bootstrap_servers: 'broker:9092'}"
+
     bootstrap_servers: BootstrapServers
     security: KafkaSecurity | None = None
 
@@ -181,6 +189,8 @@ class DeadLetterTopic(SpecModel):
         stops: Has no effect. Files of earlier releases that have it stay valid.
         kafka: Cluster of the topic. Without it, the settings' Kafka.
     """
+
+    example = "{name: payments-dead}"
 
     name: Annotated[str, AfterValidator(topic_name)]
     create: Flag = False
@@ -217,6 +227,8 @@ class DeadLetters(SpecModel):
         mask: Parts of a record that its dead letter does not keep.
     """
 
+    example = "{table: orders.payments_dead}"
+
     table: TableName | None = None
     topic: Annotated[DeadLetterTopic | None, BeforeValidator(_letter_topic)] = None
     keep: Annotated[Duration, AfterValidator(_at_least_a_day)] | None = None
@@ -248,6 +260,8 @@ class Errors(SpecModel):
         dead_letters: Where dead letters are kept, and for how long.
         replay: How dead letters are replayed.
     """
+
+    example = "{tolerance: data, stop_above: {ratio: 0.05}}"
 
     tolerance: Annotated[Literal["none", "data", "all"], ChangesRows()] = "data"
     retry: Retry = Retry()

@@ -56,6 +56,8 @@ class LateTable(SpecModel):
         location: Location of a new table. Without it, the catalog chooses.
     """
 
+    example = "{table: orders.payments_late}"
+
     table: Annotated[str, AfterValidator(_named)] | None = None
     partition_by: tuple[Partition, ...] | None = None
     properties: TableProperties = Field(default_factory=dict)
@@ -155,6 +157,8 @@ class EventTime(SpecModel):
         zone: Time zone of the hours and days.
         since: First day whose periods are reported.
     """
+
+    example = "{column: created_at}"
 
     column: Annotated[str, AfterValidator(_column), ChangesRows()]
     grace: Annotated[Duration, ChangesRows(written=_seconds)] = timedelta(minutes=10)
@@ -266,6 +270,8 @@ class Freshness(SpecModel):
         by: Measure of completeness: arrival in Kafka, or the watermark of ``event_time``.
     """
 
+    example = "{warn: 30m, fail: 1h}"
+
     warn: Duration
     fail: Duration
     by: Literal["arrival", "event_time"] = "arrival"
@@ -295,6 +301,8 @@ class Slo(SpecModel):
         unknown_fields: Paths of undeclared fields that are ignored on purpose, such as ``$.debug``; ``$`` is all of
             them.
     """
+
+    example = "{lag_time: 15m, unknown_fields: [$.debug]}"
 
     lag_records: PositiveInt | None = None
     lag_time: Duration | None = None

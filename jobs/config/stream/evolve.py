@@ -63,6 +63,8 @@ class Evolve(SpecModel):
         limits: How far the table may grow.
     """
 
+    example = "{add: propose}"
+
     add: Annotated[Answer | None, ChangesRows(unless=None)] = None
     widen: Annotated[Answer | None, ChangesRows(unless=None)] = None
     relax: Annotated[Answer | None, ChangesRows(unless=None)] = None
@@ -110,6 +112,8 @@ class Publish(SpecModel):
         every: Time between publications, at least ``1m``. Without it, on demand.
         branch: Branch that rows land on.
     """
+
+    example = "{gate: contract, every: 10m}"
 
     gate: Literal["contract"]
     every: Duration | None = None

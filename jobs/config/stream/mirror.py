@@ -53,6 +53,8 @@ class MirrorSource(SpecModel):
         exclude: Columns that are not compared, because the stream has changed them.
     """
 
+    example = "{connection: shop}"
+
     connection: SourceName
     table: Annotated[str, AfterValidator(_source_table)] | None = None
     where: Annotated[str, Field(min_length=1)] | None = None
@@ -71,6 +73,8 @@ class Mirror(SpecModel):
         buckets: Buckets of the key by which the mirror is partitioned, at most 1024.
         source: Table at the source that the mirror is compared with.
     """
+
+    example = "{table: shop.customers, every: 1m}"
 
     table: Annotated[str, AfterValidator(_name_or_pattern)]
     key: tuple[Annotated[str, Field(min_length=1)], ...] = ()

@@ -10,11 +10,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.base.errors import FrazilError
-from jobs.config.documents.base import Problem, Problems, config_hash
+from jobs.config.documents.base import Check, Problem, config_hash
 from jobs.config.steps.shaping import added_by, changes_columns
 from jobs.config.stream.column_problems import identifier_problems_of
 from jobs.config.stream.error_handling import DeadLetters
-from jobs.config.stream.row_problems import agreement_problems, row_problems
+from jobs.config.stream.row_problems import agreement_checks, row_problems
 from jobs.config.stream.stream_tables import StreamTables
 from jobs.config.stream.stream_targets import columns_in, lane_columns
 from jobs.config.stream.table import Table
@@ -83,8 +83,8 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 class StreamSpec(StreamTables):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
-    def _problems(self) -> Problems:
-        return iter(agreement_problems(self))
+    def _checks(self) -> Iterable[Check]:
+        return agreement_checks(self)
 
     def problems_of(self, rows: Schema, columns: RecordColumns) -> list[Problem]:
         """Returns what the file says of columns that rows do not have so, each with its place in the file.

@@ -109,6 +109,8 @@ class RoutedTable(SpecModel):
         on_table_error: As ``route.on_table_error``, for this table.
     """
 
+    example = "{match: refund, table: orders.refunds}"
+
     match: Annotated[str | tuple[str, ...], BeforeValidator(_match)]
     table: TableName
     partition_by: tuple[Partition, ...] | None = None
@@ -137,6 +139,8 @@ class UnmatchedTable(SpecModel):
     Args:
         table: Name of the table for rows that no entry takes.
     """
+
+    example = "{table: orders.others}"
 
     table: TableName
 
@@ -190,6 +194,8 @@ class Route(SpecModel):
             suspended (``park``).
         recreate: Starts a dropped dynamic table anew without asking.
     """
+
+    example = "{by: type, tables: [{match: refund, table: orders.refunds}]}"
 
     by: Annotated[str, AfterValidator(_by)]
     tables: tuple[RoutedTable, ...] = ()

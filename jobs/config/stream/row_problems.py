@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
 from jobs.config.contract.contract import contract_table_problems
-from jobs.config.documents.base import Problem
+from jobs.config.documents.base import Check, Problem, collect
 from jobs.config.steps.shaping import changed_problems, not_changed_problem, undeclared_problems
 from jobs.config.steps.steps import rule_problems, transform_problems
 from jobs.config.stream.changes import Changes
@@ -49,7 +50,7 @@ from jobs.records.formats.primitive.block import COLUMN_TYPES
 from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.records.transforms.change_events.changelog import KEY
-from jobs.records.transforms.columns import Columns
+from jobs.records.transforms.columns import Columns, TransformProblem
 
 if TYPE_CHECKING:
     from jobs.config.stream.models import StreamSpec
@@ -110,57 +111,114 @@ def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
 Problems = list[Problem]
 
 
-def agreement_problems(spec: StreamSpec) -> Problems:
-    """Returns where parts of a stream's file do not go together."""
-    decode, table = spec.decode, spec.table
-    declared = decode.declared
-    problems: Problems = [
-        *_undeclared_problems(spec),
-        *changes_problems(spec.changes, decode, table, spec.route, own_columns=spec.topics_decide),
+def agreement_checks(spec: StreamSpec) -> tuple[Check, ...]:
+    """The independent checks of whether parts of a stream's file go together."""
+    return (
+        lambda: _undeclared_problems(spec),
+        lambda: changes_problems(
+            *(spec.changes, spec.decode, spec.table, spec.route),
+            own_columns=spec.route is not None and spec.topics_decide,
+        ),
+        lambda: _declared_problems(spec),
+        lambda: _letters_apart(spec),
+        lambda: new_table_problems_of(spec.decode, spec.table),
+        lambda: topic_problems_of(spec.errors, spec.source),
+        lambda: evolve_problems(spec.evolve, spec.decode, spec.stream),
+        lambda: freshness_problems(spec.freshness, spec.event_time),
+        lambda: publish_problems(spec.publish, spec.contract, spec.table),
+        lambda: late_problems(spec.late_tables, spec.table, spec.dead_letter_table, spec.route, spec.publish),
+        lambda: contract_table_problems(spec.contract, spec.table.name, spec.dead_letter_table, _further_tables(spec)),
+        lambda: route_problems(
+            *(spec.route, spec.table, spec.dead_letter_table),
+            ["publish"] if spec.publish is not None else [],
+        ),
+        lambda: park_problems(spec.route, spec.table, spec.errors.mask),
+        lambda: _mirror_problems(spec),
+        lambda: keep_problems(spec.mirrors) if spec.changes is not None and spec.changes.keep is not None else [],
+        lambda: _follower_problems(spec),
+        lambda: _lane_problems(spec),
+    )
+
+
+def _letters_apart(spec: StreamSpec) -> Problems:
+    if spec.dead_letter_table != spec.table.name:
+        return []
+    return [(("errors", "dead_letters", "table"), "must be another table than the stream's own")]
+
+
+def _further_tables(spec: StreamSpec) -> list[str]:
+    return [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
+
+
+def _mirror_problems(spec: StreamSpec) -> Iterator[Problem]:
+    if not spec.mirrors:
+        return iter(())
+    return mirror_problems(
+        *(spec.mirrors, spec.table, spec.target_names),
+        changes=spec.changes is not None,
+        gated=spec.publish is not None,
+        routed=spec.route is not None,
+        lanes=spec.topics_decide,
+    )
+
+
+def _follower_problems(spec: StreamSpec) -> Problems:
+    if spec.route is None or not spec.tables_follow:
+        return []
+    shadow = spec.evolve.clash == "shadow"
+    return [
+        *expression_text_problems(spec.route),
+        *followers_columns_problems(spec.route, spec.decode, shadow=shadow),
     ]
-    wrong = bool(problems)
-    if declared and decode.declares_all:
-        found = row_problems(spec, declared.schema, spec.record_columns)
-        problems.extend(found)
-        wrong = wrong or bool(found)
-    elif declared:
-        problems.extend(column_problems_of(declared.schema, decode, table))
-        problems.extend(case_problems_of(declared.schema, decode))
-    if spec.dead_letter_table == table.name:
-        problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
-    if declared and decode.declares_all and not (spec.chain and wrong):
-        every = spec.table_columns(declared.schema, spec.record_columns)
-        problems.extend(identifier_problems_of(every, table))
-        narrow = {} if wrong else _narrow(spec, every)
-        problems.extend(contract_problems_of(spec.contract, every, spec.evolution, narrow))
-    problems.extend(new_table_problems_of(decode, table))
-    problems.extend(topic_problems_of(spec.errors, spec.source))
-    problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
-    problems.extend(freshness_problems(spec.freshness, spec.event_time))
-    problems.extend(publish_problems(spec.publish, spec.contract, table))
-    letters, publish = spec.dead_letter_table, spec.publish
-    problems.extend(late_problems(spec.late_tables, table, letters, spec.route, publish))
-    further = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
-    problems.extend(contract_table_problems(spec.contract, table.name, letters, further))
-    beside = {"publish": publish}
-    given = [name for name, block in beside.items() if block is not None]
-    problems.extend(route_problems(spec.route, table, letters, given))
-    problems.extend(park_problems(spec.route, table, spec.errors.mask))
-    routed = {"routed": spec.route is not None, "lanes": spec.topics_decide}
-    of_file = {"changes": spec.changes is not None, "gated": publish is not None, **routed}
-    problems.extend(mirror_problems(spec.mirrors, table, spec.target_names, **of_file))
-    if spec.changes is not None and spec.changes.keep is not None:
-        problems.extend(keep_problems(spec.mirrors))
-    if spec.tables_follow and spec.route is not None:
-        problems.extend(expression_text_problems(spec.route))
-        shadow = spec.evolve.clash == "shadow"
-        problems.extend(followers_columns_problems(spec.route, decode, shadow=shadow))
-    if spec.own_columns and spec.route is not None:
-        of_route = (spec.route, spec.source, spec.transform, table)
-        shadow = spec.evolve.clash == "shadow"
-        problems.extend(topic_route_problems(*of_route, decode, shadow=shadow))
-        problems.extend(late_park_problems(spec.route, spec.event_time))
-    return problems
+
+
+def _lane_problems(spec: StreamSpec) -> Problems:
+    if spec.route is None or not spec.own_columns:
+        return []
+    of_route = (spec.route, spec.source, spec.transform, spec.table)
+    shadow = spec.evolve.clash == "shadow"
+    return [
+        *topic_route_problems(*of_route, spec.decode, shadow=shadow),
+        *late_park_problems(spec.route, spec.event_time),
+    ]
+
+
+def _declared_problems(spec: StreamSpec) -> Problems:
+    """What the file says of the columns that it declares, of rows and of its tables."""
+    declared = spec.decode.declared
+    if declared is None:
+        return []
+    if not spec.decode.declares_all:
+        return collect(
+            lambda: column_problems_of(declared.schema, spec.decode, spec.table),
+            lambda: case_problems_of(declared.schema, spec.decode),
+        )
+    return collect(
+        lambda: row_problems(spec, declared.schema, spec.record_columns),
+        lambda: _identifier_problems(spec, declared.schema),
+        lambda: _contract_problems(spec, declared.schema),
+    )
+
+
+def _identifier_problems(spec: StreamSpec, rows: Schema) -> Problems:
+    if not spec.table.identifiers or (every := _all_columns(spec, rows)) is None:
+        return []
+    return identifier_problems_of(every, spec.table)
+
+
+def _contract_problems(spec: StreamSpec, rows: Schema) -> Problems:
+    if spec.contract is None or (every := _all_columns(spec, rows)) is None:
+        return []
+    return contract_problems_of(spec.contract, every, spec.evolution, _narrow(spec, every))
+
+
+def _all_columns(spec: StreamSpec, rows: Schema) -> Schema | None:
+    """All columns of a new table, given those of values; None if a wrong step leaves them open."""
+    decoded = spec.record_columns.beside(spec.decode.with_extra_column(rows))
+    behind, _ = transform_problems(spec.chain, spec.transform, decoded)
+    if behind is None:
+        return None
+    return spec.kafka_columns.added_to(spec.columns_in(None, _without_kafka_names(spec, behind.schema)))
 
 
 def _narrow(spec: StreamSpec, every: Schema) -> dict[str, Schema]:
@@ -168,50 +226,76 @@ def _narrow(spec: StreamSpec, every: Schema) -> dict[str, Schema]:
     names = spec.contract.tables if spec.contract is not None and spec.route is not None else ()
     kafka = spec.kafka_columns
     rows = Schema(*(each for each in every.fields if each.name not in kafka.names))
-    return {name: kafka.added_to(spec.columns_in(name, rows)) for name in names}
+    narrow: dict[str, Schema] = {}
+    for name in names:
+        # What is wrong with the columns of a table is reported by itself.
+        with contextlib.suppress(TransformProblem):
+            narrow[name] = kafka.added_to(spec.columns_in(name, rows))
+    return narrow
 
 
 def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Problems:
     """Returns what the file says of columns that rows do not have so; see `StreamSpec.problems_of`."""
     every = columns.beside(rows)
-    problems = [
-        *column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.chain)),
-        *case_problems_of(rows, spec.decode),
-        *mask_problems_of(spec.errors, every),
+    return collect(
+        lambda: column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.chain)),
+        lambda: case_problems_of(rows, spec.decode),
+        lambda: mask_problems_of(spec.errors, every),
+        lambda: _problems_behind_steps(spec, rows, columns, every),
+    )
+
+
+def _problems_behind_steps(spec: StreamSpec, rows: Schema, columns: RecordColumns, every: Schema) -> Problems:
+    if not spec.chain and not spec.rules:
+        return _row_table_problems(spec, _without_kafka_names(spec, every))
+    behind, wrong = transform_problems(spec.chain, spec.transform, every)
+    if behind is None:
+        return wrong
+    if not spec.decode.declares_all and not spec.shapes and not wrong:
+        wrong = changed_problems(every, behind, spec.made_columns)
+    if not wrong:
+        wrong = _kept_problems(spec, rows, columns, behind)
+    return [
+        *wrong,
+        *collect(
+            lambda: rule_problems(spec.rules, behind),
+            lambda: kafka_column_problems(behind.schema, columns),
+            lambda: _row_table_problems(spec, _without_kafka_names(spec, behind.schema)),
+        ),
     ]
-    if spec.chain or spec.rules:
-        behind, wrong = transform_problems(spec.chain, spec.transform, every)
-        if behind is None or problems:
-            return [*problems, *wrong]
-        if (
-            not spec.decode.declares_all
-            and not spec.shapes
-            and (wrong := changed_problems(every, behind, spec.made_columns))
-        ):
-            return wrong
-        if wrong := _kept_problems(spec, rows, columns, behind):
-            return wrong
-        every = behind.schema
-        if wrong := rule_problems(spec.rules, behind):
-            return wrong
-        if taken := kafka_column_problems(every, columns):
-            return taken
+
+
+def _event_time_problems(spec: StreamSpec, every: Schema) -> Problems:
+    if spec.event_time is None:
+        return []
+    return event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every))
+
+
+def _without_kafka_names(spec: StreamSpec, rows: Schema) -> Schema:
+    """The rows without columns that have names of Kafka's own columns, which is a problem by itself."""
+    names = {name.casefold() for name in spec.kafka_columns.names}
+    if all(each.name.casefold() not in names for each in rows.fields):
+        return rows
+    return Schema(*(each for each in rows.fields if each.name.casefold() not in names))
+
+
+def _row_table_problems(spec: StreamSpec, every: Schema) -> Problems:
+    """What the file says of the columns of tables, given all columns of the rows behind the steps."""
     if (lane := spec.lane_columns) is not None:
         if problem := lane.problem_with(every):
-            return [*problems, problem]
+            return [problem]
         every = lane.left_of(every)
     # The driver adds the column of what is kept with the first record that needs it.
     chosen = spec.decode.with_extra_column(every)
-    return [
-        *problems,
-        *partition_problems_of(every, spec.table),
-        *sort_problems_of(spec.maintenance, every, spec.table),
-        *type_problems_of(spec.maintenance, every),
-        *table_sort_problems_of(every, spec.table),
-        *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
-        *_further_table_problems(spec, every),
-        *chosen_columns_problems(spec.route, chosen, spec.table, spec.event_time, spec.maintenance),
-    ]
+    return collect(
+        lambda: partition_problems_of(every, spec.table),
+        lambda: sort_problems_of(spec.maintenance, every, spec.table),
+        lambda: type_problems_of(spec.maintenance, every),
+        lambda: table_sort_problems_of(every, spec.table),
+        lambda: _event_time_problems(spec, every),
+        lambda: _further_table_problems(spec, every),
+        lambda: chosen_columns_problems(spec.route, chosen, spec.table, spec.event_time, spec.maintenance),
+    )
 
 
 def _further_table_problems(spec: StreamSpec, every: Schema) -> Problems:

@@ -81,6 +81,8 @@ class StartTimestamp(SpecModel):
         timestamp: Time with its zone. A partition without such a record starts at its end.
     """
 
+    example = "{timestamp: '2026-01-31T08:00:00Z'}"
+
     timestamp: Annotated[AwareDatetime, BeforeValidator(_instant)]
 
 
@@ -91,6 +93,8 @@ class StartOffsets(SpecModel):
         offsets: Next offset to read, by topic and partition. Partitions that are not listed start at their earliest
             record.
     """
+
+    example = "{offsets: {payments: {0: 17}}}"
 
     offsets: dict[Topic, Offsets]
 
@@ -138,6 +142,8 @@ class Source(SpecModel):
         group: Consumer group that positions are committed to, for lag dashboards only. frazil never reads it.
         options: Options of Kafka's clients for this stream, over ``kafka.options`` of the settings.
     """
+
+    example = "{topics: [payments], options: {client.rack: rack-a}}"
 
     topics: tuple[Topic, ...] | None = None
     topics_pattern: Annotated[str, AfterValidator(_pattern)] | None = None

@@ -81,6 +81,8 @@ class StreamFile(WithPredicates, WithKeyColumns):
         mirrors: Tables that are merged from the changelog and equal the source's present state.
     """
 
+    example = "{transform: [{drop: [note]}], predicates: {shop: {type: TopicNameMatches, pattern: 'shop[.].*'}}}"
+
     stream: StreamId
     description: str = ""
     owner: str | None = None

@@ -141,6 +141,8 @@ class Table(SpecModel):
         force_optional: Makes all columns of a new table optional except identifier fields.
     """
 
+    example = "{name: orders.payments, partition_by: [day(created_at)]}"
+
     name: Annotated[TableName, ChangesRows()]
     partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
     kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True

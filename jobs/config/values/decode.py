@@ -101,6 +101,8 @@ class DecodeKey(SpecModel):
         subject: Subject whose newest version makes the struct. Without it, the topic's name with ``-key``.
     """
 
+    example = "{format: string, into: key}"
+
     form: Annotated[ValueFormat, Field(alias="@form")]
     into: Annotated[str, AfterValidator(_into)] | None = None
     schema_text: Annotated[Annotated[str, BeforeValidator(_schema)] | None, Field(alias="schema")] = None
@@ -209,6 +211,8 @@ class DecodeHeader(SpecModel):
         how: Encoding of the header: ``text`` in UTF-8, or ``bytes`` as Kafka's serializers write them.
     """
 
+    example = "{type: string}"
+
     type: str
     header: Annotated[str, Field(min_length=1)] | None = None
     how: Annotated[Literal["text", "bytes"], Field(alias="as")] = "text"
@@ -286,6 +290,8 @@ class Decode(SpecModel):
             with a registry.
         headers: Columns from the record's headers, by column name.
     """
+
+    example = "{value: json, schema: 'id string not null, created_at timestamptz', headers: {trace: string}}"
 
     value: Annotated[ValueFormat, ChangesRows(written=hashed_format)]
     schema_text: Annotated[

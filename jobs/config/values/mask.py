@@ -52,6 +52,8 @@ class Mask(SpecModel):
         key: Leaves out the record's key.
     """
 
+    example = "{columns: [card.number], headers: [authorization]}"
+
     columns: tuple[Annotated[str, AfterValidator(_path)], ...] = ()
     headers: tuple[Annotated[str, AfterValidator(_header)], ...] = ()
     key: Flag = False

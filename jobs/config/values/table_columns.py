@@ -46,6 +46,8 @@ class TableColumns(SpecModel):
         drop: Columns that the table does not have.
     """
 
+    example = "{drop: [payload.debug]}"
+
     keep: Paths | None = None
     drop: Paths | None = None
 

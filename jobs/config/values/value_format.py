@@ -81,6 +81,10 @@ class ConnectJsonOptions(ConverterOptions):
         replace_null_with_default: Replaces null and missing members by the default of their schema.
     """
 
+    example = (
+        '{format: connect_json, as_sent: [io.debezium.time.Date], schema.content: \'{"type": "struct", "fields": []}\'}'
+    )
+
     _without_meaning: ClassVar[Mapping[str, str]] = CONNECT_WITHOUT_MEANING
     format: Literal["connect_json"]
     # The check of the schema needs it.
@@ -179,6 +183,8 @@ class JsonSchemaOptions(RegistryOptions):
         as_sent: Logical types, by name, whose values stay the texts, numbers or bytes that carry them.
     """
 
+    example = "{format: json_schema, as_sent: [io.debezium.time.Date]}"
+
     _without_meaning: ClassVar[Mapping[str, str]] = json_schema_options.WITHOUT_MEANING
     format: Literal["json_schema"]
     use_optional_for_nonrequired: Annotated[Flag, Field(alias="use.optional.for.nonrequired")] = True
@@ -197,6 +203,8 @@ class AvroOptions(RegistryOptions):
         variable_scale_decimal: Type of Debezium's VariableScaleDecimal: ``struct``, ``text`` or ``decimal(P,S)``.
         as_sent: Logical types, by name, whose values stay the texts, numbers or bytes that carry them.
     """
+
+    example = "{format: avro, as_sent: [io.debezium.time.Date]}"
 
     _without_meaning: ClassVar[Mapping[str, str]] = avro_options.WITHOUT_MEANING
     format: Literal["avro"]
@@ -248,6 +256,8 @@ class OwnOptions(SpecModel):
         decoder: Entry point name under which the package declares its decoder.
         options: Options that the function gets beside the values, by its own names.
     """
+
+    example = "{format: own, decoder: shop}"
 
     format: Literal["own"]
     decoder: str

@@ -202,8 +202,7 @@ def _ended(facts: TableFacts, branch: BranchFacts) -> str:
     """How what a branch costs is ended."""
     stream = facts.streams[0] if len(facts.streams) == 1 else "STREAM"
     publish = f"frazil publish {stream}, " if branch.own_files else ""
-    steps = f"frazil stop {stream}, {publish}drop the branch, start the stream"
-    return f"{steps} (docs/publishing.md, A branch that has grown)"
+    return f"frazil stop {stream}, {publish}drop the branch, start the stream"
 
 
 def _keeps(branch: BranchFacts) -> str:

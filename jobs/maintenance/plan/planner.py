@@ -1,6 +1,6 @@
 """Planner of a table's maintenance: facts, history and policy in, steps and skips with their reasons out. Pure.
 
-The thresholds and why they are what they are stand in docs/maintenance.md.
+The reasons for the thresholds are in the reference of maintenance.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def chosen_mirrors(spec: StreamSpec, catalog: Catalog, named: str | None = None)
     if not spec.mirrors:
         raise FrazilError(
             f"stream {spec.stream} has no mirrors.",
-            fix=f"write mirrors: into streams/{spec.stream}.yaml; docs/mirrors.md shows how",
+            fix=f"write mirrors: [{{table: {spec.table.name}_mirror}}] into streams/{spec.stream}.yaml",
         )
     whole = with_named_tables(spec, catalog)
     every = [(whole.for_table(changelog), mirror) for changelog, mirror in whole.mirrored]

@@ -121,7 +121,8 @@ def refuse_left_out(metadata: TableMetadata, gated: Sequence[StreamSpec], branch
     if (said.isdigit() and int(said) > begin) or "rollback_keep" in answers:
         raise NotRemadeError(
             f"{where} is not remade: rows that were left out of main (--after-rollback leave-out) stand there alone.",
-            fix="copy them to main if they are needed, and let the stream begin a new branch, see docs/publishing.md",
+            fix="copy them to main if they are needed, then stop the stream, drop the branch, start the stream, "
+            "and let it go on with a new branch from main: frazil accept STREAM --rollback keep",
         )
 
 
@@ -320,7 +321,8 @@ def _files_by_snapshot(
         raise NotRemadeError(
             f"{where} is not remade: it has {published:,} rows that were published or left out, and main was given "
             f"{given:,}.",
-            fix="copy to main what it lacks, and let the stream begin a new branch, see docs/publishing.md",
+            fix="copy to main what it lacks, then stop the stream, drop the branch, start the stream, "
+            "and let it go on with a new branch from main: frazil accept STREAM --rollback keep",
         )
     return found
 

@@ -58,6 +58,16 @@ def parse_schema(text: str) -> StructType:
     return _Parser(text).record()
 
 
+def readable_columns(text: str) -> StructType | None:
+    """The right columns of a schema text with mistakes; None if the text has none of either."""
+    try:
+        parser = _Parser(text)
+        columns = StructType(parser.fields(depth=0))
+    except SchemaTextError:
+        return None
+    return columns if parser.problems and columns.fields else None
+
+
 # msgspec cannot match keys that JSON must write with an escape.
 UNUSABLE = re.compile(r'["\\\x00-\x1f\x7f]')
 

@@ -30,7 +30,7 @@ SETTINGS_FILE = "frazil.yaml"
 _SAMPLE_LINES = 10_000
 _HEAD = """\
 # Where Kafka and the catalog are. What is not named is local, below .frazil/: a Kafka broker, a catalog in SQLite and
-# its warehouse. All keys: docs/streams.md, "The settings". Secrets are references: ${env:NAME}, ${file:/path}.
+# its warehouse. Secrets are references: ${env:NAME}, ${file:/path}. Check the file with: frazil validate
 """
 _LOCAL = """\
 kafka: {}

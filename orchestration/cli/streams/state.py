@@ -52,7 +52,7 @@ def copy(deployment: Deployment, to: Path, dry_run: bool, as_json: bool) -> None
     if _where(settings) == _where(others):
         raise FrazilError(
             f"{to} names the state that is in effect: {source.place('')}.",
-            fix="write down another `state`: docs/state-store.md",
+            fix=f"write another store into {to}, such as state: {{store: s3://bucket/frazil}}",
         )
     if dry_run:
         refuse_running(deployment, settings)

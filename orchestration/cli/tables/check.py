@@ -214,7 +214,8 @@ def check(
     if spec.contract is None:
         raise FrazilError(
             f"stream {stream} has no contract: nothing is expected of its rows.",
-            fix=f"write contract: into streams/{stream}.yaml; docs/contracts.md shows how",
+            fix=f"write contract: into streams/{stream}.yaml, such as "
+            "contract: {expectations: [{expect_column_values_to_not_be_null: {column: id}}]}",
         )
     try:
         catalog = quick_catalog(settings)

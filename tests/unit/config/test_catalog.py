@@ -11,12 +11,8 @@ import yaml
 from pydantic import ValidationError
 from pyiceberg.catalog import rest
 
-from jobs.config.documents.validation import (
-    SpecError,
-    _models_at,
-    connect_answer,
-    connect_answers,
-)
+from jobs.config.documents.model_places import connect_answer, connect_answers, models_at
+from jobs.config.documents.validation import SpecError
 from jobs.config.services.catalog import CatalogSettings
 from jobs.config.services.catalog_properties import known_properties, nearest_property
 from jobs.config.settings.loading import load_stream
@@ -241,7 +237,7 @@ def test_every_key_of_a_connector_has_an_answer_and_all_are_told_at_once(tmp_pat
     told = problems_of(tmp_path, yaml.safe_dump(CONNECTOR, sort_keys=False, width=1000))
     assert len(told) == len(CONNECTOR)
     for line, (said, (key, expected)) in enumerate(zip(told, CONNECTOR.items(), strict=True), 5):
-        assert said.startswith(f"{tmp_path}/payments.yaml:{line}: {key}: this key of Kafka Connect "), said
+        assert said.startswith(f"{tmp_path}/payments.yaml:{line}:1: {key}: this key of Kafka Connect "), said
         assert expected in said, said
 
 
@@ -264,7 +260,7 @@ def test_in_the_settings_too_and_no_value_is_repeated(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load_settings(None, home=tmp_path)
     (said,) = caught.value.problems
-    assert "frazil.yaml:2: kafka.sasl.jaas.config: this key of Kafka Connect is kafka.security in frazil.yaml" in said
+    assert "frazil.yaml:2:3: kafka.sasl.jaas.config: this key of Kafka Connect is kafka.security in frazil.yaml" in said
     assert "hunter2" not in str(caught.value)
 
 
@@ -280,10 +276,10 @@ def test_every_answer_can_be_reached_and_names_keys_that_there_are() -> None:
     for _, answer in connect_answers():
         for root, prefix in ((StreamSpec, r"\b(source|decode|table|errors|restart)\.(\w+)"),):
             for block, key in re.findall(prefix, answer):
-                known = {name for model in _models_at(root, (block,)) for name in _names(model)}
+                known = {name for model in models_at(root, (block,)) for name in _names(model)}
                 assert key in known, f"{block}.{key}"
         for block, key in re.findall(r"\b(kafka|catalog|spark)\.(\w+)", answer):
-            known = {name for model in _models_at(SettingsFile, (block,)) for name in _names(model)}
+            known = {name for model in models_at(SettingsFile, (block,)) for name in _names(model)}
             assert key in known, f"{block}.{key}"
 
 

@@ -21,6 +21,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source, StartOffsets, StartTimestamp
 from jobs.config.values.targets import MAIN_BRANCH
 from jobs.streaming.driver.process.query import kafka_source_options
+from tests.helpers.problem_places import without_columns
 from tests.helpers.tasks import stream_spec
 
 # ruff: noqa: E501 (a table reads best with one case a line)
@@ -64,7 +65,7 @@ def problems_of(text: str) -> list[str]:
     with pytest.raises(SpecError) as error:
         load_stream(written(text))
     assert str(error.value).endswith("Next: frazil validate")
-    return list(error.value.problems)
+    return [without_columns(problem) for problem in error.value.problems]
 
 
 def test_defaults() -> None:
@@ -368,7 +369,7 @@ def test_what_two_files_claim_is_refused_in_both(second: str, told: str) -> None
     assert [spec.stream for spec in specs] == ["c"]
     assert len(errors) == 2
     assert errors[0].problems[0].startswith("streams/a.yaml:")
-    assert any(problem.startswith(told) for problem in errors[1].problems)
+    assert any(without_columns(problem).startswith(told) for problem in errors[1].problems)
 
 
 def test_one_bad_file_does_not_stop_the_others() -> None:
@@ -377,7 +378,7 @@ def test_one_bad_file_does_not_stop_the_others() -> None:
     specs, errors = load_streams(Path("streams"))
     assert [spec.stream for spec in specs] == ["payments"]
     (error,) = errors
-    assert all(problem.startswith("streams/b.yaml:1: ") for problem in error.problems)
+    assert all(problem.startswith("streams/b.yaml:1:1: ") for problem in error.problems)
 
 
 def test_a_missing_folder_is_told() -> None:
@@ -400,7 +401,7 @@ def test_all_columns_that_are_wrong_are_told_each_with_its_line(folder: Path) ->
     )
     with pytest.raises(SpecError) as caught:
         load_stream(folder / "payments.yaml")
-    assert [problem.split(": ")[0].rpartition(":")[2] for problem in caught.value.problems] == ["6", "7", "9"]
+    assert [without_columns(problem).split(":")[1] for problem in caught.value.problems] == ["6", "7", "9"]
     assert ["strin" in caught.value.problems[0], "39" in caught.value.problems[1]] == [True, True]
     (folder / "payments.yaml").write_text(
         "stream: payments\nsource: {topics: [payments]}\ndecode:\n  value: json\n  schema:\n    - id strin\n"
@@ -408,7 +409,7 @@ def test_all_columns_that_are_wrong_are_told_each_with_its_line(folder: Path) ->
     )
     with pytest.raises(SpecError) as caught:
         load_stream(folder / "payments.yaml")
-    assert [problem.split(": ")[0].rpartition(":")[2] for problem in caught.value.problems] == ["6", "8"]
+    assert [without_columns(problem).split(":")[1] for problem in caught.value.problems] == ["6", "8"]
 
 
 def test_values_of_one_stream_name_no_table_of_another() -> None:

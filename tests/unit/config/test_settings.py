@@ -256,7 +256,8 @@ def test_all_problems_are_told(home: Path) -> None:
 
 def test_a_catalog_needs_properties(home: Path) -> None:
     assert settings_problems(home, "catalog: {name: a}\n") == [
-        "frazil.yaml:1: catalog.properties: is required and missing"
+        "frazil.yaml:1: catalog.properties: is required and missing; "
+        "write properties: {type: rest, uri: 'https://catalog.example'}"
     ]
 
 
@@ -296,5 +297,5 @@ def test_the_ui_listens_where_the_settings_say(home: Path, given: str) -> None:
 @pytest.mark.parametrize("given", ["localhost", "all", "10.1.2", "0", "true", "", "[]", "10.1.2.3:4040"])
 def test_an_address_of_the_ui_that_is_none_is_refused(home: Path, given: str) -> None:
     (home / "frazil.yaml").write_text(f"spark:\n  ui_address: {given}\n")
-    with pytest.raises(SpecError, match=r"frazil.yaml:2: spark.ui_address: must be an IP address of this machine"):
+    with pytest.raises(SpecError, match=r"frazil.yaml:2:3: spark.ui_address: must be an IP address of this machine"):
         load_settings(None, home=home)

@@ -92,7 +92,7 @@ def test_a_broken_file_is_shown_and_hides_no_other_stream(tmp_path: Path) -> Non
     graph = defs.resolve_asset_graph()
     assert dg.AssetKey(["frazil", "orders", "payments"]) in graph.get_all_asset_keys()
     description = graph.get(dg.AssetKey(["frazil", "problems"])).description or ""
-    assert "broken.yaml:2: sourc: unknown key; did you mean 'source'?" in description
+    assert "broken.yaml:2:1: sourc: unknown key; did you mean 'source'?" in description
 
 
 def test_broken_settings_are_shown_and_hide_no_stream(tmp_path: Path) -> None:

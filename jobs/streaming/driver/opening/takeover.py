@@ -336,7 +336,7 @@ def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) 
     raise NoHistoryError(
         f"stream {target.owner}: catalog {target.catalog.name} shows no snapshot of table {target.name} but the "
         "newest. How far a stream has come stands in the snapshots, so nothing could be landed exactly once.",
-        fix="use a catalog that keeps the snapshots of a table: docs/catalogs.md names some",
+        fix="use a catalog that keeps the snapshots of a table: SQLite, PostgreSQL, or Iceberg's REST catalog",
     )
 
 

@@ -1,6 +1,6 @@
 """Measures of a stream: each figure that its driver's heartbeat holds, with its meaning and all of its names.
 
-A new figure is a field of the heartbeat and an entry here. The metrics and their table in `docs/metrics.md`, `frazil
+A new figure is a field of the heartbeat and an entry here. The metrics and their table in the docs, `frazil
 status` with its JSON, and the metadata of assets in Dagster go through this list.
 """
 

@@ -65,5 +65,5 @@ def told_lost(newest: Stamp, lost: Mapping[str, int]) -> Iterator[str]:
             f"{count:,} of the {newest.held[name]:,} dead letters that hold rows of table {name}, parked, are gone: "
             "the dead letters were dropped, or rolled back. Put them back as they were, if somebody has them; or read "
             f"the records again: `frazil reset-offsets {newest.stream} --to …`, to before {since:%Y-%m-%dT%H:%M:%SZ}, "
-            "when it was parked (docs/offsets.md says what becomes of the other tables' rows)"
+            "when it was parked. Without --yes the command only says what becomes of the other tables' rows"
         )

@@ -47,6 +47,7 @@ from jobs.tables.write.partitioning import partition_spec
 from jobs.tables.write.table_remaking import differs, is_as_made
 from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.stream_files.validate.findings import Finding
+from orchestration.cli.stream_files.validate.property_checks import property_problems
 from orchestration.cli.stream_files.validate.service_checks import check_new_columns
 from orchestration.cli.stream_files.validate.table_checks import (
     check_followers,
@@ -113,7 +114,12 @@ def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
             spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
         )
     except FrazilError as problem:
-        yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
+        fix = f"correct table.properties in streams/{spec.stream}.yaml, then run `frazil validate`"
+        wrong = property_problems(spec.table.properties)
+        for key, said in wrong.items():
+            yield Finding(spec.stream, "spec", "wrong", f"table.properties: {key}: {said}", fix)
+        if not wrong:
+            yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
 
 
 def _partition_names(spec: StreamSpec, table: Table | None) -> Iterator[Finding]:

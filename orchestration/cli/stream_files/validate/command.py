@@ -26,8 +26,15 @@ from orchestration.cli.stream_files.validate.catalog_checks import (
     check_table,
     connected_catalog,
 )
-from orchestration.cli.stream_files.validate.findings import Finding, finding_facts, print_finding
+from orchestration.cli.stream_files.validate.findings import (
+    Finding,
+    finding_facts,
+    findings_in,
+    print_findings,
+    without_contradictions,
+)
 from orchestration.cli.stream_files.validate.mirror_checks import check_mirrors
+from orchestration.cli.stream_files.validate.property_checks import findings_in_stream
 from orchestration.cli.stream_files.validate.service_checks import (
     check_cluster,
     check_launcher,
@@ -67,22 +74,20 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
             for spec, sentence in mixed_groups(specs, settings)
         )
         findings.extend(live_findings(specs, settings, names=whole))
+    findings = without_contradictions(findings)
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
         print_json({"valid": not wrong, "findings": [finding_facts(finding) for finding in findings]})
     else:
-        for finding in findings:
-            print_finding(finding)
+        print_findings(findings)
     ctx.exit(1 if wrong else 0)
 
 
 def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[StreamSpec], list[Finding]]:
+    specs, errors = deployment.streams()
     if names:
-        specs = [deployment.stream(name) for name in names]
-        errors: list[SpecError] = []
-    else:
-        specs, errors = deployment.streams()
-    findings = [Finding(None, "spec", "wrong", problem, _mend(error)) for error in errors for problem in error.problems]
+        specs, errors = _chosen(deployment, names, specs, errors)
+    findings = [finding for error in errors for finding in findings_in_stream(error)]
     findings += [
         Finding(
             spec.stream,
@@ -97,21 +102,33 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
         for problem in filter(None, map(_unset, dead_letter_secrets(spec.errors))):
             findings.append(Finding(spec.stream, "spec", "unchecked", problem.message, problem.fix))
         if spec.errors.topic is not None and spec.errors.topic.stops:
-            findings.append(Finding(spec.stream, "spec", "warning", _STOPS, "remove the key; docs/upgrading.md"))
+            fix = f"remove the key from streams/{spec.stream}.yaml"
+            findings.append(Finding(spec.stream, "spec", "warning", _STOPS, fix))
     if not specs and not errors:
         findings.append(Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}"))
     return specs, findings
 
 
-def _mend(error: SpecError) -> str | None:
-    return f"correct {shown_path(error.path)}, then run `frazil validate`" if error.path else error.fix
+def _chosen(
+    deployment: Deployment, names: tuple[str, ...], specs: list[StreamSpec], errors: list[SpecError]
+) -> tuple[list[StreamSpec], list[SpecError]]:
+    """The named streams, and the errors of files that name them or have their names."""
+    good = {spec.stream: spec for spec in specs}
+    chosen: list[StreamSpec] = []
+    wrong: list[SpecError] = []
+    for name in dict.fromkeys(names):
+        of_name = [each for each in errors if name in (each.stream, each.path.stem if each.path else None)]
+        wrong += [each for each in of_name if each not in wrong]
+        if name in good or not of_name:
+            chosen.append(good.get(name) or deployment.stream(name))
+    return chosen, wrong
 
 
 def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings | None:
     try:
         settings = deployment.settings()
     except SpecError as error:
-        findings += [Finding(None, "settings", "wrong", problem, _mend(error)) for problem in error.problems]
+        findings += findings_in(error, "settings")
         return None
     source = deployment.settings_file or deployment.home / "frazil.yaml"
     described = str(source) if source.exists() else "the embedded default: local broker, SQLite catalog"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import click
+
+from jobs.config.documents.validation import SpecError, shown_path
 
 Verdict = Literal["ok", "warning", "wrong", "unchecked"]
 _MARKS = {
@@ -25,6 +28,8 @@ class Finding:
         subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry`, `state`, `spark`, `drivers`, `table`,
             `mirror` or `contract`.
         fix: What to do, where something can be done.
+        file: The YAML file that it stands in, as messages show it; None where it stands in none.
+        line: Its line, from 1; None if unknown.
     """
 
     stream: str | None
@@ -32,9 +37,30 @@ class Finding:
     verdict: Verdict
     sentence: str
     fix: str | None = None
+    file: str | None = None
+    line: int | None = None
 
 
-def finding_facts(finding: Finding) -> dict[str, str | None]:
+def findings_in(error: SpecError, subject: str) -> list[Finding]:
+    """What is wrong with a YAML file, a finding for each problem."""
+    fix = f"correct {shown_path(error.path)}, then run `frazil validate`" if error.path else error.fix
+    places = {str(place): (place.file, place.line or None) for place in error.places}
+    return [
+        Finding(error.stream, subject, "wrong", problem, fix, *places.get(problem, (None, None)))
+        for problem in error.problems
+    ]
+
+
+def without_contradictions(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without `ok` of a file that another one calls wrong."""
+    wrong = {(each.stream, each.subject) for each in findings if each.verdict == "wrong" and each.subject in _OF_FILES}
+    return [each for each in findings if each.verdict != "ok" or (each.stream, each.subject) not in wrong]
+
+
+_OF_FILES = ("spec", "settings")
+
+
+def finding_facts(finding: Finding) -> dict[str, str | int | None]:
     """A finding as JSON has it."""
     return {
         "stream": finding.stream,
@@ -42,13 +68,17 @@ def finding_facts(finding: Finding) -> dict[str, str | None]:
         "verdict": finding.verdict,
         "sentence": finding.sentence,
         "next": finding.fix,
+        "file": finding.file,
+        "line": finding.line,
     }
 
 
-def print_finding(finding: Finding) -> None:
-    """A finding on a line, with what to do on the next."""
-    word, colour = _MARKS[finding.verdict]
-    click.secho(f"{word:<12}", fg=colour, nl=False)
-    click.echo(f"{finding.stream + ': ' if finding.stream else ''}{finding.subject}: {finding.sentence}")
-    if finding.fix and finding.verdict != "ok":
-        click.echo(f"{'':<12}  Next: {finding.fix}")
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Each finding on a line. What to do stands once behind all findings of a file, and behind each other finding."""
+    for finding, following in zip(findings, [*findings[1:], None], strict=True):
+        word, colour = _MARKS[finding.verdict]
+        click.secho(f"{word:<12}", fg=colour, nl=False)
+        click.echo(f"{finding.stream + ': ' if finding.stream else ''}{finding.subject}: {finding.sentence}")
+        same_file = following is not None and finding.file is not None and following.file == finding.file
+        if finding.fix and finding.verdict != "ok" and not same_file:
+            click.echo(f"{'':<12}  Next: {finding.fix}")

@@ -37,6 +37,9 @@ from jobs.tables.write.table_creation import refuse_names
 from orchestration.cli.stream_files.validate.findings import Finding
 
 _NEWER_BROKERS = "read it from brokers that speak the protocol of Kafka 2.1 at least, 2.8 for ids"
+_ENCRYPT = (
+    'set spark.authenticate and spark.network.crypto.enabled to "true" in spark.conf of frazil.yaml, and on the master'
+)
 _ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 
@@ -264,7 +267,7 @@ def check_cluster(settings: Settings) -> Iterator[Finding]:
     secrets = any(True for _ in secret_references(settings, sources=False))
     if secrets and not any(conf.get(key) == "true" for key in _ENCRYPTED):
         sentence = f"what the driver sends to {master} holds secrets, and Spark is not told to encrypt it"
-        yield Finding(None, "spark", "unchecked", sentence, "see Secrets in docs/cluster.md")
+        yield Finding(None, "spark", "unchecked", sentence, _ENCRYPT)
 
 
 def check_launcher(settings: Settings) -> Iterator[Finding]:

@@ -136,7 +136,7 @@ def test_validate_names_file_line_and_field_and_fails(tmp_path: Path) -> None:
     (home / "streams" / "other.yaml").write_text("stream: other\ndecode: {value: json, shema: id string}\n")
     result = frazil(home, "validate")
     assert result.exit_code == 1
-    assert "other.yaml:2: decode.shema: unknown key; did you mean 'schema'?" in result.stdout
+    assert "other.yaml:2:23: decode.shema: unknown key; did you mean 'schema'?" in result.stdout
     assert "ok          payments: spec:" in result.stdout
 
 

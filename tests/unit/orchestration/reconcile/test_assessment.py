@@ -58,7 +58,7 @@ def test_a_column_that_the_table_lacks_is_held_back_and_the_check_says_why(lande
     decision = tick.decisions["orders"]
     assert decision.action is Action.HALT
     assert f"runs on under generation {running.generation}; nothing is changed, since " in decision.sentence
-    assert "orders.yaml:7: decode.schema: table orders.orders cannot hold what is declared: Column note is" in (
+    assert "orders.yaml:7:3: decode.schema: table orders.orders cannot hold what is declared: Column note is" in (
         decision.sentence
     )
     assert tick.requests == []
