@@ -20,6 +20,7 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
 from jobs.streaming.driver.opening.opening import ensure_tables
 from orchestration.cli.main import main
+from tests.helpers.problem_places import without_columns
 from tests.helpers.waiting import wait_for
 from tests.unit.streaming.supervision.worlds import WHY, World
 
@@ -66,7 +67,7 @@ def test_a_column_that_the_table_lacks_ends_no_driver_and_is_told_with_its_line(
     (line,) = [n for n, text in enumerate(path.read_text().splitlines(), 1) if "note string" in text]
     with pytest.raises(SpecError) as caught:
         landed.control().roll(*WHY)
-    assert caught.value.problems == (
+    assert tuple(map(without_columns, caught.value.problems)) == (
         f"{path}:{line}: decode.schema: table orders.payments cannot hold what is declared: Column note is declared, "
         "but the table has no such column.",
     )
@@ -121,7 +122,7 @@ def test_a_struct_of_keys_that_the_table_lacks_is_told_with_its_line(landed: Wor
     (line,) = [n for n, each in enumerate(path.read_text().splitlines(), 1) if "into: key" in each]
     with pytest.raises(SpecError) as caught:
         landed.control().roll(*WHY)
-    assert caught.value.problems == (
+    assert tuple(map(without_columns, caught.value.problems)) == (
         f"{path}:{line}: decode.key.schema: the table has no column key, whose fields would be those of a key",
     )
 
