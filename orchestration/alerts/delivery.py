@@ -27,7 +27,11 @@ _MOST_PROBLEM = 200
 
 
 class DeliveryError(FrazilError):
-    """A target did not take a message."""
+    """A target did not take a message.
+
+    Safe: The message waits, and is sent again.
+    Next: check the target under `alerts` in the settings; then `frazil validate`
+    """
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

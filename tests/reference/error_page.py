@@ -48,6 +48,8 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     ("jobs.streaming", "Drivers"),
     ("jobs.clients.state_store.lease", "Drivers"),
     ("jobs.clients.spark", "Drivers"),
+    ("orchestration.alerts", "Alerts"),
+    ("orchestration.cli.common", "Files"),
     ("orchestration", "Drivers"),
     ("jobs.clients.kafka", "Kafka"),
     ("jobs.clients.catalog", "Catalog"),

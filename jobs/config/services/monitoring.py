@@ -102,7 +102,12 @@ class EmailSettings(SpecModel):
     """A mail server, and who receives messages.
 
     Args:
-        to: One address, or a list.
+        host: Host of the mail server.
+        port: Port of the mail server. Without it, 587, 465 or 25 as ``tls`` says.
+        sender: Address that messages come from.
+        to: Addresses that receive messages.
+        username: User of the mail server.
+        password: Password of the user, as a secret reference.
         tls: `starttls` encrypts after connecting, `tls` from the first byte, `none` never.
     """
 
@@ -130,7 +135,10 @@ class AlertTarget(SpecModel):
     """One receiver of messages, with what it wants to hear of.
 
     Args:
-        name: Name in messages and in the sensor's cursor; None: what it is, and its number in the list.
+        name: Name of the target in messages. Without it, its type and number.
+        webhook: HTTP endpoint. Exactly one of ``webhook``, ``slack`` and ``email`` is given.
+        slack: Channel in Slack.
+        email: Addresses behind a mail server.
         streams: Names of streams, with `*` for any letters; what concerns no single stream reaches every target.
         severity: The least severity that is sent.
     """

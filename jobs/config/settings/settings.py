@@ -192,6 +192,8 @@ class SettingsFile(SpecModel):
         ledger: The ledger.
         maintenance: How tables are kept healthy, also tables that no stream writes.
         sources: Databases that mirrors are compared with, by name.
+        alerts: Who receives messages about streams that need somebody.
+        metrics: How Prometheus finds the drivers of a machine.
     """
 
     example = "{sources: {shop: {url: 'postgresql://reader@db:5432/shop'}}, lease_ttl: 30s}"

@@ -14,7 +14,11 @@ _ARGUMENTS = "frazil.arguments"
 
 
 class ConsentNeeded(FrazilError):
-    """No terminal can ask, and the command line does not say enough: exit status 2, and nothing is changed."""
+    """No terminal can ask, and the command line lacks the answer. The exit status is 2.
+
+    Safe: Nothing was changed.
+    Next: the command that the message shows, with `--yes` or the option that it names
+    """
 
 
 def keep_command_line(ctx: click.Context, arguments: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from orchestration.cli.local.doctor.machine_checks import (
     check_versions,
     versions,
 )
-from orchestration.cli.stream_files.validate.findings import Finding, finding_facts, print_finding
+from orchestration.cli.stream_files.validate.findings import Finding, finding_facts, print_findings
 from resources.deployment import Deployment
 
 _REPORT = "frazil doctor --bundle FILE, and report it with that file"
@@ -51,7 +51,7 @@ def doctor(ctx: click.Context, as_json: bool, bundle_file: Path | None, write_pr
         for finding in found:
             findings.append(finding)
             if not as_json:
-                print_finding(finding)
+                print_findings([finding])
 
     note([check_versions()])
     note(_attempt("python", check_interpreters, None))
