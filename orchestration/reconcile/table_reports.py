@@ -24,6 +24,7 @@ from jobs.tables.dead_letter_table.tally import DeadLetterTally, tally_dead_lett
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.lag import Lag
+from orchestration.reconcile.landed import Landed, parked_now
 from orchestration.reconcile.remote_queries import RemoteQueries, queried_table
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
@@ -38,6 +39,7 @@ def routed_events(
     spec: StreamSpec,
     observed: Observation,
     stands: StreamState,
+    landed: Landed,
     own: OwnReport,
     lag: Lag | None,
     memory: StreamCursor,
@@ -56,7 +58,7 @@ def routed_events(
     Args:
         remote: Where the tables are asked for; one that does not answer in time is told of by a later report.
     """
-    if observed.heartbeat is None or not due(now, memory.routed_at, report_seconds(spec)):
+    if (landed.heartbeat is None and not landed.by_run) or not due(now, memory.routed_at, report_seconds(spec)):
         return
     if spec.route is not None and spec.route.to is not None:
         # As far as the catalog tells in time.
@@ -72,8 +74,8 @@ def routed_events(
     memory.routed_at = int(now)
     fresh, grown = isinstance(own, dg.AssetMaterialization), False
     group = named_tables_key(spec, observed.settings)
-    told = state_metadata(stands, observed.heartbeat) | reported_freshness(observed.heartbeat, lag)
-    parked = observed.heartbeat.work.parked
+    told = state_metadata(stands, observed.heartbeat) | reported_freshness(landed.heartbeat, lag)
+    parked = parked_now(spec, landed, remote)
     for place, name in enumerate(names):
         if name in parked:
             # It is complete through nothing, as its records wait.
@@ -157,13 +159,13 @@ def dead_letter_events(
     spec: StreamSpec,
     observed: Observation,
     stands: StreamState,
+    landed: Landed,
     memory: StreamCursor,
     remote: RemoteQueries,
     now: float,
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
-    beat = observed.heartbeat
-    snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
+    beat, snapshot = landed.heartbeat, landed.dead_letters
     is_new = snapshot is not None and snapshot != memory.dead
     replays = _replays_watermark(observed.folder)
     asked = is_new or replays != memory.replays or memory.uncounted
@@ -186,7 +188,7 @@ def dead_letter_events(
     counted_at = now if earlier is None else earlier.timestamp_ms / 1000
     if counted is not None:
         metadata["letters_as_of"] = instant(counted_at)
-    metadata |= state_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
+    metadata |= state_metadata(stands, observed.heartbeat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
     if beat is not None:
         metadata |= {"records_dead": beat.work.dead}
         if beat.work.reasons:
