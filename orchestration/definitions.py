@@ -51,6 +51,7 @@ from orchestration.jobs.replay import replay_job
 from orchestration.jobs.reset import OP as RESET_OP
 from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.assessment import evaluate_checks
+from orchestration.reconcile.definitions_reload import DefinitionsReload, definitions_code
 from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
 from orchestration.sensors.contracts import contract_sensor
@@ -76,6 +77,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     for error in errors:
         for problem in error.problems:
             dg.get_dagster_logger("frazil").warning(problem)
+    reload = DefinitionsReload(definitions_code(specs, errors, settings), build_definitions)
     former = as_launched(specs, errors, settings, deployment)
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
@@ -122,7 +124,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *mirror_schedules(mirrors, shown),
         ],
         sensors=[
-            reconcile_sensor(),
+            reconcile_sensor(reload),
             replay_sensor(),
             schema_sensor(),
             closed_partitions_sensor(),

@@ -197,6 +197,8 @@ class SensorCursor(StreamsCursor[StreamCursor]):
         reported_at: When the supervisor last reported itself; `fleet`: a checksum of which streams needed somebody.
         away_until: Kafka did not answer, and is not asked again before this; seconds since 1970.
         settings: A checksum of what was wrong with the settings.
+        files: A checksum of the streams' files while Dagster has loaded others; `reloaded_at`: when it was asked to
+            load them.
     """
 
     boot: str = ""
@@ -204,6 +206,8 @@ class SensorCursor(StreamsCursor[StreamCursor]):
     fleet: int = 0
     away_until: int = 0
     settings: int = 0
+    files: int = 0
+    reloaded_at: int = 0
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Self:

@@ -1,6 +1,6 @@
 """Newest snapshots of a stream's tables: by its driver's heartbeat, or by the catalog after a one-off run.
 
-A one-off run (`frazil run`) writes no heartbeat. It takes the stream's lease, so the lease's epoch says that it was there.
+A one-off run (`frazil run`) writes no heartbeat. It takes the stream's lease, so the lease's epoch tells of it.
 """
 
 from __future__ import annotations

@@ -188,7 +188,11 @@ def dead_letter_events(
     counted_at = now if earlier is None else earlier.timestamp_ms / 1000
     if counted is not None:
         metadata["letters_as_of"] = instant(counted_at)
-    metadata |= state_metadata(stands, observed.heartbeat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
+    metadata |= (
+        state_metadata(stands, observed.heartbeat)
+        | snapshot_metadata(named)
+        | (table.metadata if table is not None else {})
+    )
     if beat is not None:
         metadata |= {"records_dead": beat.work.dead}
         if beat.work.reasons:
