@@ -39,6 +39,7 @@ from orchestration.jobs.control import control_job
 from orchestration.jobs.dead_letter_expiry import expire_dead_letters_job, expire_schedule
 from orchestration.jobs.discard import OP as DISCARD_OP
 from orchestration.jobs.discard import discard_job
+from orchestration.jobs.halted import halted_job
 from orchestration.jobs.history import history_job, history_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
@@ -55,6 +56,7 @@ from orchestration.reconcile.definitions_reload import DefinitionsReload, defini
 from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
 from orchestration.sensors.contracts import contract_sensor
+from orchestration.sensors.halts import halts_sensor
 from orchestration.sensors.mirrors import mirrors_sensor
 from orchestration.sensors.publications import publication_sensor
 from orchestration.sensors.reconcile import reconcile_sensor
@@ -107,6 +109,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *action_jobs(shown),
             *_opened_filled_in([spec.stream for spec in shown]),
             expire_dead_letters_job,
+            halted_job,
             history_job,
             *maintenance_jobs,
             ledger_job,
@@ -125,6 +128,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
         ],
         sensors=[
             reconcile_sensor(reload),
+            halts_sensor(),
             replay_sensor(),
             schema_sensor(),
             closed_partitions_sensor(),

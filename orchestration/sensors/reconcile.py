@@ -45,7 +45,7 @@ from orchestration.reconcile.overview import Need, StreamRow, overview_code, ove
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_files import read_files, stream_ids
 from orchestration.reconcile.stream_state import stream_state
-from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
+from orchestration.reconcile.supervisor_heartbeat import HALTED, SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource
@@ -131,6 +131,7 @@ class ReconcileTick:
 
     Attributes:
         decisions: By stream.
+        halted: Streams without a driver, of which none is started before a person acts.
         problems: By stream, what kept it from being looked at, or from being reported.
         rows: One for each stream, for the overview table.
         partitions: By the name of dynamic partitions, those that are told of.
@@ -139,6 +140,7 @@ class ReconcileTick:
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
+    halted: set[str] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
     rows: list[StreamRow] = field(default_factory=list)
     partitions: dict[str, list[str]] = field(default_factory=dict)
@@ -193,6 +195,8 @@ def run_reconcile_tick(
             observed = assess_file_change(observe(stream, files, settings), files, remote)
             assessed = assess(observed, now, clock, remembered)
             tick.decisions[stream] = assessed.decision
+            if assessed.decision.action is Action.HALT and not observed.actual.driver_lives:
+                tick.halted.add(stream)
             tick.events.extend(_events(tick, assessed, remembered, remote, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
@@ -279,6 +283,7 @@ def _write_heartbeat(settings: Settings, tick: ReconcileTick, now: float) -> Non
         pid=os.getpid(),
         decisions={
             stream: {"action": decision.action.value, "sentence": decision.sentence, "fix": decision.fix or ""}
+            | ({HALTED: "yes"} if stream in tick.halted else {})
             for stream, decision in tick.decisions.items()
         },
     )
