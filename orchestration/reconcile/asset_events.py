@@ -11,13 +11,15 @@ import dagster as dg
 from assets import dagster_names
 from assets.metadata import (
     branch_metadata,
+    dead_letter_ratio,
     figures_metadata,
+    in_reading_order,
     instant,
     look_up_metadata,
     snapshot_metadata,
     snapshot_tags,
 )
-from assets.stream_checks import CheckOutcome, adds_up, evaluation
+from assets.stream_checks import ADDS_UP, CheckOutcome, adds_up, evaluation
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.driver.context.unknown_fields import UnknownFields
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Offsets
@@ -31,7 +33,7 @@ from orchestration.reconcile.lag import Lag, by_event_time
 from orchestration.reconcile.landed import Landed, landed_snapshots
 from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
 from orchestration.reconcile.state_metadata import state_metadata
-from orchestration.reconcile.stream_state import StreamState
+from orchestration.reconcile.stream_state import NEVER_RAN, StreamState
 from orchestration.reconcile.table_reports import dead_letter_events, reported_freshness, routed_events
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
@@ -81,6 +83,8 @@ def stream_events(
     told = list(_news(found, memory, now))
     if facts is not None:
         told.append(adds_up(spec.stream, facts.totals))
+    elif told and stands.state == NEVER_RAN:
+        told.append(CheckOutcome(ADDS_UP, True, "Nothing to check yet: no record has been read.", "none"))
     yield from (evaluation(verdict, key) for verdict in told)
 
 
@@ -132,6 +136,7 @@ def _of_table(
     if held is not None:
         told |= {"quarantined": held.held, "next": stands.fix or held.held_fix}
     if not (is_new or at_the_end or (news and (named is not None or held is not None))):
+        told = in_reading_order(told)
         return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=snapshot_tags(named)), None
     facts = remote.table_rows(spec.table.name, spec.stream, named, memory.sink, on_main=gated)
     memory.sink, memory.sink_at = named, int(now)
@@ -147,12 +152,12 @@ def _of_table(
         text = "Landed by a one-off run."
     told = told | snapshot_metadata(named) | look_up_metadata(spec.stream, named, on_main=gated)
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
-    return event(key, description=text, metadata=told, tags=snapshot_tags(named)), facts
+    return event(key, description=text, metadata=in_reading_order(told), tags=snapshot_tags(named)), facts
 
 
 def _stands(stands: StreamState) -> str:
     return with_next_command(
-        f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix
+        f"The stream is {stands.state}" if stands.state != NEVER_RAN else "It never ran", stands.fix
     )
 
 
@@ -228,7 +233,11 @@ def _work(launch: Launch | None, beat: Heartbeat | None, lag: Lag | None) -> dic
     told |= reported_freshness(beat, lag)
     if lag is not None and lag.branch is not None:
         told |= branch_metadata(lag.branch.unpublished, lag.branch.valid_through, lag.branch.watermark)
-    return told | (figures_metadata(beat.work, PROGRESS + EVENT_TIMES + LATENESS) if beat is not None else {})
+    if beat is None:
+        return told
+    recent = beat.work.recent
+    told |= dead_letter_ratio(recent.dead, recent.read)
+    return told | figures_metadata(beat.work, PROGRESS + EVENT_TIMES + LATENESS)
 
 
 def _unknown_fields(spec: StreamSpec, known: UnknownFields | None) -> dict[str, Any]:

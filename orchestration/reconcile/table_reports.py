@@ -10,10 +10,17 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
-from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
-from assets.metadata import freshness_metadata, instant, look_up_metadata, snapshot_metadata, snapshot_tags
+from assets.dead_letters import KNOWN_FILES, REPLAY_WOULD_HELP, letters_waiting, tally_metadata
+from assets.metadata import (
+    freshness_metadata,
+    in_reading_order,
+    instant,
+    look_up_metadata,
+    snapshot_metadata,
+    snapshot_tags,
+)
 from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
-from assets.stream_checks import evaluation, totals_of
+from assets.stream_checks import CheckOutcome, evaluation, totals_of
 from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
@@ -168,7 +175,9 @@ def dead_letter_events(
     beat, snapshot = landed.heartbeat, landed.dead_letters
     is_new = snapshot is not None and snapshot != memory.dead
     replays = _replays_watermark(observed.folder)
-    asked = is_new or replays != memory.replays or memory.uncounted
+    # Once also if no letter was ever written, so that its page does not read as never materialized.
+    first = memory.dead_at == 0 and landed.rows is not None
+    asked = first or is_new or replays != memory.replays or memory.uncounted
     if not asked or not due(now, memory.dead_at, report_seconds(spec)):
         return
     table = remote.table_rows(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
@@ -180,6 +189,7 @@ def dead_letter_events(
     memory.replays, memory.dead_at = replays, int(now)
     memory.dead = snapshot if snapshot is not None else memory.dead
     if not is_new and counted is None:
+        memory.dead_at = 0 if first else memory.dead_at
         return
     named = counted.tally.snapshot_id if counted is not None else snapshot
     metadata = tally_metadata(counted.tally) if counted is not None else {}
@@ -198,10 +208,13 @@ def dead_letter_events(
         if beat.work.reasons:
             first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
             metadata["reasons"] = dg.MetadataValue.json(dict(first))
-    yield dg.AssetMaterialization(key, metadata=metadata, tags=snapshot_tags(named))
+    text = "No record has failed yet." if counted is not None and not counted.tally.total else None
+    yield dg.AssetMaterialization(key, description=text, metadata=in_reading_order(metadata), tags=snapshot_tags(named))
     if counted is not None:
         memory.letters = counted.tally.waiting
         yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
+        if not counted.tally.waiting:
+            yield evaluation(CheckOutcome(REPLAY_WOULD_HELP, True, "No letter waits for a replay.", "none"), key)
 
 
 def _replays_watermark(folder: StreamFolder) -> int:

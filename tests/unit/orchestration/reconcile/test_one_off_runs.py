@@ -194,3 +194,22 @@ def test_what_is_remembered_survives_the_cursor(orders: World) -> None:
     orders.memory = type(orders.memory).from_cursor(orders.memory.to_cursor())
     assert orders.memory.streams["orders"].reported_epoch == 4
     assert told(orders.tick(NOW + 600), SINK) == []
+
+
+def test_dead_letters_that_never_were_are_reported_once(orders: World) -> None:
+    snapshot = make_table(orders, Counts(read=3, landed=3))
+    orders.drive("orders", now=NOW, work=work(snapshot_id=snapshot, dead=0, reasons={}))
+    assert told(orders.tick(NOW), DEAD) == [], "its table has not been made yet"
+    catalog = load_catalog("frazil", **orders.deployment.prepared_settings().catalog.revealed())
+    catalog.create_table("orders.orders_dead", DEAD_LETTER_SCHEMA)
+    tick = orders.tick(NOW + 10)
+    (report,) = told(tick, DEAD)
+    assert (report.description, values(report)["dead_letters_total"]) == ("No record has failed yet.", 0)
+    passed = {each.check_name: each.passed for each in events(tick, dg.AssetCheckEvaluation) if each.asset_key == DEAD}
+    assert passed == {"letters_waiting": True, "replay_would_help": True}
+    assert told(orders.tick(NOW + 1000), DEAD) == []
+
+
+def test_a_stream_that_never_ran_adds_up(orders: World) -> None:
+    (added,) = [e for e in events(orders.tick(NOW), dg.AssetCheckEvaluation) if e.check_name == "adds_up"]
+    assert (added.passed, added.description) == (True, "Nothing to check yet: no record has been read.")
