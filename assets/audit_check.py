@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.failures import failure
-from assets.last_reported import is_driver_only, last_check_result
+from assets.last_reported import is_driver_only, last_check_result, lasting
 from assets.metadata import cell
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
@@ -29,16 +29,19 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "audit_", 1),
+        description="Audits what is new since the last audit: each record is in the tables once.",
         can_subset=True,
         specs=[
             dg.AssetCheckSpec(
                 EXACTLY_ONCE,
                 asset=key,
                 description="Every record that was read since the last audit is a row, a dead letter, a tombstone or "
-                "filtered, once, and the rows are in the tables.",
+                "filtered, once, and the rows are in the tables. Evaluated each night and by Execute, not by the first "
+                "records.",
             )
         ],
     )
+    @lasting
     def audit_stream(
         context: dg.AssetCheckExecutionContext,
         deployment: DeploymentResource,

@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.failures import failure
+from assets.last_reported import lasting
 from assets.metadata import instant
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
@@ -76,6 +77,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "closed_", 1),
+        description="Looks for rows that came into hours or days reported as closed.",
         specs=[
             dg.AssetCheckSpec(
                 CLOSED_PARTITIONS,
@@ -85,6 +87,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
             )
         ],
     )
+    @lasting
     def look_for_late_rows(
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:

@@ -14,7 +14,7 @@ from assets import dagster_names
 from assets.audit_check import EXACTLY_ONCE
 from assets.dead_letters import LETTERS_WAITING, REPLAY_WOULD_HELP
 from assets.failures import failure
-from assets.last_reported import is_driver_only, last_check_result
+from assets.last_reported import is_driver_only, last_check_result, lasting
 from assets.published_check import PUBLISHED
 from assets.schema_contract import SCHEMA_CONTRACT
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
@@ -149,9 +149,11 @@ def _target_checks(
     # Of each table apart: what keeps one from being checked says nothing of the other.
     @dg.multi_asset_check(
         name=_op_name(spec, target),
+        description=f"Checks the rows of `{target.name}` that are new since the last check against the contract.",
         can_subset=True,
         specs=[_check_spec(key, expectation) for key, expectation in known.items()],
     )
+    @lasting
     def check_contract(
         context: dg.AssetCheckExecutionContext,
         config: ContractConfig,

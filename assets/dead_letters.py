@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from assets import dagster_names
-from assets.last_reported import is_driver_only, last_check_result
+from assets.last_reported import is_driver_only, last_check_result, lasting
 from assets.metadata import cell, row_count
 from assets.stream_checks import CheckOutcome, check_result, evaluation, totals_of
 from jobs.config.settings.settings import Settings
@@ -184,9 +184,11 @@ def dead_letter_checks(
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "letters_", 1),
+        description="Counts the dead letters that wait, and tries a sample of them again.",
         specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in LETTER_DESCRIPTIONS.items()],
         can_subset=True,
     )
+    @lasting
     def watch_letters(
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any
 
 import dagster as dg
 
 from jobs.config.stream.models import StreamSpec
 
+CheckFunction = Callable[..., Iterator[dg.AssetCheckResult]]
 _SEARCHED = 20
 _KEPT = "As of "
 _LETTERS = ("letters", "letters_as_of")
@@ -21,6 +24,39 @@ def is_driver_only(context: dg.AssetCheckExecutionContext, spec: StreamSpec, tab
     executed by itself, or by its schedule, counts.
     """
     return spec.continuous and table_key in context.job_def.asset_layer.selected_asset_keys
+
+
+def lasting(check: CheckFunction) -> CheckFunction:
+    """A check whose results are reported without a run as well, so that they stay evaluated.
+
+    Dagster shows a check as "Not evaluated" if its table was materialized since by another run than the check's. The
+    supervisor materializes tables every few minutes without a run, and those reports count as one run.
+    """
+
+    @wraps(check)
+    def lasting_check(
+        context: dg.AssetCheckExecutionContext, *arguments: Any, **named: Any
+    ) -> Iterator[dg.AssetCheckResult]:
+        for result in check(context, *arguments, **named):
+            report_lasting(context.instance, result)
+            yield result
+
+    return lasting_check
+
+
+def report_lasting(instance: dg.DagsterInstance, result: dg.AssetCheckResult) -> None:
+    """Report the result of a check without a run."""
+    assert result.asset_key is not None and result.check_name is not None
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=result.asset_key,
+            check_name=result.check_name,
+            passed=result.passed,
+            severity=result.severity,
+            description=result.description,
+            metadata=result.metadata,
+        )
+    )
 
 
 DRIVER_ONLY = "by a run that only sees to the driver"

@@ -20,6 +20,7 @@ from assets.metadata import (
     driver_metadata,
     figures_metadata,
     freshness_metadata,
+    in_reading_order,
     instant,
     landed_metadata,
     landed_rows,
@@ -93,7 +94,7 @@ def materialize(
         totals = totals_of(table, current.stream)
         yield dg.MaterializeResult(
             asset_key=key,
-            metadata=_drained_metadata(current, target, drained, table),
+            metadata=in_reading_order(_drained_metadata(current, target, drained, table)),
             data_version=_data_version(_readers_head(current, table, drained.snapshots.get(target))),
             check_results=[check_result(adds_up(current.stream, totals, drained.counts), key)]
             if target.coordinator
@@ -166,7 +167,7 @@ def _running(
             )
         yield dg.MaterializeResult(
             asset_key=key,
-            metadata=metadata,
+            metadata=in_reading_order(metadata),
             data_version=_data_version(_readers_head(spec, table, _head(table))),
             check_results=[check_result(adds_up(spec.stream, totals_of(table, spec.stream)), key)]
             if target.coordinator

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -42,17 +43,32 @@ _MEANINGS = {
 }
 
 
+# Of columns of dead-letter tables whose schema does not say it.
+DEAD_LETTER_MEANINGS = {
+    **{name: _MEANINGS[name] for name in ("topic", "partition", "offset", "headers")},
+    "batch_id": "The number of the batch that the record failed in.",
+    "epoch": "The epoch of the driver, or of the one-off run, that read the record.",
+}
+# What an operator reads first on a stream's page, in this order; Dagster shows metadata as it is given.
+_READ_FIRST = (
+    "state", "next", "state_since", "last_error", "log_tail", "quarantined", "parked_tables", "consumer_lag_records",
+    "records_per_second", "behind_seconds", "complete_through", "dead_letter_ratio", "dead_letters_waiting", "letters",
+    "commit_ms", "batch_duration_ms", "last_commit", "dagster/row_count", "records_added",
+)  # fmt: skip
 # Said of main instead, where a stream is gated.
-_OF_BRANCH = frozenset({"complete_through", "watermark", "watermark_lag_s"})
+_OF_BRANCH = frozenset({"complete_through", "behind_seconds", "watermark", "watermark_lag_s"})
 
 
-def column_schema(schema: Schema, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dg.TableSchema:
+def column_schema(
+    schema: Schema, kafka: KafkaColumns = NO_KAFKA_COLUMNS, meanings: Mapping[str, str] = MappingProxyType({})
+) -> dg.TableSchema:
     """An Iceberg schema as Dagster shows it.
 
     Args:
         kafka: Those columns of it that are Kafka's own.
+        meanings: Descriptions by column, for those that the schema itself does not describe.
     """
-    meanings = {each.name: _MEANINGS[each.part] for each in kafka.columns}
+    meanings = {**meanings, **{each.name: _MEANINGS[each.part] for each in kafka.columns}}
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -140,6 +156,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "duration_s": round(drained.seconds, 3),
         "records_per_second": round(counts.read / drained.seconds) if drained.seconds else 0,
         "commit_ms": round(sum(commit_ms) / len(commit_ms)) if commit_ms else 0,
+        **dead_letter_ratio(counts.dead, counts.read),
         "commit_share": round(sum(commit_ms) / 1000 / drained.seconds, 4) if drained.seconds else 0.0,
         "refused_commits": drained.refusals,
         "epoch": drained.epoch,
@@ -244,18 +261,34 @@ def instant(seconds: float) -> dg.TimestampMetadataValue:
     return dg.MetadataValue.timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
+def in_reading_order(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata with what an operator reads first at the top; the rest as it was."""
+    first = {name: metadata[name] for name in _READ_FIRST if name in metadata}
+    return first | {name: value for name, value in metadata.items() if name not in first}
+
+
+def dead_letter_ratio(dead: int, read: int) -> dict[str, float]:
+    """The share of records that became dead letters, as metadata; nothing where no record was read."""
+    return {"dead_letter_ratio": round(dead / read, 6)} if read else {}
+
+
 def freshness_metadata(through_ms: float | None, watermark_ms: float | None) -> dict[str, Any]:
-    """Through when a stream's tables are complete, and its watermark with how far that is behind now.
+    """Through when a stream's tables are complete, and its watermark, each with how far that is behind now.
 
     Args:
         through_ms: Milliseconds since 1970, as the other; None if unknown.
         watermark_ms: None of a stream without an event time.
     """
-    metadata: dict[str, Any] = {} if through_ms is None else {"complete_through": instant(through_ms / 1000)}
+    metadata: dict[str, Any] = {}
+    if through_ms is not None:
+        metadata |= {"complete_through": instant(through_ms / 1000), "behind_seconds": _seconds_since(through_ms)}
     if watermark_ms is not None:
-        behind = round(max(0.0, time.time() - watermark_ms / 1000))
-        metadata |= {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
+        metadata |= {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": _seconds_since(watermark_ms)}
     return metadata
+
+
+def _seconds_since(at_ms: float) -> int:
+    return round(max(0.0, time.time() - at_ms / 1000))
 
 
 def branch_metadata(unpublished: int | None, through: float | None, watermark: float | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
-from assets.last_reported import last_check_result
+from assets.last_reported import last_check_result, lasting
 from assets.metadata import cell
 from assets.mirrors import mirror_key
 from jobs.base.errors import FrazilError
@@ -59,6 +59,7 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
 
     @dg.multi_asset_check(
         name=mirror_check_name(mirror),
+        description=f"Compares mirror `{mirror.table}` with what its changelog makes of each key.",
         can_subset=True,
         specs=[
             dg.AssetCheckSpec(
@@ -70,6 +71,7 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
             )
         ],
     )
+    @lasting
     def check_mirror(
         context: dg.AssetCheckExecutionContext,
         config: ConsistencyConfig,

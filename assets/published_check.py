@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.failures import failure
-from assets.last_reported import is_driver_only, last_check_result
+from assets.last_reported import is_driver_only, last_check_result, lasting
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
 from resources.deployment_resource import DeploymentResource
@@ -28,6 +28,7 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "publish_", 1),
+        description="Judges what has landed on the branch by the contract, and publishes it to main.",
         can_subset=True,
         specs=[
             dg.AssetCheckSpec(
@@ -39,6 +40,7 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
             )
         ],
     )
+    @lasting
     def publish_stream(
         context: dg.AssetCheckExecutionContext,
         deployment: DeploymentResource,

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from assets import dagster_names
 from assets.failures import failure
+from assets.last_reported import lasting
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.base.errors import FrazilError
@@ -177,8 +178,10 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "contract_", 1),
+        description="Compares the stream's declared schema and its subjects with its table.",
         specs=[dg.AssetCheckSpec(SCHEMA_CONTRACT, asset=keys[0], description=DESCRIPTION)],
     )
+    @lasting
     def compare_schemas(
         context: dg.AssetCheckExecutionContext,
         deployment: DeploymentResource,

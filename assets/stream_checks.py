@@ -11,6 +11,7 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from assets import dagster_names
+from assets.last_reported import lasting
 from assets.metadata import instant
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.stamp_history import as_written, history
@@ -161,9 +162,11 @@ def stream_checks(spec: StreamSpec, key: dg.AssetKey, evaluate: CheckEvaluator) 
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "watch_", 1),
+        description="Looks at the stream now: driver, progress, lag, dead letters, file.",
         specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in DESCRIPTIONS.items()],
         can_subset=True,
     )
+    @lasting
     def watch_stream(
         context: dg.AssetCheckExecutionContext,
         deployment: DeploymentResource,

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from assets import dagster_names
+from assets.deployment_assets import SUPERVISOR_KEY
 from assets.materialization import materialize
-from assets.metadata import column_schema
+from assets.metadata import DEAD_LETTER_MEANINGS, column_schema
 from assets.stream_checks import ADDS_UP
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -56,6 +57,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=dagster_names.op_name(spec),
+        description="Makes sure that the stream's driver runs, or lands what its topics hold, once.",
         specs=[_asset_spec(spec, target, keys) for target in spec.targets],
         check_specs=[
             dg.AssetCheckSpec(
@@ -81,8 +83,8 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey]) -> dg.AssetSpec:
     key = keys[spec.targets.index(target)]
     if spec.has_late_rows(target.name):
-        return _late_spec(spec, target, key, keys[0])
-    return _table_spec(spec, target, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
+        return _late_spec(spec, target, key)
+    return _table_spec(spec, target, key) if target.role == "rows" else _dead_letter_spec(spec, key)
 
 
 def _columns(spec: StreamSpec) -> dict[str, dg.TableSchema]:
@@ -99,7 +101,7 @@ def _table_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.As
     return dg.AssetSpec(
         key,
         deps=dagster_names.topic_keys(spec),
-        description=_described(spec, f"Stream `{spec.stream}`. {_RUNS if spec.continuous else _DRAINS}"),
+        description=_described(spec, f"Stream `{spec.stream}`. {_RUNS if spec.continuous else _DRAINS}", _links(key)),
         group_name=dagster_names.group_name(spec),
         owners=dagster_names.owners(spec),
         kinds={"spark", "iceberg", "table"},
@@ -112,12 +114,13 @@ def _table_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.As
     )
 
 
-def _late_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey, table_key: dg.AssetKey) -> dg.AssetSpec:
+def _late_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.AssetSpec:
     assert spec.event_time is not None
     return dg.AssetSpec(
         key,
-        # By the watermark of the table it is decided what is late. Nothing says how often any row is, so no freshness.
-        deps=[*dagster_names.topic_keys(spec), table_key],
+        # Not of the table: Dagster would call it unsynced with each report of the table. Nothing says how often any row
+        # is late, so no freshness.
+        deps=dagster_names.topic_keys(spec),
         description=f"Rows of stream `{spec.stream}` that came late: their `{spec.event_time.column}` was before the "
         "watermark. In its table there are none of them.",
         group_name=dagster_names.group_name(spec),
@@ -127,23 +130,33 @@ def _late_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey, table_key
     )
 
 
-def _dead_letter_spec(spec: StreamSpec, key: dg.AssetKey, table_key: dg.AssetKey) -> dg.AssetSpec:
+def _dead_letter_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
-        deps=[table_key],
+        # Not of the table: Dagster would call the letters unsynced with each report of the table.
+        deps=dagster_names.topic_keys(spec),
         description=f"Records of stream `{spec.stream}` that failed: their bytes, where they came from, and why.",
         group_name=dagster_names.group_name(spec),
         owners=dagster_names.owners(spec),
         kinds={"iceberg", "table"},
         metadata={
-            "dagster/column_schema": column_schema(DEAD_LETTER_SCHEMA),
+            "dagster/column_schema": column_schema(DEAD_LETTER_SCHEMA, meanings=DEAD_LETTER_MEANINGS),
             "dagster/table_name": spec.dead_letter_table,
         },
     )
 
 
-def _described(spec: StreamSpec, text: str) -> str:
-    parts = [spec.description, text]
+def _links(key: dg.AssetKey) -> str:
+    """Where its page leads to, under whatever prefix the web server has."""
+    every = "/".join([*[".."] * (len(key.path) - 1), *SUPERVISOR_KEY.path])
+    return (
+        "**State and next command:** [checks](?view=checks&checkDetail=driver_alive), or *Metadata* below. "
+        f"[Reports and plots](?view=events) · [All streams]({every})"
+    )
+
+
+def _described(spec: StreamSpec, *texts: str) -> str:
+    parts = [spec.description, *texts]
     if spec.owner and not dagster_names.owners(spec):
         parts.append(f"Owner: {spec.owner}.")
     return "\n\n".join(filter(None, parts))

@@ -12,7 +12,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.failures import failure
-from assets.last_reported import is_driver_only, last_check_result
+from assets.last_reported import is_driver_only, last_check_result, lasting
 from assets.metadata import cell
 from jobs.base.errors import FrazilError
 from jobs.clients.state_store.table_health import RED_BELOW
@@ -38,7 +38,8 @@ _SIZES = tuple(mebibytes * 1024**2 for mebibytes in (0, 1, 4, 16, 64, 256))
 TABLE_HEALTH = "table_health"
 DESCRIPTION = (
     "The table's files, deletes, snapshots and manifests cost its readers and writers little: a score of "
-    "{warn} or more of 100. Below {error} it is an error. Warns of branches that grow and are not remade, too."
+    "{warn} or more of 100. Below {error} it is an error. Warns of branches that grow and are not remade, too. "
+    "Evaluated each hour, by maintenance."
 )
 WARN_BELOW = 70
 ERROR_BELOW = RED_BELOW
@@ -212,9 +213,11 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "health_", 1),
+        description="Measures files, snapshots and manifests of the stream's tables. Starts no JVM.",
         specs=[health_check_spec(key) for key in keys.values()],
         can_subset=True,
     )
+    @lasting
     def measure_tables(
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:

@@ -39,6 +39,7 @@ from orchestration.jobs.control import control_job
 from orchestration.jobs.dead_letter_expiry import expire_dead_letters_job, expire_schedule
 from orchestration.jobs.discard import OP as DISCARD_OP
 from orchestration.jobs.discard import discard_job
+from orchestration.jobs.halted import halted_job
 from orchestration.jobs.history import history_job, history_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
@@ -51,10 +52,12 @@ from orchestration.jobs.replay import replay_job
 from orchestration.jobs.reset import OP as RESET_OP
 from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.assessment import evaluate_checks
+from orchestration.reconcile.definitions_reload import DefinitionsReload, definitions_code
 from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.alerts import alert_sensor
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
 from orchestration.sensors.contracts import contract_sensor
+from orchestration.sensors.halts import halts_sensor
 from orchestration.sensors.mirrors import mirrors_sensor
 from orchestration.sensors.publications import publication_sensor
 from orchestration.sensors.reconcile import reconcile_sensor
@@ -80,6 +83,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     for error in errors:
         for problem in error.problems:
             dg.get_dagster_logger("frazil").warning(problem)
+    reload = DefinitionsReload(definitions_code(specs, errors, settings), build_definitions)
     former = as_launched(specs, errors, settings, deployment)
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
@@ -109,6 +113,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *action_jobs(shown),
             *_opened_filled_in([spec.stream for spec in shown]),
             expire_dead_letters_job,
+            halted_job,
             history_job,
             *maintenance_jobs,
             ledger_job,
@@ -126,7 +131,8 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *mirror_schedules(mirrors, shown),
         ],
         sensors=[
-            reconcile_sensor(),
+            reconcile_sensor(reload),
+            halts_sensor(),
             replay_sensor(),
             schema_sensor(),
             closed_partitions_sensor(),

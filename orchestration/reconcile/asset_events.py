@@ -11,13 +11,15 @@ import dagster as dg
 from assets import dagster_names
 from assets.metadata import (
     branch_metadata,
+    dead_letter_ratio,
     figures_metadata,
+    in_reading_order,
     instant,
     look_up_metadata,
     snapshot_metadata,
     snapshot_tags,
 )
-from assets.stream_checks import CheckOutcome, adds_up, evaluation
+from assets.stream_checks import ADDS_UP, CheckOutcome, adds_up, evaluation
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.driver.context.unknown_fields import UnknownFields
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, Offsets
@@ -28,9 +30,10 @@ from orchestration.reconcile.assessment import Assessment
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.lag import Lag, by_event_time
+from orchestration.reconcile.landed import Landed, landed_snapshots
 from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
 from orchestration.reconcile.state_metadata import state_metadata
-from orchestration.reconcile.stream_state import StreamState
+from orchestration.reconcile.stream_state import NEVER_RAN, StreamState
 from orchestration.reconcile.table_reports import dead_letter_events, reported_freshness, routed_events
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
@@ -69,16 +72,19 @@ def stream_events(
     """
     observed = assessed.observed
     key = dagster_names.table_key(observed.settings, spec.table.name)
-    report, facts = _of_table(spec, key, assessed, stands, lag, memory, remote, now)
+    landed = landed_snapshots(spec, observed, stands, lag, memory, remote, now)
+    report, facts = _of_table(spec, key, assessed, stands, landed, lag, memory, remote, now)
     if report is not None:
         yield report
-        yield from routed_events(spec, observed, stands, report, lag, memory, remote, now)
+        yield from routed_events(spec, observed, stands, landed, report, lag, memory, remote, now)
     yield from _keeper_events(key, observed.actual.launch, memory, now)
-    yield from dead_letter_events(spec, observed, stands, memory, remote, now)
+    yield from dead_letter_events(spec, observed, stands, landed, memory, remote, now)
     yield from _lags(spec, observed.heartbeat, lag, memory, now)
     told = list(_news(found, memory, now))
     if facts is not None:
         told.append(adds_up(spec.stream, facts.totals))
+    elif told and stands.state == NEVER_RAN:
+        told.append(CheckOutcome(ADDS_UP, True, "Nothing to check yet: no record has been read.", "none"))
     yield from (evaluation(verdict, key) for verdict in told)
 
 
@@ -96,6 +102,7 @@ def _of_table(
     key: dg.AssetKey,
     assessed: Assessment,
     stands: StreamState,
+    landed: Landed,
     lag: Lag | None,
     memory: StreamCursor,
     remote: RemoteQueries,
@@ -108,13 +115,13 @@ def _of_table(
     on, how it stands is observed every five minutes.
     """
     actual = assessed.observed.actual
-    snapshot = actual.heartbeat.work.snapshot_id if actual.heartbeat is not None else None
+    snapshot = landed.rows
     if gated := spec.publish is not None:
         # What has landed on the branch is nothing to readers before it is published.
         snapshot = memory.main.snapshot_id if memory.main is not None else None
     is_new = snapshot is not None and snapshot != memory.sink
     is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
-    fresh = _reads_as_fresh(spec, actual.heartbeat, lag, now)
+    fresh = _reads_as_fresh(spec, landed, lag, now)
     published = lag is None or lag.branch is None or lag.branch.unpublished == 0
     at_the_end = fresh and _caught_up(actual) and published
     held = memory.main if memory.main is not None and memory.main.held else None
@@ -125,10 +132,11 @@ def _of_table(
         return None, None
     memory.state_reported(code, now)
     named = snapshot if is_new else memory.sink
-    told = state_metadata(stands, actual.heartbeat) | _work(actual, lag)
+    told = state_metadata(stands, actual.heartbeat) | _work(actual.launch, landed.heartbeat, lag)
     if held is not None:
         told |= {"quarantined": held.held, "next": stands.fix or held.held_fix}
     if not (is_new or at_the_end or (news and (named is not None or held is not None))):
+        told = in_reading_order(told)
         return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=snapshot_tags(named)), None
     facts = remote.table_rows(spec.table.name, spec.stream, named, memory.sink, on_main=gated)
     memory.sink, memory.sink_at = named, int(now)
@@ -140,27 +148,28 @@ def _of_table(
         text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
         text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
+    elif landed.by_run:
+        text = "Landed by a one-off run."
     told = told | snapshot_metadata(named) | look_up_metadata(spec.stream, named, on_main=gated)
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
-    return event(key, description=text, metadata=told, tags=snapshot_tags(named)), facts
+    return event(key, description=text, metadata=in_reading_order(told), tags=snapshot_tags(named)), facts
 
 
 def _stands(stands: StreamState) -> str:
     return with_next_command(
-        f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix
+        f"The stream is {stands.state}" if stands.state != NEVER_RAN else "It never ran", stands.fix
     )
 
 
-def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, lag: Lag | None, now: float) -> bool:
+def _reads_as_fresh(spec: StreamSpec, landed: Landed, lag: Lag | None, now: float) -> bool:
     """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
     if spec.freshness is None:
         return True
-    if beat is None:
-        return False
-    through = beat.work.complete_through
-    if by_event_time(spec):
+    beat = landed.heartbeat
+    through = beat.work.complete_through if beat is not None else None
+    if beat is not None and by_event_time(spec):
         through = None if beat.work.watermark_ms is None else beat.work.watermark_ms / 1000
-    if spec.publish is not None:
+    if beat is None or spec.publish is not None:
         through = lag.judged_through(spec) if lag is not None else None
     return through is not None and now - through <= spec.freshness.warn.total_seconds()
 
@@ -214,18 +223,21 @@ def _caught_up(actual: ActualState) -> bool:
     return work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
 
 
-def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
+def _work(launch: Launch | None, beat: Heartbeat | None, lag: Lag | None) -> dict[str, Any]:
     """What the driver did; how far the stream is behind, and when that was looked up."""
-    told = _keeper_restarts(actual.launch)
+    told = _keeper_restarts(launch)
     if lag is not None and lag.records is not None:
         told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
         if lag.undecided is not None:
             told["undecided_records"] = lag.undecided
-    beat = actual.heartbeat
     told |= reported_freshness(beat, lag)
     if lag is not None and lag.branch is not None:
         told |= branch_metadata(lag.branch.unpublished, lag.branch.valid_through, lag.branch.watermark)
-    return told | (figures_metadata(beat.work, PROGRESS + EVENT_TIMES + LATENESS) if beat is not None else {})
+    if beat is None:
+        return told
+    recent = beat.work.recent
+    told |= dead_letter_ratio(recent.dead, recent.read)
+    return told | figures_metadata(beat.work, PROGRESS + EVENT_TIMES + LATENESS)
 
 
 def _unknown_fields(spec: StreamSpec, known: UnknownFields | None) -> dict[str, Any]:

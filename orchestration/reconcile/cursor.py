@@ -77,6 +77,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         through: The latest time that its table is known to have been complete through, under this attempt.
         watermark: Its watermark when the lag of a stream whose driver does not say was last asked for.
         main: Of a gated stream, what main lacked of its branch when that was last looked up; `main_at`: when.
+        reported_epoch: Epoch of the newest one-off run whose tables were reported.
     """
 
     request: int = msgspec.field(default=0, name="r")
@@ -112,6 +113,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
     watermark: int | None = msgspec.field(default=None, name="kv")
     main: MainFreshness | None = msgspec.field(default=None, name="m")
     main_at: int = msgspec.field(default=0, name="ma")
+    reported_epoch: int = msgspec.field(default=0, name="re")
 
     def timed(self, actual: ActualState, clock: float) -> ActualState:
         """The facts with how long they have been so, and remember since when.
@@ -195,6 +197,8 @@ class SensorCursor(StreamsCursor[StreamCursor]):
         reported_at: When the supervisor last reported itself; `fleet`: a checksum of which streams needed somebody.
         away_until: Kafka did not answer, and is not asked again before this; seconds since 1970.
         settings: A checksum of what was wrong with the settings.
+        files: A checksum of the streams' files while Dagster has loaded others; `reloaded_at`: when it was asked to
+            load them.
     """
 
     boot: str = ""
@@ -202,6 +206,8 @@ class SensorCursor(StreamsCursor[StreamCursor]):
     fleet: int = 0
     away_until: int = 0
     settings: int = 0
+    files: int = 0
+    reloaded_at: int = 0
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Self:

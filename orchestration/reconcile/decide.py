@@ -228,7 +228,7 @@ def _how_it_ended(actual: ActualState) -> str:
     if beat is None:
         return "no driver has run"
     if beat.state == "failed" and beat.error is not None:
-        return f"attempt {beat.attempt} failed: {beat.error.message}"
+        return f"attempt {beat.attempt} failed: {beat.error.message.rstrip('.')}"
     if beat.state == "fenced" and beat.error is not None:
         return f"attempt {beat.attempt} has been fenced: {beat.error.message.rstrip('.')}"
     if beat.final:

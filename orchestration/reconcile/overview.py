@@ -144,7 +144,8 @@ def _line(row: StreamRow, now: float) -> str:
         # From the supervisor's page, /assets/frazil/supervisor, under whatever prefix the web server has.
         name = f"[{name}](../{'/'.join(row.key.path)})"
     state = f"**{cell(row.state)}**" if row.need <= Need.SOON else cell(row.state)
-    fix = f"`{cell(row.fix)}`" if row.fix else ""
+    # The first command alone: what is wider than the column has to be scrolled to. `all_streams` has all of them.
+    fix = f"`{cell(row.fix.partition('; then ')[0])}`" if row.fix else ""
     return f"| {name} | {state} | {cells['since']} | {cells['lag']} | {fix} |"
 
 

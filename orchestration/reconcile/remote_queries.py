@@ -110,6 +110,10 @@ class RemoteQueries:
         found = self._loaded(name)
         return None if isinstance(found, FrazilError) else found
 
+    def has_answered(self, name: str) -> bool:
+        """Whether the catalog has given the table, or has said that there is none."""
+        return name in self._tables
+
     def refusal(self, spec: StreamSpec, find_file: Callable[[], Path | None]) -> SpecError | None:
         """Why the stream's table cannot hold what its file declares; None if it can, or is not there yet.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
+_LOG_LINES, _LOG_LINE, _LOG_BYTES = 12, 200, 16_384
+
+
 def _parked(work: Work) -> dict[str, Any]:
     """The tables that are parked, since when, and the letters that were made for each since the driver started."""
     return {
@@ -31,6 +36,18 @@ def _parked(work: Work) -> dict[str, Any]:
     }
 
 
+def log_tail(log: Path) -> str:
+    """The last lines of a driver's log, as Markdown; empty if there is none on this machine."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line[:_LOG_LINE].replace("`", "'") for line in text.splitlines()[-_LOG_LINES:] if line.strip()]
+    return "\n".join(["```", *lines, "```"]) if lines else ""
+
+
 def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any]:
     """The metadata of a stream's state, which every report carries."""
     told: dict[str, Any] = {"state": stands.state}
@@ -40,6 +57,8 @@ def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any
         told["next"] = stands.fix
     if beat is not None and beat.error is not None and stands.code != "running":
         told["last_error"] = beat.error.message
+    if stands.fix and beat is not None and (tail := log_tail(Path(beat.log))):
+        told["log_tail"] = dg.MetadataValue.md(tail)
     if beat is not None and beat.work.parked:
         told["parked_tables"] = dg.MetadataValue.json(_parked(beat.work))
     if stands.launched is not None:

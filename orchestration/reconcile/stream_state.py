@@ -10,6 +10,7 @@ from jobs.streaming.supervision.processes.actual import ActualState, Driver
 from jobs.streaming.supervision.state.observation import Observation
 from orchestration.reconcile.decide import Action, Decision
 
+NEVER_RAN = "never ran"
 # Between two batches and in one: no news.
 _AT_WORK = frozenset({"running", "waiting"})
 
@@ -53,7 +54,7 @@ def stream_state(now: Observation, decision: Decision, at: float) -> StreamState
     if actual.problem:
         return StreamState("unknown", None, actual.fix, as_of, lives)
     state = state_word(now, decision.action.value)
-    if state == "never ran" and actual.lease.state != "none":
+    if state == NEVER_RAN and actual.lease.state != "none":
         state = "idle"  # it was drained
     fix = decision.fix or next_command(now, state)
     says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
@@ -86,7 +87,7 @@ def state_word(now: Observation, decided: str | None = None) -> str:
     if now.control.mode != "running":
         return now.control.mode
     if beat is None and launch is None:
-        return "never ran"
+        return NEVER_RAN
     if not now.desired.continuous:
         return "idle"
     if beat is None or not beat.final or (launch is not None and launch.attempt > beat.attempt):
@@ -128,11 +129,11 @@ def next_command(now: Observation, state: str) -> str | None:
     stream = now.stream
     if state == "paused":
         return f"frazil resume {stream}"
-    if state in ("stopped", "never ran", "dead", "failed", "fenced", "halted") and now.desired.continuous:
+    if state in ("stopped", NEVER_RAN, "dead", "failed", "fenced", "halted") and now.desired.continuous:
         return f"frazil start {stream}"
     if state in ("frozen", "stalled"):
         return f"frazil restart {stream}"
-    return f"frazil run {stream}" if state == "never ran" else None
+    return f"frazil run {stream}" if state == NEVER_RAN else None
 
 
 def _since(state: str, now: Observation) -> float | None:

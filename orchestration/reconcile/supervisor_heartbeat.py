@@ -12,6 +12,8 @@ from jobs.clients.state_store.store import StateStore
 
 KEY = "supervisor.json"
 SILENT_SECONDS = 60.0
+# Key of a decision about a stream without a driver, of which none is started before a person acts.
+HALTED = "halted"
 
 
 class SupervisorHeartbeat(msgspec.Struct, frozen=True):
@@ -19,7 +21,7 @@ class SupervisorHeartbeat(msgspec.Struct, frozen=True):
 
     Attributes:
         at: When it was; seconds since 1970.
-        decisions: By stream: `action`, `sentence` and `fix`, as the tick decided.
+        decisions: By stream: `action`, `sentence` and `fix`, as the tick decided; and `halted` if it is.
     """
 
     at: float

@@ -10,10 +10,17 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
-from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
-from assets.metadata import freshness_metadata, instant, look_up_metadata, snapshot_metadata, snapshot_tags
+from assets.dead_letters import KNOWN_FILES, REPLAY_WOULD_HELP, letters_waiting, tally_metadata
+from assets.metadata import (
+    freshness_metadata,
+    in_reading_order,
+    instant,
+    look_up_metadata,
+    snapshot_metadata,
+    snapshot_tags,
+)
 from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
-from assets.stream_checks import evaluation, totals_of
+from assets.stream_checks import CheckOutcome, evaluation, totals_of
 from jobs.clients.state_store.stream_folder import StreamFolder
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
@@ -24,6 +31,7 @@ from jobs.tables.dead_letter_table.tally import DeadLetterTally, tally_dead_lett
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.lag import Lag
+from orchestration.reconcile.landed import Landed, parked_now
 from orchestration.reconcile.remote_queries import RemoteQueries, queried_table
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
@@ -38,6 +46,7 @@ def routed_events(
     spec: StreamSpec,
     observed: Observation,
     stands: StreamState,
+    landed: Landed,
     own: OwnReport,
     lag: Lag | None,
     memory: StreamCursor,
@@ -56,7 +65,7 @@ def routed_events(
     Args:
         remote: Where the tables are asked for; one that does not answer in time is told of by a later report.
     """
-    if observed.heartbeat is None or not due(now, memory.routed_at, report_seconds(spec)):
+    if (landed.heartbeat is None and not landed.by_run) or not due(now, memory.routed_at, report_seconds(spec)):
         return
     if spec.route is not None and spec.route.to is not None:
         # As far as the catalog tells in time.
@@ -72,8 +81,8 @@ def routed_events(
     memory.routed_at = int(now)
     fresh, grown = isinstance(own, dg.AssetMaterialization), False
     group = named_tables_key(spec, observed.settings)
-    told = state_metadata(stands, observed.heartbeat) | reported_freshness(observed.heartbeat, lag)
-    parked = observed.heartbeat.work.parked
+    told = state_metadata(stands, observed.heartbeat) | reported_freshness(landed.heartbeat, lag)
+    parked = parked_now(spec, landed, remote)
     for place, name in enumerate(names):
         if name in parked:
             # It is complete through nothing, as its records wait.
@@ -157,16 +166,18 @@ def dead_letter_events(
     spec: StreamSpec,
     observed: Observation,
     stands: StreamState,
+    landed: Landed,
     memory: StreamCursor,
     remote: RemoteQueries,
     now: float,
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
-    beat = observed.heartbeat
-    snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
+    beat, snapshot = landed.heartbeat, landed.dead_letters
     is_new = snapshot is not None and snapshot != memory.dead
     replays = _replays_watermark(observed.folder)
-    asked = is_new or replays != memory.replays or memory.uncounted
+    # Once also if no letter was ever written, so that its page does not read as never materialized.
+    first = memory.dead_at == 0 and landed.rows is not None
+    asked = first or is_new or replays != memory.replays or memory.uncounted
     if not asked or not due(now, memory.dead_at, report_seconds(spec)):
         return
     table = remote.table_rows(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
@@ -178,6 +189,7 @@ def dead_letter_events(
     memory.replays, memory.dead_at = replays, int(now)
     memory.dead = snapshot if snapshot is not None else memory.dead
     if not is_new and counted is None:
+        memory.dead_at = 0 if first else memory.dead_at
         return
     named = counted.tally.snapshot_id if counted is not None else snapshot
     metadata = tally_metadata(counted.tally) if counted is not None else {}
@@ -186,16 +198,23 @@ def dead_letter_events(
     counted_at = now if earlier is None else earlier.timestamp_ms / 1000
     if counted is not None:
         metadata["letters_as_of"] = instant(counted_at)
-    metadata |= state_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
+    metadata |= (
+        state_metadata(stands, observed.heartbeat)
+        | snapshot_metadata(named)
+        | (table.metadata if table is not None else {})
+    )
     if beat is not None:
         metadata |= {"records_dead": beat.work.dead}
         if beat.work.reasons:
             first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
             metadata["reasons"] = dg.MetadataValue.json(dict(first))
-    yield dg.AssetMaterialization(key, metadata=metadata, tags=snapshot_tags(named))
+    text = "No record has failed yet." if counted is not None and not counted.tally.total else None
+    yield dg.AssetMaterialization(key, description=text, metadata=in_reading_order(metadata), tags=snapshot_tags(named))
     if counted is not None:
         memory.letters = counted.tally.waiting
         yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
+        if not counted.tally.waiting:
+            yield evaluation(CheckOutcome(REPLAY_WOULD_HELP, True, "No letter waits for a replay.", "none"), key)
 
 
 def _replays_watermark(folder: StreamFolder) -> int:

@@ -39,12 +39,13 @@ from orchestration.reconcile.asset_events import CHECKS_SECONDS, SUPERVISOR_SECO
 from orchestration.reconcile.check_outcomes import settings_outcome
 from orchestration.reconcile.cursor import CHANGED_SECONDS, SensorCursor, StreamCursor, checksum, due
 from orchestration.reconcile.decide import Action, Decision
+from orchestration.reconcile.definitions_reload import DefinitionsReload
 from orchestration.reconcile.lag import lag_by_heartbeat
 from orchestration.reconcile.overview import Need, StreamRow, overview_code, overview_metadata, stream_row
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_files import read_files, stream_ids
 from orchestration.reconcile.stream_state import stream_state
-from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
+from orchestration.reconcile.supervisor_heartbeat import HALTED, SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource
@@ -130,6 +131,7 @@ class ReconcileTick:
 
     Attributes:
         decisions: By stream.
+        halted: Streams without a driver, of which none is started before a person acts.
         problems: By stream, what kept it from being looked at, or from being reported.
         rows: One for each stream, for the overview table.
         partitions: By the name of dynamic partitions, those that are told of.
@@ -138,6 +140,7 @@ class ReconcileTick:
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
+    halted: set[str] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
     rows: list[StreamRow] = field(default_factory=list)
     partitions: dict[str, list[str]] = field(default_factory=dict)
@@ -163,6 +166,7 @@ def run_reconcile_tick(
     newest_requests: Callable[[Iterable[str]], Mapping[str, int]],
     now: float,
     clock: float,
+    definitions: str = "",
 ) -> ReconcileTick:
     """Observe every stream and decide; changes nothing but the cursor and the supervisor's heartbeat.
 
@@ -170,6 +174,7 @@ def run_reconcile_tick(
         under_way: By stream, the run that acts on it now.
         newest_requests: The numbers of the newest control runs of streams, for those that the memory has lost.
         now: Seconds since 1970.
+        definitions: What an operator should know of the definitions that Dagster has loaded; empty for nothing.
     """
     tick = ReconcileTick()
     files = read_files(deployment)
@@ -190,6 +195,8 @@ def run_reconcile_tick(
             observed = assess_file_change(observe(stream, files, settings), files, remote)
             assessed = assess(observed, now, clock, remembered)
             tick.decisions[stream] = assessed.decision
+            if assessed.decision.action is Action.HALT and not observed.actual.driver_lives:
+                tick.halted.add(stream)
             tick.events.extend(_events(tick, assessed, remembered, remote, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
@@ -203,9 +210,9 @@ def run_reconcile_tick(
     every = SUPERVISOR_SECONDS if fleet == memory.fleet else CHANGED_SECONDS
     if due(now, memory.reported_at, every):
         memory.reported_at, memory.fleet = int(now), fleet
-        tick.events.append(_supervised(tick, now))
+        tick.events.append(_supervised(tick, definitions, now))
     _write_heartbeat(settings, tick, now)
-    tick.sentence = _summary(tick, under_way)
+    tick.sentence = "\n".join(filter(None, [_summary(tick, under_way), definitions]))
     return tick
 
 
@@ -253,7 +260,7 @@ def _request(
         tick.requests.append(control_run(stream, tick.decisions[stream], remembered.request))
 
 
-def _supervised(tick: ReconcileTick, now: float) -> dg.AssetMaterialization:
+def _supervised(tick: ReconcileTick, definitions: str, now: float) -> dg.AssetMaterialization:
     counts = Counter(decision.action for decision in tick.decisions.values())
     return dg.AssetMaterialization(
         SUPERVISOR_KEY,
@@ -264,7 +271,8 @@ def _supervised(tick: ReconcileTick, now: float) -> dg.AssetMaterialization:
             "halted": counts[Action.HALT],
             "backing_off": counts[Action.BACKOFF],
             "not_looked_at": len(tick.problems),
-        },
+        }
+        | ({"definitions": definitions} if definitions else {}),
     )
 
 
@@ -275,6 +283,7 @@ def _write_heartbeat(settings: Settings, tick: ReconcileTick, now: float) -> Non
         pid=os.getpid(),
         decisions={
             stream: {"action": decision.action.value, "sentence": decision.sentence, "fix": decision.fix or ""}
+            | ({HALTED: "yes"} if stream in tick.halted else {})
             for stream, decision in tick.decisions.items()
         },
     )
@@ -323,8 +332,12 @@ def _without_settings(
     return tick
 
 
-def reconcile_sensor() -> dg.SensorDefinition:
-    """The sensor; it starts no process itself but asks for a short run of `frazil_control` for each thing to do."""
+def reconcile_sensor(reload: DefinitionsReload) -> dg.SensorDefinition:
+    """The sensor; it starts no process itself but asks for a short run of `frazil_control` for each thing to do.
+
+    Args:
+        reload: Of the definitions that the sensor is part of.
+    """
 
     @dg.sensor(
         name=SENSOR,
@@ -333,8 +346,9 @@ def reconcile_sensor() -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Keeps streams as their files and their operators want them: starts drivers that are gone, rolls out "
-            "changed files, ends drivers of streams without a file. Reports new snapshots, lag and checks. Streams "
-            "run on while it is off; one that is killed is started again by its keeper, one that fails by nobody."
+            "changed files, ends drivers of streams without a file. Reports new snapshots, lag and checks, and has "
+            "Dagster load changed files. Streams run on while it is off; one that is killed is started again by its "
+            "keeper, one that fails by nobody."
         ),
     )
     def frazil_reconcile(
@@ -344,9 +358,11 @@ def reconcile_sensor() -> dg.SensorDefinition:
         kafka: KafkaResource,
     ) -> dg.SensorResult:
         memory = SensorCursor.from_cursor(context.cursor)
-        instance = context.instance
+        instance, place = context.instance, deployment.deployment()
+        timeout = instance.code_server_reload_timeout
+        definitions = reload.look(place, memory, context.code_location_origin, timeout, time.time())
         tick = run_reconcile_tick(
-            deployment.deployment(),
+            place,
             catalog.quick,
             kafka.quick,
             memory,
@@ -354,6 +370,7 @@ def reconcile_sensor() -> dg.SensorDefinition:
             lambda streams: newest_requests(instance, streams),
             time.time(),
             boot_clock(),
+            definitions,
         )
         return dg.SensorResult(
             run_requests=tick.requests,

@@ -63,6 +63,7 @@ ORDER: dict[str, list[str]] = {
         "runs",
         "contract",
         "control",
+        "halted",
         "history",
         "actions",
         "dead_letter_expiry",

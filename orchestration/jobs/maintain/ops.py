@@ -237,7 +237,7 @@ def plan_op(
                     _say(context, outcome, dry_run=config.dry_run)
                     if not config.dry_run:
                         # Told at once, so that it stands there however the run ends.
-                        yield from _events(settings, outcome)
+                        yield from _events(context, settings, outcome)
         except NoCatalogYet as nothing:
             context.log.info(f"nothing to do: {nothing.message}")
     except FrazilError as problem:
@@ -306,7 +306,7 @@ def report_op(context: dg.OpExecutionContext, table: DueTable) -> Iterator[Any]:
     outcome = table.outcome()
     _say(context, outcome, dry_run=False)
     # Told at once, so that it stands there however the run ends.
-    yield from _events(table.settings, outcome)
+    yield from _events(context, table.settings, outcome)
     if _is_last(context) and outcome.problems:
         raise failure(outcome.problems[0])
     yield dg.Output(outcome)
@@ -348,7 +348,7 @@ def _say(context: dg.OpExecutionContext, outcome: "MaintenanceOutcome", *, dry_r
 
 
 def _events(
-    settings: "Settings", outcome: "MaintenanceOutcome"
+    context: dg.OpExecutionContext, settings: "Settings", outcome: "MaintenanceOutcome"
 ) -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
     from orchestration.jobs.maintain.metadata import outcome_metadata
 
@@ -358,4 +358,7 @@ def _events(
         return
     yield dg.AssetObservation(key, metadata=outcome_metadata(outcome))
     if result is not None and outcome.health is not None:
-        yield health_evaluation(result.after or result.before, outcome.health, key, result.plan.branches)
+        evaluated = health_evaluation(result.after or result.before, outcome.health, key, result.plan.branches)
+        # Without a run as well: else the check would not be evaluated any more once the table is reported again.
+        context.instance.report_runless_asset_event(evaluated)
+        yield evaluated

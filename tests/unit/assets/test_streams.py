@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import dagster as dg
 import pytest
 
 from assets import dagster_names
-from assets.metadata import column_schema, counts_table, dead_letter_metadata, landed_metadata
+from assets.metadata import column_schema, counts_table, dead_letter_metadata, in_reading_order, landed_metadata
 from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
 from jobs.config.settings.settings import Settings
@@ -54,12 +56,13 @@ DEAD = dg.AssetKey(["frazil", "lake", "orders", "payments_dead"])
 LATE = dg.AssetKey(["frazil", "lake", "orders", "payments_late"])
 
 
-def test_topic_table_and_dead_letters_stand_in_a_line(tmp_path: Path) -> None:
+def test_table_and_dead_letters_stand_behind_the_topic(tmp_path: Path) -> None:
     assets = stream_assets(spec(), settings(tmp_path))
     by_key = {each.key: each for each in assets.specs}
     table, dead = by_key[TABLE], by_key[DEAD]
     assert [dep.asset_key for dep in table.deps] == [dg.AssetKey(["kafka", "payments.v1"])]
-    assert [dep.asset_key for dep in dead.deps] == [TABLE]
+    # Behind the table Dagster would call them unsynced with each report of it.
+    assert [dep.asset_key for dep in dead.deps] == [dg.AssetKey(["kafka", "payments.v1"])]
     assert table.kinds == {"spark", "iceberg", "table"}
     assert list(table.owners) == ["team:payments"]
     assert "Card payments." in (table.description or "")
@@ -70,13 +73,29 @@ def test_topic_table_and_dead_letters_stand_in_a_line(tmp_path: Path) -> None:
     assert not any(check.blocking for check in assets.check_specs)
 
 
-def test_late_rows_that_have_a_table_are_an_asset_behind_the_topics_and_the_table(tmp_path: Path) -> None:
+def test_late_rows_that_have_a_table_are_an_asset_behind_the_topics(tmp_path: Path) -> None:
     timed = spec(event_time={"column": "_kafka_timestamp", "late": "table"})
     late = {each.key: each for each in stream_assets(timed, settings(tmp_path)).specs}[LATE]
-    assert {dep.asset_key for dep in late.deps} == {dg.AssetKey(["kafka", "payments.v1"]), TABLE}
+    assert [dep.asset_key for dep in late.deps] == [dg.AssetKey(["kafka", "payments.v1"])]
     assert late.metadata["dagster/table_name"] == "lake.orders.payments_late"
     assert late.freshness_policy is None, "nothing says how often a row is late"
     assert "before the watermark" in (late.description or "")
+
+
+def test_a_page_leads_to_the_checks_and_to_all_streams(tmp_path: Path) -> None:
+    table = next(each for each in stream_assets(spec(), settings(tmp_path)).specs)
+    links = re.findall(r"\]\((.*?)\)", table.description or "")
+    page = "http://here/prefix/assets/" + "/".join(table.key.path)
+    assert [urljoin(page, link) for link in links] == [
+        f"{page}?view=checks&checkDetail=driver_alive",
+        f"{page}?view=events",
+        "http://here/prefix/assets/frazil/supervisor",
+    ]
+
+
+def test_every_column_of_the_dead_letters_is_described(tmp_path: Path) -> None:
+    dead = {each.key: each for each in stream_assets(spec(), settings(tmp_path)).specs}[DEAD]
+    assert [each.name for each in dead.metadata["dagster/column_schema"].columns if not each.description] == []
 
 
 def test_an_owner_that_dagster_does_not_know_is_told_in_the_description(tmp_path: Path) -> None:
@@ -277,3 +296,8 @@ def test_counts_as_a_table() -> None:
 )
 def test_safe_names(text: str, made: str) -> None:
     assert dagster_names.dagster_safe(text) == made
+
+
+def test_what_an_operator_reads_first_stands_first() -> None:
+    given = {"epoch": 1, "commit_ms": 2, "next": "frazil start a", "consumer_lag_records": 3, "state": "halted"}
+    assert list(in_reading_order(given)) == ["state", "next", "consumer_lag_records", "commit_ms", "epoch"]

@@ -145,6 +145,7 @@ def test_who_asks_what_is_said_by_the_resources_that_are_required(tmp_path: Path
     asks = {sensor.name: set(sensor.required_resource_keys) - {"deployment"} for sensor in repository.sensor_defs}
     assert asks == {
         "frazil_closed_partitions": {"catalog"},
+        "frazil_halts": set(),
         "frazil_reconcile": {"catalog", "kafka"},
         "frazil_replays": {"catalog"},
         "frazil_schemas": {"catalog", "registry"},
@@ -207,3 +208,33 @@ def test_tables_that_values_name_are_one_asset_behind_the_topic(tmp_path: Path) 
     assert node.group_name == "payments"
     own = graph.get(dg.AssetKey(["frazil", "orders", "payments"]))
     assert node.parent_keys == own.parent_keys, "the topics before it are those of the stream's own table"
+
+
+# Files with all that adds a page: a gate, closed days, a contract, late rows, tables that values name.
+GATED = """
+contract: {expectations: [{expect_column_values_to_not_be_null: {column: id}, name: id_is_set}]}
+publish: {gate: contract, every: 5m}
+event_time: {column: created_at, grace: 1m, closes: day, since: 2026-01-01}
+"""
+ROUTED = "route: {by: id, to: 'orders.of_{value}'}\nevent_time: {column: created_at, late: table}\n"
+
+
+def test_no_asset_check_op_job_schedule_or_sensor_lacks_a_description(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments", "refunds")
+    for stream, more in (("payments", GATED), ("refunds", ROUTED)):
+        file = home / "streams" / f"{stream}.yaml"
+        file.write_text(file.read_text() + more)
+    (home / "streams" / "broken.yaml").write_text("stream: broken\nsourc: {topics: [x]}\n")
+    repository = build_definitions(Deployment.at(home)).get_repository_def()
+    graph, jobs = repository.asset_graph, repository.get_all_jobs()
+    described: dict[str, str | None] = {
+        **{f"job {each.name}": each.description for each in jobs if not each.name.startswith("__")},
+        **{f"op {node.name}": node.description for each in jobs for node in each.all_node_defs},
+        **{f"schedule {each.name}": each.description for each in repository.schedule_defs},
+        **{f"sensor {each.name}": each.description for each in repository.sensor_defs},
+        **{f"asset {key.to_user_string()}": graph.get(key).description for key in graph.get_all_asset_keys()},
+        **{f"check {key.name} of {key.asset_key.to_user_string()}": graph.get_check_spec(key).description
+           for key in graph.asset_check_keys},
+    }  # fmt: skip
+    assert [name for name, text in described.items() if not text] == []
+    assert {"check published of frazil/orders/payments", "asset frazil/problems", "op halted"} <= described.keys()

@@ -207,7 +207,8 @@ def test_dagster_has_its_names(orders: Supervised, tmp_path: Path) -> None:
     assert report.metadata.keys() - state == {
         "offsets", "batch_duration_ms", "commit_ms", "records_per_second", "last_commit", "consumer_lag_records",
         "lag_as_of", "undecided_records", "complete_through", "watermark", "watermark_lag_s", "event_time_least",
-        "event_time_greatest", "records_late", "latest_late_s", "late_by", "snapshot_id", "look_up",
+        "event_time_greatest", "records_late", "latest_late_s", "late_by", "snapshot_id", "look_up", "behind_seconds",
+        "dead_letter_ratio",
     }  # fmt: skip
     found = values(report)
     assert (found["offsets"], found["batch_duration_ms"], found["commit_ms"]) == (offsets, 2500, 50)

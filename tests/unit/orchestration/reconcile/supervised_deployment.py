@@ -190,15 +190,15 @@ def work(lag: int = 0, **changes: Any) -> Work:
     return Work(**fields | changes)
 
 
-def make_table(world: World, totals: Counts) -> int:
+def make_table(world: World, totals: Counts, stream: str = "orders") -> int:
     """The stream's table with one snapshot and a stamp; returns the snapshot's id."""
     catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
     catalog.create_namespace_if_not_exists("orders")
     rows = pa.table({"id": [1, 2, 3]})
-    table = catalog.create_table_if_not_exists("orders.orders", rows.schema)
-    stamp = Stamp("orders", "batch", 0, 1, "c", {}, {}, totals=totals)
+    table = catalog.create_table_if_not_exists(f"orders.{stream}", rows.schema)
+    stamp = Stamp(stream, "batch", 0, 1, "c", {}, {}, totals=totals)
     with table.transaction() as change:
-        change.set_properties({property_key("orders"): stamp.to_json()})
+        change.set_properties({property_key(stream): stamp.to_json()})
     table.append(rows)
     snapshot = table.current_snapshot()
     assert snapshot is not None

@@ -6,6 +6,7 @@ import itertools
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any, get_args
 
 import dagster as dg
@@ -33,7 +34,7 @@ from jobs.tables.commit.stamp.stamps import Stamp
 from orchestration.cli.streams.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.reconcile.state_metadata import current_state_metadata
+from orchestration.reconcile.state_metadata import current_state_metadata, log_tail
 from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.stream_state import stream_state
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat
@@ -430,3 +431,28 @@ def test_the_table_of_late_rows_is_told_with_its_own_rows_and_snapshot(world: Wo
     second = append(catalog, "orders_late", 2)
     (report,) = told(ticked(world, NOW + 2 * EVERY, 3), key)
     assert (values(report)["records_added"], values(report)["snapshot_id"]) == (2, str(second))
+
+
+def test_a_stream_that_needs_a_hand_shows_the_end_of_its_drivers_log(orders: World) -> None:
+    log = orders.folder("orders") / "driver.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number} ```\n" for number in range(500)) + "x" * 1000 + "\n")
+    error = LastError("offsets are gone.", "operator", NOW - 1, "frazil accept orders --loss")
+    ended: dict[str, Any] = {"pid": 1, "started": "1", "boot": "gone", "lease_state": "released"}
+    orders.drive("orders", now=NOW, state="failed", error=error, work=work(), log=str(log), **ended)
+    (report,) = observed(orders, NOW)
+    told_of = values(report)
+    assert list(told_of)[:5] == ["state", "next", "state_since", "last_error", "log_tail"]
+    assert (told_of["state"], told_of["next"]) == ("halted", "frazil accept orders --loss; then frazil start orders")
+    lines = told_of["log_tail"].splitlines()
+    assert (lines[0], lines[1], lines[-1]) == ("```", "line 489 '''", "```")
+    assert len(lines) == 14 and max(map(len, lines)) == 200
+    orders.drive("orders", now=NOW, work=work(), log=str(log))
+    (report,) = told(orders.tick(NOW + 60), SINK)
+    assert "log_tail" not in values(report), "of a stream at work nobody needs it"
+
+
+def test_a_log_that_is_not_on_this_machine_is_no_trouble(tmp_path: Path) -> None:
+    assert log_tail(tmp_path / "elsewhere.log") == ""
+    (tmp_path / "empty.log").touch()
+    assert log_tail(tmp_path / "empty.log") == ""
