@@ -227,7 +227,7 @@ def every_stop(home: Path) -> Prepared:
         world.drive(stream, log=str(write_log(world, stream)), work=Work(), **gone | changes)
 
     lost = LastError("offsets 120 to 4,311 of chargebacks.v1:3 are gone from Kafka.", "operator", now - 1260,
-                     "frazil accept chargebacks --loss")  # fmt: skip
+                     "frazil accept chargebacks --lost-offsets")  # fmt: skip
     ended("chargebacks", state="failed", error=lost)
     failed = LastError("412 of the next 1,000 records failed.", "operator", now - 1260,
                        "frazil preview accounts --failed", failed=412, read=1000)  # fmt: skip

@@ -129,11 +129,11 @@ def test_failed_checks_explain_themselves(orders: World) -> None:
         "The driver has stalled since 2027-01-15T07:45:00Z: it has been at one batch for 900 s. "
         "Next: tail /state/driver.log; then frazil restart orders"
     )
-    error = LastError("offsets [3, 9) of orders.v1-0 are gone", "operator", NOW, "frazil accept orders --loss")
+    error = LastError("offsets [3, 9) of orders.v1-0 are gone", "operator", NOW, "frazil accept orders --lost-offsets")
     dead = drive(NOW, work=work(), state="failed", error=error, **dead_process())
     assert dead["driver_alive"].description == (
         "Attempt 1 failed: offsets [3, 9) of orders.v1-0 are gone. Starting it again would not help. "
-        "Next: frazil accept orders --loss; then frazil start orders"
+        "Next: frazil accept orders --lost-offsets; then frazil start orders"
     )
     fix = "correct the producer; then frazil start orders"
     error = LastError("1911 of 1911 records of a batch failed", "operator", NOW, fix, failed=1911, read=1911)

@@ -46,7 +46,7 @@ def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) 
         now=NOW,
         work=work(5, last_commit_at=NOW - 65, recent=Recent(100, 412_340, 412_340), position={}, lag_at=NOW - 2),
     )
-    error = LastError("offsets are gone", "operator", NOW, "frazil accept halted --loss")
+    error = LastError("offsets are gone", "operator", NOW, "frazil accept halted --lost-offsets")
     world.drive("halted", now=NOW, state="failed", error=error, work=work(7000), **dead_process())
     world.drive("gone", now=NOW, work=work(69), since=NOW - 100, state_since=NOW - 90, **dead_process())
     world.drive("held", now=NOW, state="paused", work=work(3))
@@ -56,7 +56,10 @@ def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) 
     rows = table_of(report)
     assert [row["stream"] for row in rows] == ["halted", "gone", "held", "away", "calm"]
     halted, gone, held, away, calm = rows
-    assert (halted["state"], halted["next"]) == ("halted", "frazil accept halted --loss; then frazil start halted")
+    assert (halted["state"], halted["next"]) == (
+        "halted",
+        "frazil accept halted --lost-offsets; then frazil start halted",
+    )
     assert (gone["state"], gone["rec/s"]) == ("dead", "–")
     assert (held["state"], held["next"]) == ("paused", "frazil resume held")
     assert (away["state"], away["next"]) == ("retrying", "frazil up")

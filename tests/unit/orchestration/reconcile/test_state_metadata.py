@@ -437,13 +437,16 @@ def test_a_stream_that_needs_a_hand_shows_the_end_of_its_drivers_log(orders: Wor
     log = orders.folder("orders") / "driver.log"
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"line {number} ```\n" for number in range(500)) + "x" * 1000 + "\n")
-    error = LastError("offsets are gone.", "operator", NOW - 1, "frazil accept orders --loss")
+    error = LastError("offsets are gone.", "operator", NOW - 1, "frazil accept orders --lost-offsets")
     ended: dict[str, Any] = {"pid": 1, "started": "1", "boot": "gone", "lease_state": "released"}
     orders.drive("orders", now=NOW, state="failed", error=error, work=work(), log=str(log), **ended)
     (report,) = observed(orders, NOW)
     told_of = values(report)
     assert list(told_of)[:5] == ["state", "next", "state_since", "last_error", "log_tail"]
-    assert (told_of["state"], told_of["next"]) == ("halted", "frazil accept orders --loss; then frazil start orders")
+    assert (told_of["state"], told_of["next"]) == (
+        "halted",
+        "frazil accept orders --lost-offsets; then frazil start orders",
+    )
     lines = told_of["log_tail"].splitlines()
     assert (lines[0], lines[1], lines[-1]) == ("```", "line 489 '''", "```")
     assert len(lines) == 14 and max(map(len, lines)) == 200

@@ -25,6 +25,7 @@ from orchestration.alerts.conditions import Conditions, look_at_checks
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
+from orchestration.jobs.halted import JOB as HALTED_JOB
 from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from orchestration.sensors.alerts import SENSOR, run_alerts_tick
@@ -320,6 +321,20 @@ def test_a_failed_run_is_told_until_one_succeeds(alerts: Alerts, hook: Hook) -> 
     alerts.ticks(0, 15, 15)
     of_run = [each["status"] for each in hook.alerts if each["alarm"] == "run_failed"]
     assert of_run == ["firing", "resolved"]
+
+
+def test_the_run_that_reports_halted_streams_raises_no_alarm_of_its_own(alerts: Alerts, hook: Hook) -> None:
+    config = {
+        "streams": [{"stream": "orders", "sentence": "offsets are gone", "fix": "frazil accept orders --lost-offsets"}]
+    }
+    job = alerts.definitions.resolve_job_def(HALTED_JOB)
+    result = job.execute_in_process(
+        {"ops": {"halted": {"config": config}}}, instance=alerts.instance, raise_on_error=False
+    )
+    assert not result.success
+    alerts.now = time.time()
+    alerts.ticks(0, 15, 15)
+    assert hook.alerts == []
 
 
 def test_the_sensor_is_there_with_a_target_and_keeps_no_secret(

@@ -78,7 +78,7 @@ def test_the_run_fails_with_why_and_the_next_command(world: World, instance: dg.
     world.write("calm")
     world.drive("calm")
     world.write("orders")
-    error = LastError("offsets are gone", "operator", time.time(), "frazil accept orders --loss")
+    error = LastError("offsets are gone", "operator", time.time(), "frazil accept orders --lost-offsets")
     world.drive("orders", state="failed", error=error, work=Work(), lease_state="released", **dead_process())
     # What runs on though its file has broken is no halted stream.
     world.write("edited")
@@ -96,7 +96,7 @@ def test_the_run_fails_with_why_and_the_next_command(world: World, instance: dg.
     said = failed.step_failure_data.user_failure_data
     assert said is not None and said.description is not None
     assert said.description.startswith("Stream orders is halted: attempt 1 failed: offsets are gone.")
-    assert said.description.endswith("Next: frazil accept orders --loss; then frazil start orders")
+    assert said.description.endswith("Next: frazil accept orders --lost-offsets; then frazil start orders")
     second = tick(world, definitions, instance, first.cursor)
     assert second.run_requests == []
     assert second.skip_message == "Halted: orders; reported before."
