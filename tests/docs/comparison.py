@@ -16,6 +16,13 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<id>"),
         (r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,64}\b", "<id>"),
         (r"\b\d{15,20}\b", "<id>"),
+        (r"\b\d{8}T\d{6}Z-\d+-[0-9a-f]{6}\b", "<id>"),
+        # Which partition a record without a key goes to is chance.
+        (r"\bpartition \d+, offset \d+", "<record>"),
+        (r"\b[\w.]+-\d+@\d+", "<record>"),
+        (r"\b[\w.]+-\d+ \[\d+, \d+\)(?:, [\w.]+-\d+ \[\d+, \d+\))*", "<offsets>"),
+        (r"^( *_kafka_(?:partition|offset)\b).*", r"\1"),
+        (r"^(records per (?:CPU-)?second, whole run|share of time in commits|seconds)\s+[\d.,]+%?$", r"\1 <number>"),
         (r"(?:127\.0\.0\.1|localhost):\d+", "<address>"),
         (r"\b(process|pid) \d+", r"\1 <number>"),
         (r"(?:/[\w.@+-]+){2,}/(?=[\w.])", "<folder>/"),

@@ -10,6 +10,7 @@ HTML comments, which no reader sees, steer what a test does:
 
     <!-- run: background -->   the next block's command runs on until the page ends; its output has to appear
     <!-- run: no -->           the next block is not run
+    <!-- run: status 1 -->     the next block's last command ends with this status
     <!-- run: hidden COMMAND --> a command that readers need not type here
     <!-- run: with kafka registry -->  services that the page needs, see `worlds.py`
 """
@@ -43,6 +44,7 @@ class Command:
         output: Lines that are shown below it.
         background: True if the command runs until the page ends.
         hidden: True if readers do not see it.
+        status: Exit status that it ends with.
     """
 
     line: int
@@ -50,6 +52,7 @@ class Command:
     output: list[str] = field(default_factory=list)
     background: bool = False
     hidden: bool = False
+    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def read_page(path: Path) -> Page:
     """
     actions: list[File | Command] = []
     services: tuple[str, ...] = ()
-    directive = ""
+    directive, status = "", 0
     lines = path.read_text(encoding="utf-8").splitlines()
     number = 0
     while number < len(lines):
@@ -88,6 +91,8 @@ def read_page(path: Path) -> Page:
                 actions.append(Command(number, rest, hidden=True))
             elif verb in ("background", "no"):
                 directive = verb
+            elif verb == "status":
+                status = int(rest)
             else:
                 raise ValueError(f"{path}:{number}: unknown directive {verb!r}")
         elif match := _FENCE.match(line):
@@ -100,10 +105,12 @@ def read_page(path: Path) -> Page:
             number += 1
             if directive != "no":
                 if match["language"] == "console":
-                    actions += _commands(block, start + 1, background=directive == "background")
+                    commands = _commands(block, start + 1, background=directive == "background")
+                    commands[-1].status = status
+                    actions += commands
                 elif match["title"]:
                     actions.append(File(start, match["title"], "\n".join(block) + "\n"))
-            directive = ""
+            directive, status = "", 0
     return Page(path, services, tuple(actions))
 
 

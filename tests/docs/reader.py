@@ -91,8 +91,7 @@ class Reader:
 
     def _problem(self, command: Command) -> str:
         status, printed = self.run(command)
-        fails = any(line.startswith(("Error:", "Usage:", "wrong")) for line in command.output)
-        if status is not None and (status != 0) != fails and not command.hidden:
+        if status is not None and status != command.status:
             return f"it ended with {status}:\n" + "\n".join(printed)
         # A command without shown output, such as `cd`, may print what it likes.
         return difference(command.output, printed) if any(line.strip() for line in command.output) else ""

@@ -85,6 +85,10 @@ def test_refuses_what_it_does_not_know(tmp_path: Path, text: str) -> None:
         (["a"], ["a", "b"], False),
         (["a  b"], ["a      b"], True),
         (["", "a", ""], ["a"], True),
+        (["such as orders-3@2"], ["such as orders-0@17"], True),
+        (["on orders-0 [0, 1), orders-2 [0, 3): 4"], ["on orders-1 [0, 4): 4"], True),
+        (["seconds   8.4"], ["seconds  11.2"], True),
+        (["landed    8"], ["landed   11"], False),
         (["broker on 127.0.0.1:9092"], ["broker on 127.0.0.1:45678"], True),
     ],
 )
@@ -109,6 +113,12 @@ def test_follows_a_page_in_a_folder_of_its_own_and_ends_what_it_started(tmp_path
         assert reader.follow(page) == []
         assert reader._processes()
     assert not reader._processes()
+
+
+def test_a_command_may_end_with_the_status_that_the_page_says(tmp_path: Path) -> None:
+    page = read_page(written(tmp_path, "<!-- run: status 3 -->\n\n```console\n$ true\n$ (echo a; exit 3)\na\n```\n"))
+    with Reader(tmp_path / "world") as reader:
+        assert reader.follow(page) == []
 
 
 @pytest.mark.parametrize("command", ["echo b", "echo a; false", "exit 3"])

@@ -72,6 +72,8 @@ class WebhookSettings(SpecModel):
         headers: Headers of each request, such as `Authorization: Bearer ${env:TOKEN}`.
     """
 
+    example = "{url: '${env:ALERT_WEBHOOK}'}"
+
     url: Annotated[TextOrSecret, AfterValidator(_url_or_secret)]
     headers: Properties = Field(default_factory=dict)
 
@@ -85,6 +87,8 @@ class SlackSettings(SpecModel):
         channel: Channel that the bot writes to, such as `#payments`.
         api: Address of the API, for services that speak Slack's.
     """
+
+    example = "{webhook_url: '${env:SLACK_WEBHOOK}'}"
 
     webhook_url: Secret | None = None
     token: Secret | None = None
@@ -110,6 +114,8 @@ class EmailSettings(SpecModel):
         password: Password of the user, as a secret reference.
         tls: `starttls` encrypts after connecting, `tls` from the first byte, `none` never.
     """
+
+    example = "{host: mail.example.com, from: frazil@example.com, to: [oncall@example.com]}"
 
     host: str
     port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
@@ -142,6 +148,8 @@ class AlertTarget(SpecModel):
         streams: Names of streams, with `*` for any letters; what concerns no single stream reaches every target.
         severity: The least severity that is sent.
     """
+
+    example = "{webhook: {url: '${env:ALERT_WEBHOOK}'}}"
 
     name: Annotated[str, AfterValidator(_name)] | None = None
     webhook: WebhookSettings | None = None
@@ -182,6 +190,8 @@ class AlertsSettings(SpecModel):
         runbooks: Address of the runbooks: a page's name is appended, or replaces `{page}`; None: messages name the
             page.
     """
+
+    example = "{targets: [{webhook: {url: '${env:ALERT_WEBHOOK}'}}]}"
 
     targets: tuple[AlertTarget, ...] = ()
     dagster_url: Url | None = None
@@ -226,5 +236,7 @@ class MetricsSettings(SpecModel):
         folder: Folder of the service-discovery files, one for each driver that runs here; other users may read them.
             None: `metrics` in the state folder, for this user alone.
     """
+
+    example = "{folder: /var/lib/frazil/metrics}"
 
     folder: LocalPath | None = None

@@ -12,6 +12,7 @@ import pytest
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import find_stream_file, load_streams
 from jobs.streaming.cases.case_file import FIRST_TIMESTAMP, CaseFile, as_decimal, case_files, load_cases
+from tests.helpers.problem_places import without_columns
 from tests.unit.orchestration.deployments import deployment_in
 
 
@@ -24,7 +25,7 @@ def loaded(folder: Path, text: str) -> CaseFile:
 def problems(folder: Path, text: str) -> list[str]:
     with pytest.raises(SpecError) as refused:
         loaded(folder, text)
-    return [problem.partition("payments.yaml:")[2] for problem in refused.value.problems]
+    return [without_columns(problem).partition("payments.yaml:")[2] for problem in refused.value.problems]
 
 
 def test_records_as_kafka_would_give_them(tmp_path: Path) -> None:
