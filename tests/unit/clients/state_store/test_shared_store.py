@@ -298,5 +298,5 @@ def test_a_store_that_passes_over_conditions_is_refused(
     service = Lax(passed_over)
     with pytest.raises(UnsafeStoreError, match=message) as unsafe:
         prove_store(SharedStore(service, tmp_path))
-    assert "service:" in unsafe.value.message and unsafe.value.fix and "state-store.md" in unsafe.value.fix
+    assert "service:" in unsafe.value.message and unsafe.value.fix and "several-machines.md" in unsafe.value.fix
     assert service.documents == {}
