@@ -17,12 +17,12 @@ empty cell is a place that does not show the figure. Every metric has the label 
 CHECKS = {
     "driver_alive": "no driver runs that should; a warning while an operator has paused or stopped the stream",
     "batch_not_stalled": "the JVM does not answer, tasks use no CPU, or waiting records are not read",
-    "lag_within_slo": "the table is behind by more than `slo.lag_records`, `slo.lag_time` or `freshness.fail` allow; without any, "
-    "a warning from 15 minutes beyond the trigger",
+    "lag_within_slo": "the table is behind by more than `slo.lag_records`, `slo.lag_time` or `freshness.fail` allow; "
+    "without any, a warning from 15 minutes beyond the trigger",
     "dead_letter_ratio": "more of the newest records failed than `slo.dead_letter_ratio` allows",
     "unknown_fields": "records have fields that neither the schema nor `slo.unknown_fields` names; a warning",
     "configuration": "the file is broken, or what runs is not what it says",
-    "schema_contract": "records of the newest schema would stop the stream; a warning if they would become dead letters",
+    "schema_contract": "records of the newest schema would stop the stream; a warning if they became dead letters",
     "adds_up": "records read are not rows, dead letters, tombstones and filtered records together",
     "exactly_once": "the audit finds records missing or doubled; a warning if others removed rows",
     "table_health": "the health score is below 40; a warning below 70",
@@ -71,7 +71,7 @@ Each expectation of a contract is a check as well, by its name; with `contract_`
 | `frazil_closed_partitions` | 60 s | reports closed hours and days |
 | `frazil_mirrors` | 60 s | evaluates `mirror_current`, and reports merges |
 | `frazil_replays` | 60 s | proposes or starts replays after a change |
-"""
+"""  # noqa: E501
 
 
 def measure_page() -> str:
