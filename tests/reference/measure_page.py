@@ -25,7 +25,7 @@ CHECKS = {
     "schema_contract": "records of the newest schema would stop the stream; a warning if they became dead letters",
     "adds_up": "records read are not rows, dead letters, tombstones and filtered records together",
     "exactly_once": "the audit finds records missing or doubled; a warning if others removed rows",
-    "table_health": "the health score is below 40; a warning below 70",
+    "table_health": "the health score is below 40; a warning below 70, or if a branch has grown",
     "published": "rows are quarantined",
     "closed_partitions": "rows came into an hour or day that was reported as closed; a warning",
     "letters_waiting": "dead letters are exhausted, wait for a suspended table, or are too many; a warning",
