@@ -3,7 +3,7 @@
 #   PYTEST_ARGS='-k x'  more arguments for `make test`, `make test-rest` and `make test-full`
 #   MINUTES=60          how long `make explore` searches; EXPLORE_ARGS='…' more arguments, see tests/explore.py
 #   FIGURES_ARGS='…'   arguments for `make figures`, see bench/drain.py
-#   BENCH_ARGS='…'     arguments for `make bench`, see docs/benchmarks.md
+#   BENCH_ARGS='…'     arguments for `make bench`, see docs/reference/figures.md
 #   ONCE=1              `make demo` ends by itself
 #   FORMAT=avro         `make demo` produces Avro; or protobuf, json_schema, connect_json
 

@@ -9,7 +9,7 @@ the product's measuring, planning and cutting of snapshots; and of each hour the
 metadata files that they read and write. Simulated: the clock; the data files, of which only the descriptions exist; the
 metadata files between the timed commits; and what Spark does, see `bench/simulated_maintenance.py`.
 
-Writes the plot of docs/maintenance.md. Status 1 if something does not stay flat.
+Writes the plot of docs/explanation/maintenance.md. Status 1 if something does not stay flat.
 """
 
 from __future__ import annotations

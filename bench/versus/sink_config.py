@@ -1,4 +1,4 @@
-"""Configuration of the Apache Iceberg sink and its Connect worker: as fast as they get, see docs/benchmarks.md."""
+"""Configuration of the Apache Iceberg sink and its Connect worker, as fast as they get: docs/reference/figures.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of the commands: docs/reference/commands.md, from the commands themselves."""
+"""Page of the commands: docs/reference/commands.md, from the commands themselves, with the keys of their JSON."""
 
 from __future__ import annotations
 
@@ -25,6 +25,36 @@ _HEAD = """\
 Other statuses are in the text of their command. With `--json` a command prints one JSON document on standard output,
 and everything else on standard error.
 """
+_JSON = """\
+## JSON documents
+
+Keys of what `--json` prints. Times are ISO 8601 in UTC; a key that ends in `_ms` is in milliseconds since 1970. A key may be null.
+
+| command | keys |
+|---|---|
+| `validate` | `valid`; `findings`: `stream`, `subject`, `verdict` (`ok`, `warning`, `wrong`, `unchecked`), `sentence`, `next`, `file`, `line` |
+| `doctor` | `healthy`, `versions`, `findings` as of `validate` |
+| `run` | `stream`, `epoch`, `records` (`read`, `landed`, `dead`, `tombstones`, `filtered`), `adds_up`, `dead_letters`, `unknown_fields`, `unknown_field_examples`, `causes`, `batches`, `files`, `refusals`, `retired_topics`, `position`, `lag`, `undecided_records`, `snapshot_id`, `dead_letter_snapshot_id`, `valid_through_ms`, `whole`, `steady`, `query_seconds`, `commit_seconds`, `commit_share`; with `--all` `runs`: `stream`, `result`, `facts`, `error`, `next` |
+| `status` | `problems`; `streams`: `stream`, `table`, `dead_letter_table`, `state`, `next`, `wish` (`state`, `by`, `reason`), `generation`, `wanted_generation`, `attempt`, `failures_in_a_row`, `driver` (`pid`, `host`, `since`, `uptime_seconds`, `beat_age_seconds`, `log`, `spark_ui`, `metrics`), `error` (`message`, `kind`, `at`, `next`, `trace`), `file_problem`, `supervisor`, `epoch`, `batch`, `position`, `records_passed`, `lag`, `lag_by_partition`, `records_per_second`, `topics_without_id`, `undecided_records`, `undecided_since`, `tables`, `landed`, `parked`, `rows`, `dead`, `dead_letters_by_reason`, `unknown_fields`, `last_commit`, `complete_through`, `last_check`, `last_checks`, `unknown` (`catalog`, `kafka`: why it is not known) |
+| `start`, `stop`, `pause`, `resume`, `restart` | `actions`: `stream`, `action`, `done`, `sentence`, `next` |
+| `flush` | `stream`, `sentence`, `batches`, `read`, `landed`, `dead`, `kept_as_run` |
+| `audit` | `stream`, `verdict` (`complete`, `undecided`, `incomplete`, `changed_since`), `full`, `since`, `seconds`, `records_audited`, `missing`, `doubled`, `rows_scanned`, `ledger_rows_added`, `tables`, `problems` (`kind`, `table`, `topic`, `partition`, `start`, `end`, `records`, `sentence`, `offsets`, `exact`, `changes`, `explained`), `main`, `route`, `answers`, `connect_queue`, `pending`, `notes` |
+| `check` | `stream`; `tables`: `table`, `role`, `scope`, `where`, `extent`, `engine`, `rows`, `at`, `seconds`, `recorded`, `not_recorded`, `not_kept`, `increment`, `expectations` (`name`, `type`, `arguments`, `severity`, `passed`, `problem`, `rows`, `unexpected`, `share`, `observed`, `samples`, `filter`, `sql`, `meta`) |
+| `letters` | `stream`, `table`, `changed`, `letters` (`state`, `reason`, `letters`), `page`, `pages`, `letters_of_other_causes`, `problems`, `causes` (`letters`, `reason`, `stage`, `field`, `needs`, `shown`) |
+| `replay` | `selected`, `replayed`, `standing`, `failed_again`, `parked`, `unreadable`, `reasons`, `replay`, `snapshots`, `correction`, `null_columns`, `unknown_fields`, `seconds`, `records_per_second`, `there_is`; with `--from-topic` `read`, `landed`, `dead`, `known`, `tombstones`, `without_coordinates`, `left`, `earlier`; with `--to-topic` `selected`, `returned`, `recovered`, `left` |
+| `preview` | `stream`, `file`, `ranges`, `config`, `counts`, `warned`, `left_out`, `changes`, `notes`, `tables`, `rows`, `letters`; with `--diff` `records`, `verdict` (`same`, `changed`, `lost`), `changed`, `lost`, `now`, `then`, `moves`, `columns`, `types`, `rows` |
+| `schema diff`, `schema check` | `stream`, `table`, `schema_id`, `fits` or `verdict`, `differences` (`column`, `difference`, `rows`, `table`, `change`, `outcome`, `why`), `renames`, `proposals`, `subjects` |
+| `at` | `fate`, `sentence`, `landing`, `landing_table`, `others`, `letters`, `rows`, `pending_tables`, `source`, `read`; with `--timestamp` `complete`, `up_to`, `current` |
+| `accept` | `stream`, `done`, `tables` (`table`, `removed`, `passed`, `again`), `lost` |
+| `mirror run`, `mirror rebuild`, `mirror accept` | `stream`, `mirrors`; with `--dry-run` `done` is `false` |
+| `registry status`; `registry forget` | `registry`, `streams` (`stream`, `registry`, `schemas`, `newest`); `stream`, `schemas`, `done` |
+| `state copy` | `from`, `to`, `documents`, `bytes`, `leases_left`, `restarts`, `done` |
+| `logs` | `stream`, `files`, `lines` (`at`, `level`, `logger`, `message`, `file`); with `--follow` one entry a line |
+| `schema infer`; `contract import` | `stream`, `topic`, `table`, `written`, `yaml`; `file`, `taken`, `left`, `yaml` |
+| `generate` | `stream`, `topic`, `records`, `kinds`, `done` |
+| `up`, `down` | `broker`, `registry` |
+| `maintain` | `dry_run`; `tables`: `table`, `stream`, `role`, `plan`, `done`, `before`, `after`, `score_before`, `score_after`, `skipped`, `seconds`, `problems` |
+"""  # noqa: E501
 _DEFAULT = re.compile(r"\s*\[default: ([^\]]*)\]\.?$")
 
 
@@ -36,7 +66,7 @@ def command_page() -> str:
         lines += [f"## {title}", ""]
         for name in names:
             lines += _command_lines(main.get_command(context, name), context, name, 3)
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines).rstrip() + f"\n\n{_JSON}"
 
 
 def _sections(group: click.Group, context: click.Context) -> Mapping[str, list[str]]:

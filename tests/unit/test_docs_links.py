@@ -28,3 +28,14 @@ def test_links_and_paths_of_a_page_exist(page: Path) -> None:
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
             wrong.append(f"{target}#{anchor}")
     assert wrong == []
+
+
+def test_pages_that_code_names_exist() -> None:
+    """Messages, comments and settings lead to pages of the docs."""
+    named: dict[str, Path] = {}
+    for folder in ("assets", "bench", "examples", "jobs", "orchestration", "resources", "tests"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix in {".py", ".toml", ".yaml"}:
+                named |= dict.fromkeys(re.findall(r"\bdocs/[\w./-]+\.md\b", file.read_text(encoding="utf-8")), file)
+    named |= dict.fromkeys(re.findall(r"\bdocs/[\w./-]+\.md\b", (ROOT / "pyproject.toml").read_text(encoding="utf-8")))
+    assert {page: file for page, file in named.items() if not (ROOT / page).exists()} == {}

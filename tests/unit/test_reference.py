@@ -10,6 +10,15 @@ from pathlib import Path
 import click
 import pytest
 
+from assets.audit_check import EXACTLY_ONCE
+from assets.closed_partitions import CLOSED_PARTITIONS
+from assets.dead_letters import LETTERS_WAITING, REPLAY_WOULD_HELP
+from assets.mirror_check import MIRROR_CONSISTENT
+from assets.mirrors import MIRROR_CURRENT
+from assets.published_check import PUBLISHED
+from assets.schema_contract import SCHEMA_CONTRACT
+from assets.stream_checks import ADDS_UP, DESCRIPTIONS
+from assets.table_health import TABLE_HEALTH
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import SettingsFile, load_settings
 from jobs.config.stream.models import StreamSpec
@@ -19,6 +28,7 @@ from orchestration.reconcile.halts import HALTS, Halt
 from tests.helpers.import_order import LAYERS, ROOT, package_files
 from tests.reference.config_pages import ROOTS
 from tests.reference.error_page import MIRROR_STOP, STOP, answers, error_classes, section_of, stops
+from tests.reference.measure_page import CHECKS
 from tests.reference.model_keys import Block, Key, blocks, example_files, example_lines
 from tests.reference.pages import DOCS, PAGES
 from tests.reference.type_words import WORDS, field_annotations, models_in, validators
@@ -80,6 +90,11 @@ def test_an_example_of_a_stream_is_valid(path: Path) -> None:
 @pytest.mark.parametrize("path", example_files("settings"), ids=lambda path: path.stem)
 def test_an_example_of_the_settings_is_valid(path: Path, tmp_path: Path) -> None:
     assert load_settings(path, home=tmp_path).kafka
+
+
+def test_every_asset_check_has_words() -> None:
+    others = (EXACTLY_ONCE, CLOSED_PARTITIONS, LETTERS_WAITING, REPLAY_WOULD_HELP, MIRROR_CURRENT, MIRROR_CONSISTENT)
+    assert CHECKS.keys() == {*DESCRIPTIONS, ADDS_UP, SCHEMA_CONTRACT, TABLE_HEALTH, PUBLISHED, *others}
 
 
 def test_every_error_says_what_is_safe_and_what_to_do() -> None:

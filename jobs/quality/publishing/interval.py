@@ -75,6 +75,13 @@ class UnpublishableError(FrazilError):
 
     Safe: `main` is as it was.
     Next: undo what was changed on the branch, then `frazil publish S`
+
+    If the message names `--after-rollback`, `again` publishes all that is in question: delete from `main` first
+    what it has already. `leave-out` goes on behind it: copy by hand what `main` lacks. `again` is refused if rows
+    would be there twice.
+
+    If files were written before the table's partitioning changed, set the former partitioning, publish, then change
+    it again.
     """
 
 

@@ -33,6 +33,9 @@ class UnparkTooEarlyError(StreamStopped):
 
     Safe: Nothing was changed.
     Next: `frazil run S`, then `frazil accept S --unpark TABLE` again
+
+    If the table was rolled back while it was suspended, `frazil accept S --rollback keep` comes first. What the
+    table had before cannot be landed again.
     """
 
 

@@ -114,6 +114,14 @@ class RolledBackError(StreamStopped):
     Safe: The message names the removed records. Nothing was committed since.
     Next: `frazil accept S --rollback keep` leaves the removed records out; `frazil accept S --rollback reland` lands
         them again
+
+    A branch that was dropped or moved back counts as rolled back. So does a table that was restored from older
+    metadata: put its newest metadata back, or give one of the answers. If it only cannot be shown that a table
+    holds the stream's last commit, look first with `frazil audit S --full`; `keep` then goes on where the stream
+    stands.
+
+    If `main` of a published branch was rolled back, nothing is published. `frazil publish S --after-rollback again`
+    publishes what was taken out, and `frazil publish S --after-rollback leave-out` goes on without it.
     """
 
 
@@ -134,6 +142,9 @@ class TargetRecreatedError(_TableStop):
 
     Safe: The other tables keep their rows. The former table's rows are gone unless it is restored.
     Next: put the former table back, or `frazil accept S --recreated TABLE` to begin the table anew
+
+    An empty table of the name may come from a driver that was suspended while it created it. Drop it, then put the
+    former table back.
     """
 
 
@@ -142,6 +153,9 @@ class TableGoneError(TargetRecreatedError):
 
     Safe: The other tables keep their rows.
     Next: restore the table, or `frazil accept S --recreated TABLE` to begin it anew
+
+    With `--recreated`, the stream's own table begins again at `source.start`. Any other table, and the dead
+    letters, go on with what comes; they lack their rows of a batch that was under way.
     """
 
 
@@ -175,6 +189,9 @@ class TopicRecreatedError(StreamStopped):
 
     Safe: Rows that have landed stay.
     Next: `frazil accept S --recreated-topic TOPIC` reads what the topic holds now from its beginning
+
+    If the log was cut, as by an unclean leader election, the answer goes on at the offset where the log departs
+    from what was read. Rows that have landed stay, and what stands at those offsets now lands as well.
     """
 
 
