@@ -127,7 +127,7 @@ def test_files_with_problems_do_not_keep_others_from_running(home: Path) -> None
     cases(home, "cases:\n  - nam: a\n    records: [{value: 1}]\n")
     cases(home, CASES, "refunds")
     result = frazil(home, expect=1)
-    assert "payments.yaml:2: cases[0].nam: unknown key; did you mean 'name'?" in result.stderr
+    assert "payments.yaml:2:5: cases[0].nam: unknown key; did you mean 'name'?" in result.stderr
     assert result.stdout.count("ok      refunds:") == 2
     found = facts(home, expect=1)
     assert found["streams"][0]["problems"] and found["passed"] == 2

@@ -56,7 +56,7 @@ def test_a_look_fits_80_columns(tmp_path: Path) -> None:
     assert lines[1].split()[:4] == ["stream", "state", "lag", "rec/s"] and lines[1].rstrip().endswith("dead")
     assert lines[3].startswith("payments  ")
     assert lines[2].startswith("a_stream_with") and "…" in lines[2] and " failed " in lines[2]
-    assert "bad.yaml:2: nonsense: unknown key" in " ".join("".join(lines).split()).replace("! ", "")
+    assert "nonsense: unknown key" in " ".join("".join(lines).split())
     assert shown(FrazilError("the state store\ndoes not answer"))[1] == "! the state store does not answer"
 
 
