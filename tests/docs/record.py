@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.docs.comparison import difference
@@ -29,8 +30,9 @@ def record(path: Path) -> None:
             if isinstance(action, File):
                 reader.follow(Page(path, (), (action,)))
                 continue
+            began = time.monotonic()
             status, printed = reader.run(action)
-            print(f"{action.line}: $ {action.text}  ({status})", flush=True)
+            print(f"{action.line}: $ {action.text}  ({status}, {time.monotonic() - began:.1f} s)", flush=True)
             if not action.background and not action.hidden and difference(action.output, printed):
                 outputs.append((action, printed))
     for command, printed in reversed(outputs):
