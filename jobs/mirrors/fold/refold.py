@@ -217,7 +217,9 @@ class CarriedPositions:
         carried = carried_positions(positions, np.cumsum(begins).astype(np.int64))
         rest = pc.utf8_slice_codeunits(by_log[ORDER_COLUMN], 7)
         made = pc.binary_join_element_wise(by_log["_generation"], carried, rest, ".")
-        tokens = pc.if_else(pc.and_(pc.is_null(positions), pc.is_valid(carried)), made, by_log[ORDER_COLUMN])
+        # Changes of the increment have the position of the one before them in the log already.
+        unplaced = pc.equal(pc.utf8_slice_codeunits(by_log[ORDER_COLUMN], 5, 7), f"{NO_POSITION}.")
+        tokens = pc.if_else(pc.and_(unplaced, pc.is_valid(carried)), made, by_log[ORDER_COLUMN])
         placed = by_log.set_column(by_log.schema.get_field_index(ORDER_COLUMN), ORDER_COLUMN, tokens)
         return sorted_rows(placed.select(rows.column_names), (*self.key, ORDER_COLUMN))
 
