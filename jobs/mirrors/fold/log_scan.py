@@ -10,7 +10,7 @@ truncates, the greatest position. It goes on from chunk to chunk, so a partition
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.mirrors.fold.fold import Ints, Mask, boolean_mask, whole_numbers
-from jobs.mirrors.model.merge_plan import Break, Generation, PartitionState, Scope
+from jobs.mirrors.model.merge_plan import MOST_GENERATIONS, Break, Generation, PartitionState, Scope
 from jobs.mirrors.model.order_token import order_positions
 
 SCANNED = pa.schema(
@@ -51,6 +51,7 @@ class LogScan:
         first, first_at: Offset and time of the first change that is not late; None without one.
         known: The generations that are known of the partition.
         earlier: `(number, offset)`: late changes of the lineage of that generation, before its first change so far.
+        strange: The greatest offset of a late change of another lineage than that of its generation; None without one.
         repeats: Offset ranges of what was sent before.
         carried: `(start, end, position)`: changes without a position of their own, and that of the change before them.
         truncates: `(offset, position)`, late ones too.
@@ -71,6 +72,7 @@ class LogScan:
     first_at: int | None = None
     known: tuple[Generation, ...] = ()
     earlier: tuple[tuple[int, int], ...] = ()
+    strange: int | None = None
     repeats: tuple[tuple[int, int], ...] = ()
     carried: tuple[tuple[int, int, str], ...] = ()
     truncates: tuple[tuple[int, str | None], ...] = ()
@@ -117,7 +119,7 @@ class LogScan:
         gone = np.flatnonzero(boolean_mask(truncates))
         positions = rows["position"].take(pa.array(gone)).to_pylist()
         told = list(zip(offsets[gone].tolist(), positions, strict=True))
-        if late and len(self.known) > 1:
+        if late and self.known:
             found = found._behind_their_generation(rows.slice(0, late), offsets[:late])
         if late < rows.num_rows:
             found = found._in_order(rows.slice(late), offsets[late:])
@@ -127,7 +129,10 @@ class LogScan:
         return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(told))
 
     def _behind_their_generation(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
-        """With late rows, those that a generation begins with: they were dead letters when it was seen to begin."""
+        """With late rows, those that a generation begins with: they were dead letters when it was seen to begin.
+
+        All changes of a timeline may have been dead letters. Those are of no generation that is known.
+        """
         lineages = restored_lineages(rows["lineage"], offsets, self.breaks)
         found = [*self.earlier]
         for before, after in pairwise(self.known):
@@ -135,7 +140,13 @@ class LogScan:
                 mine = boolean_mask(pc.fill_null(pc.equal(lineages, after.lineage), False))
                 begins = offsets[mine & (offsets >= before.since) & (offsets < after.since)]
                 found += [(after.number, int(each)) for each in begins[:1]]
-        return replace(self, earlier=tuple(found))
+        known = begun_earlier(self.known, found)
+        place = np.searchsorted([each.since for each in known[1:]], offsets, side="right")
+        wanted = pa.array([each.lineage for each in known], pa.string()).take(pa.array(place))
+        strange = boolean_mask(pc.fill_null(pc.not_equal(lineages.cast(pa.string()), wanted), False))
+        if len(known) >= MOST_GENERATIONS:
+            strange &= offsets >= known[0].since
+        return replace(self, earlier=tuple(found), strange=max([*offsets[strange].tolist()[-1:]], default=self.strange))
 
     def _in_order(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
         """With rows that are not late."""
@@ -292,6 +303,16 @@ def restored_lineages(
     place = np.searchsorted([each.since for each in breaks], offsets, side="right")
     suffixes = pa.array(["", *(f"{_SUFFIX}{each.number}" for each in breaks)]).take(pa.array(place))
     return pc.binary_join_element_wise(lineages.cast(pa.string()), suffixes, "")
+
+
+def begun_earlier(known: Sequence[Generation], earlier: Sequence[tuple[int, int]]) -> list[Generation]:
+    """The generations, each from its first change on, if that has come late.
+
+    Args:
+        earlier: As a scan has it.
+    """
+    since = {number: min(each for n, each in earlier if n == number) for number, _ in earlier}
+    return [Generation(each.number, since.get(each.number, each.since), each.lineage) for each in known]
 
 
 def source_lineage(lineage: str) -> str:

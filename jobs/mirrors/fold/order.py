@@ -10,7 +10,7 @@ another partition of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirrors.fold.fold import Mask, boolean_mask, whole_numbers
-from jobs.mirrors.fold.log_scan import SLACK_US, LogScan, source_lineage
+from jobs.mirrors.fold.fold import Ints, Mask, boolean_mask, whole_numbers
+from jobs.mirrors.fold.log_scan import SLACK_US, LogScan, begun_earlier, source_lineage
 from jobs.mirrors.model import errors
 from jobs.mirrors.model.merge_plan import (
     LAST_GENERATION,
@@ -105,13 +105,17 @@ class Order:
                 raise errors.RestoredSourceError(
                     stream, partition, offset, position, greatest, timed=timed, breaks=breaks
                 )
+        begins = begins or {}
+        for partition, scan in sorted(scans.items()):
+            if scan.strange is not None and scan.strange >= begins.get(partition, 0):
+                late = ("change", scan.strange)
+                raise errors.UnknownGenerationError(stream, partition, scan.strange + 1, late)
         partitions, lineages = generations_after(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
         if state.newest_generation > LAST_GENERATION:
             raise errors.TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
         if scattered:
             _refuse_scattered(stream, state)
-        begins = begins or {}
         state = replace(state, floors=_floors(stream, before, state, scans, begins))
         _refuse_below_truncate(stream, before, state, scans)
         return Order(state, scans, scope, begins)
@@ -145,14 +149,24 @@ class Order:
             positions = _carried(positions, mine, here, scan)
         tokens = _tokens(generations, positions, ops, numbers, own)
         truncate = boolean_mask(pc.fill_null(pc.equal(ops, "t"), False))
-        below = self.below_floor(topics, tokens)
+        below = self._below_floor(topics, generations, positions, numbers, tokens)
         return Ordered(tokens, late, repeated | truncate | below | expired, expired)
 
-    def below_floor(self, topics: pa.Array, tokens: pa.Array) -> Mask:
+    def _below_floor(
+        self, topics: pa.Array, generations: Ints, positions: pa.Array, offsets: Ints, tokens: pa.Array
+    ) -> Mask:
         """Which changes a truncate has removed."""
         below = np.zeros(len(tokens), bool)
+        unplaced = np.flatnonzero(boolean_mask(pc.is_null(positions)))
         for topic, floor in self.state.floors.items():
-            below |= boolean_mask(pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token)))
+            mine = boolean_mask(pc.equal(topics, topic))
+            lower = boolean_mask(pc.less(tokens, floor.token))
+            if len(unplaced) and sum(each.topic == topic for each in self.state.partitions) == 1:
+                # Which change stood before one without a position is not known of all. Offsets tell of one partition.
+                generation, offset = int(floor.token[:4], 16), int(floor.token.rsplit(".", 1)[1], 16)
+                here = generations[unplaced]
+                lower[unplaced] = (here < generation) | ((here == generation) & (offsets[unplaced] < offset))
+            below |= mine & lower
         return below
 
 
@@ -183,19 +197,21 @@ def _floors(
         known = before.partitions.get(partition)
         present = known.generations[-1].since if known is not None and len(known.generations) > 1 else 0
         for offset, position in scan.truncates:
+            token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
+            there = floors.get(partition.topic)
+            # No change is lower by the generations of a stamp: what they put below the floor is below it.
+            if there is not None and token <= there.token and not (position is None and several):
+                continue
             if offset < present:
                 if offset >= begins.get(partition, 0):
-                    raise errors.UnknownGenerationError(stream, partition, present, offset)
+                    raise errors.UnknownGenerationError(stream, partition, present, ("truncate", offset))
                 # It has expired, and the mirror has it.
                 continue
             if others := sorted(topics - {partition.topic}):
                 raise errors.SharedTruncateError(stream, partition, offset, others)
             if position is None and several:
                 raise errors.UnorderedTruncateError(stream, partition, offset)
-            token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
-            there = floors.get(partition.topic)
-            if there is None or token > there.token:
-                floors[partition.topic] = TruncateFloor(token)
+            floors[partition.topic] = TruncateFloor(token)
     return floors
 
 
@@ -315,7 +331,7 @@ def generations_after(
     fresh = newest + 1
     for partition, scan in sorted(scans.items()):
         state = before.partitions.get(partition)
-        own = _begun_earlier(state.generations, scan) if state else []
+        own = begun_earlier(state.generations, scan.earlier) if state else []
         for since, lineage in scan.lineages:
             known = lineages.get(lineage)
             last = own[-1] if own else None
@@ -354,12 +370,6 @@ def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str
         own[-1] = Generation(newest, last.since, last.lineage)
     else:
         own.append(Generation(newest, scan.first, last.lineage))
-
-
-def _begun_earlier(known: Sequence[Generation], scan: LogScan) -> list[Generation]:
-    """The generations, each from its first change on, if that has come late."""
-    since = {number: min(each for n, each in scan.earlier if n == number) for number, _ in scan.earlier}
-    return [Generation(each.number, since.get(each.number, each.since), each.lineage) for each in known]
 
 
 def first_known(state: PartitionState) -> int:

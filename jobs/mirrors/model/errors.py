@@ -233,12 +233,12 @@ class UnknownGenerationError(MirrorStopped):
     Next: `frazil mirror rebuild S`
     """
 
-    def __init__(self, stream: str, partition: TopicPartition, first: int, truncate: int | None = None) -> None:
-        """`first`: offset from which on the mirror knows timelines. `truncate`: offset of one that has come late."""
+    def __init__(self, stream: str, partition: TopicPartition, first: int, late: tuple[str, int] | None = None) -> None:
+        """`first`: offset from which on the mirror knows timelines. `late`: what has come late, and its offset."""
         what = (
             "changes from there are needed: they have come late, or rows are folded again or compared"
-            if truncate is None
-            else f"a truncate from there has come late, at offset {truncate}"
+            if late is None
+            else f"a {late[0]} from there has come late, at offset {late[1]}"
         )
         super().__init__(
             f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "

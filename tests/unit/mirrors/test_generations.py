@@ -124,6 +124,39 @@ def test_a_truncate_of_an_older_generation_that_the_mirror_has() -> None:
         Order.of("shop", ("id",), state, scans, "source")
 
 
+def test_a_truncate_that_the_mirror_has_may_be_read_again() -> None:
+    """So it is if snapshots of the changelog have expired, and all of it is read."""
+    log = [at(0, "5"), at(1, "6", op="t"), at(2, "7"), at(3, "1", "b")]
+    state = merged(log, [2, 3])
+    again = ordered(state, {P0: [*log, at(4, "2", "b")]})
+    assert again.state.floors == state.floors == {"shop": TruncateFloor("0000.6.1.0000000000000001")}
+    assert [*kept(again, {P0: log})[P0]] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("log", "letter", "offset"),
+    [
+        # The first timeline, one between two others, and one between two stretches of another.
+        ([at(0, "5"), at(1, "1", "b")], 0, 0),
+        ([at(0, "5"), at(1, "1", "b"), at(2, "3", "c")], 1, 1),
+        ([at(0, "5"), at(1, "1", "b"), at(2, "6")], 1, 1),
+        ([at(0, "5", op="t"), at(1, "1", "b")], 0, 0),
+    ],
+)
+def test_a_late_change_of_a_timeline_that_was_not_seen(log: list[Change], letter: int, offset: int) -> None:
+    """All of it that came were dead letters, so nothing says what its positions are older than."""
+    state = merged([each for n, each in enumerate(log) if n != letter], [1])
+    with pytest.raises(
+        UnknownGenerationError,
+        match=rf"a change from there has come late, at offset {offset}\..*\n.*frazil mirror rebuild shop",
+    ):
+        ordered(state, {P0: [log[letter]]})
+    assert ordered(MirrorState(), {P0: log}).state.partitions[P0].generation == len(log) - 1
+    # What has expired is left out.
+    scans = {P0: LogScan.after(state.partitions[P0]).scanned(chunk([log[letter]]))}
+    assert Order.of("shop", ("id",), state, scans, "source", begins={P0: offset + 1}).state.lineages == state.lineages
+
+
 def test_a_letter_that_was_the_first_change_behind_a_failover() -> None:
     log = [at(0, "900"), at(1, "901"), at(2, "100", "b"), at(3, "101", "b"), at(4, "102", "b"), at(5, "50", "c")]
     expected = kept(ordered(MirrorState(), {P0: log}), {P0: log})

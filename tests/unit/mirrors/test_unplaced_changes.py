@@ -14,6 +14,8 @@ from pyiceberg.types import LongType, NestedField, StructType
 
 from jobs.config.settings.loading import load_stream
 from jobs.mirrors.fold import order
+from jobs.mirrors.fold.order import Order
+from jobs.mirrors.fold.refold import CarriedPositions
 from jobs.mirrors.model.errors import ScatteredChangesError
 from jobs.mirrors.model.merge_plan import MirrorState
 from jobs.mirrors.run.merging import merge_plan
@@ -22,6 +24,7 @@ from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
 from tests.unit.mirrors.test_order import (
     P0,
+    P1,
     at,
     kept,
     ordered,
@@ -72,6 +75,34 @@ def test_a_row_without_a_position_of_its_own_is_later_than_the_change_before_it(
         "0000.5.1.0000000000000002",
         "0000.6.1.0000000000000003",
     ]
+
+
+def test_a_row_read_behind_a_truncate_stays_when_its_key_is_folded_again() -> None:
+    """Rows of an incremental snapshot may have no position, and the scan that knew the one before them is over."""
+    log = [at(0, "5"), at(1, op="r"), at(2, "6", op="t"), at(3, op="r"), at(4, "7")]
+    state = ordered(MirrorState(), {P0: log}).state
+    assert [*kept(Order(state, {}), {P0: log})[P0]] == [3, 4]
+    # Of several partitions offsets say nothing.
+    both = ordered(MirrorState(), {P0: log, P1: [at(0, "5")]}).state
+    assert [*kept(Order(both, {}), {P0: log})[P0]] == [4]
+    # A timeline behind that of the truncate.
+    behind = [*log, at(5, "1", "b"), at(6, op="r")]
+    state = ordered(MirrorState(), {P0: behind}).state
+    assert [*kept(Order(state, {}), {P0: behind})[P0]] == [3, 4, 5, 6]
+
+
+def test_a_position_that_the_log_gave_stays_when_a_key_is_folded_again() -> None:
+    logs = {P0: [at(0, "0005"), at(1, op="r")]}
+    tokens = kept(ordered(MirrorState(), logs), logs)[P0]
+    place = {"id": 1, "_change_topic": "shop", "_change_partition": 0}
+    rows = pa.Table.from_pylist(
+        [
+            place
+            | {"_change_offset": each.offset, "_change_position": each.position, "_change_order": tokens[each.offset]}
+            for each in logs[P0]
+        ]
+    )
+    assert CarriedPositions(("id",), needed=True)(rows)["_change_order"].to_pylist() == [*tokens.values()]
 
 
 def test_a_mirror_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
