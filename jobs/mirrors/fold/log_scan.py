@@ -144,8 +144,9 @@ class LogScan:
         place = np.searchsorted([each.since for each in known[1:]], offsets, side="right")
         wanted = pa.array([each.lineage for each in known], pa.string()).take(pa.array(place))
         strange = boolean_mask(pc.fill_null(pc.not_equal(lineages.cast(pa.string()), wanted), False))
-        if len(known) >= MOST_GENERATIONS:
-            strange &= offsets >= known[0].since
+        # Rows of a first snapshot may have a lineage of their own, as MySQL's have, and positions before all others.
+        read = boolean_mask(pc.fill_null(pc.equal(rows["op"], "r"), False))
+        strange &= (offsets >= known[0].since) | (~read if len(known) < MOST_GENERATIONS else False)
         return replace(self, earlier=tuple(found), strange=max([*offsets[strange].tolist()[-1:]], default=self.strange))
 
     def _in_order(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:

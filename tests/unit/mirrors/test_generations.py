@@ -157,6 +157,15 @@ def test_a_late_change_of_a_timeline_that_was_not_seen(log: list[Change], letter
     assert Order.of("shop", ("id",), state, scans, "source", begins={P0: offset + 1}).state.lineages == state.lineages
 
 
+def test_rows_of_a_first_snapshot_may_come_late() -> None:
+    """MySQL's have the server id 0, so another lineage than the changes behind them."""
+    log = [at(0, "5", "mysql/0", op="r"), at(1, "5", "mysql/0", op="r"), at(2, "5", "mysql/1"), at(3, "6", "mysql/1")]
+    state = merged(log[2:], [])
+    found = ordered(state, {P0: log[:2]})
+    tokens = [*kept(found, {P0: log})[P0].values()]
+    assert tokens == sorted(tokens) and len(tokens) == len(log)
+
+
 def test_a_letter_that_was_the_first_change_behind_a_failover() -> None:
     log = [at(0, "900"), at(1, "901"), at(2, "100", "b"), at(3, "101", "b"), at(4, "102", "b"), at(5, "50", "c")]
     expected = kept(ordered(MirrorState(), {P0: log}), {P0: log})
