@@ -41,14 +41,16 @@ def accept_new_generation(
         dry_run: Whether to note nothing.
 
     Returns:
-        What the mirror knows then; None if it is of other topics.
+        What the mirror knows then; None if it is of other topics, or has no table: a first merge asks by itself.
 
     Raises:
-        FrazilError: There is no such table yet, nothing was merged and no place is told, or somebody merged at the
-            same moment.
+        FrazilError: Nothing was merged and no place is named, or somebody merged at the same moment.
     """
     table = find_table(catalog, mirror.table)
     if table is None:
+        # One of a whole database: its table may have no primary key, so it never gets a mirror.
+        if at:
+            return None
         raise _nothing(spec, mirror)
     with mirror_session(spec, mirror, settings, catalog, table) as session:
         newest = session.read()

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.base.errors import FrazilError
 from jobs.mirrors.fold.log_scan import SCANNED, LogScan
 from jobs.mirrors.fold.order import Order
 from jobs.mirrors.model.errors import RestoredSourceError
@@ -94,6 +95,17 @@ def test_a_changelog_with_a_restore_has_no_mirror_yet(world: MirrorWorld) -> Non
     assert world.stamp() is None
     merge(world)
     assert world.rows() == world.source() == {1: "anna", 2: "bob"}
+
+
+def test_another_mirror_that_was_never_made_holds_up_no_answer(world: MirrorWorld) -> None:
+    """A table without a primary key has none, and the command in the message names no mirror."""
+    world.land(Change(1, "ann"))
+    merge(world)
+    other = world.mirror.model_copy(update={"table": "shop.keyless"})
+    given = world.spec, other, world.settings, world.catalog(), "restored"
+    assert accept_new_generation(*given, {P0: 1}) is None
+    with pytest.raises(FrazilError, match=r"nothing was merged into mirror shop\.keyless"):
+        accept_new_generation(*given)
 
 
 def test_a_rebuild_meets_a_restore_that_was_answered_otherwise(world: MirrorWorld) -> None:
