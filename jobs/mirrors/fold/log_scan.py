@@ -54,7 +54,7 @@ class LogScan:
         strange: The greatest offset of a late change of another lineage than that of its generation; None without one.
         repeats: Offset ranges of what was sent before.
         carried: `(start, end, position)`: changes without a position of their own, and that of the change before them.
-        truncates: `(offset, position)`, late ones too.
+        truncates: `(offset, position, time)`, late ones too.
         restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
             was restored, or that may be one, as times are not known; nothing behind it was looked at.
         null_key: The first offset of a change whose key has a null; a truncate needs none.
@@ -75,7 +75,7 @@ class LogScan:
     strange: int | None = None
     repeats: tuple[tuple[int, int], ...] = ()
     carried: tuple[tuple[int, int, str], ...] = ()
-    truncates: tuple[tuple[int, str | None], ...] = ()
+    truncates: tuple[tuple[int, str | None, int | None], ...] = ()
     restored: tuple[int, str, str, bool] | None = None
     null_key: int | None = None
     rows: int = 0
@@ -117,14 +117,14 @@ class LogScan:
             null_key=int(offsets[nulls[0]]) if len(nulls) and self.null_key is None else self.null_key,
         )
         gone = np.flatnonzero(boolean_mask(truncates))
-        positions = rows["position"].take(pa.array(gone)).to_pylist()
-        told = list(zip(offsets[gone].tolist(), positions, strict=True))
+        positions, times = (rows[name].take(pa.array(gone)).to_pylist() for name in ("position", "at"))
+        told = list(zip(offsets[gone].tolist(), positions, times, strict=True))
         if late and self.known:
             found = found._behind_their_generation(rows.slice(0, late), offsets[:late])
         if late < rows.num_rows:
             found = found._in_order(rows.slice(late), offsets[late:])
         # A truncate that was sent twice is known already; one without a position has the position before it.
-        kept = [(offset, position or _within(offset, found.carried)) for offset, position in told]
+        kept = [(offset, position or _within(offset, found.carried), time) for offset, position, time in told]
         kept = [each for each in kept if each[0] < self.unseen or not any(a <= each[0] < b for a, b in found.repeats)]
         return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(told))
 

@@ -196,7 +196,7 @@ def _floors(
         several = sum(each.topic == partition.topic for each in state.partitions) > 1
         known = before.partitions.get(partition)
         present = known.generations[-1].since if known is not None and len(known.generations) > 1 else 0
-        for offset, position in scan.truncates:
+        for offset, position, time in scan.truncates:
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
             # No change is lower by the generations of a stamp: what they put below the floor is below it.
@@ -211,8 +211,30 @@ def _floors(
                 raise errors.SharedTruncateError(stream, partition, offset, others)
             if position is None and several:
                 raise errors.UnorderedTruncateError(stream, partition, offset)
+            _refuse_later_changes(stream, before, state, partition, offset, time)
             floors[partition.topic] = TruncateFloor(token)
     return floors
+
+
+def _refuse_later_changes(
+    stream: str, before: MirrorState, state: MirrorState, partition: TopicPartition, offset: int, time: int | None
+) -> None:
+    """Refuse a truncate that would take later changes of another partition, merged as those of a former source.
+
+    That partition came first, and saw nothing of a source before it or in between. All of the changelog tells.
+
+    Args:
+        before, state: What the mirror knows before and after the increment.
+        partition, offset, time: Of the truncate.
+
+    Raises:
+        UnknownGenerationError: There are such changes.
+    """
+    number = generation_at(state.partitions[partition], offset)
+    for other, known in before.partitions.items():
+        former = other != partition and other.topic == partition.topic and known.generation < number
+        if former and time is not None and known.at is not None and known.at > time + SLACK_US:
+            raise errors.UnknownGenerationError(stream, partition, offset, ("truncate", offset))
 
 
 def _refuse_below_truncate(

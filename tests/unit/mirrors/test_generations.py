@@ -20,11 +20,15 @@ from tests.helpers.mirror_world import MirrorWorld, change
 from tests.unit.mirrors.order_reference import Change, Log
 from tests.unit.mirrors.test_order import (
     P0,
+    P1,
+    P2,
     at,
     chunk,
     kept,
     ordered,
 )
+
+SECOND = 1_000_000
 
 
 def failovers(count: int, first: int = 0) -> list[Change]:
@@ -155,6 +159,20 @@ def test_a_late_change_of_a_timeline_that_was_not_seen(log: list[Change], letter
     # What has expired is left out.
     scans = {P0: LogScan.after(state.partitions[P0]).scanned(chunk([log[letter]]))}
     assert Order.of("shop", ("id",), state, scans, "source", begins={P0: offset + 1}).state.lineages == state.lineages
+
+
+def test_a_truncate_that_comes_behind_later_changes_of_another_partition() -> None:
+    """That partition came first, and the one that has the former source gave the present one a greater number."""
+    first = {P0: [at(0, "08", "b", when=40 * SECOND), at(1, "0d", "b", when=90 * SECOND)]}
+    then = {P2: [at(0, "02", "a", when=10 * SECOND), at(1, "07", "b", when=30 * SECOND)]}
+    state = ordered(ordered(MirrorState(), first).state, then).state
+    truncate = {P1: [at(0, "06", "b", when=20 * SECOND), at(1, "0c", "b", op="t", when=80 * SECOND)]}
+    with pytest.raises(UnknownGenerationError, match=r"partition 1, have begun anew at offset 1 or before"):
+        ordered(state, truncate)
+    whole = first | then | truncate
+    assert kept(ordered(MirrorState(), whole), whole) == {P0: {1: "0001.0d.1.0000000000000001"}, P1: {}, P2: {}}
+    # What happened before the truncate it takes.
+    assert ordered(state, {P1: [at(0, "0e", "b", op="t", when=91 * SECOND)]}).state.floors
 
 
 def test_rows_of_a_first_snapshot_may_come_late() -> None:
