@@ -8,7 +8,8 @@ from pathlib import Path
 STREAMS_FOLDER = "streams"
 HOME_VARIABLE = "FRAZIL_HOME"
 SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
-_STREAM = re.compile(r"""^stream:\s*["']?([^\s"'#]+)""", re.MULTILINE)
+# Names that a stream can have: a shell types what it is offered.
+_STREAM = re.compile(r"""^stream:[ \t]*["']?([\w.-]+)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
 def deployment_home(home: Path | None) -> Path:

@@ -126,7 +126,8 @@ class Expectation(SpecModel):
             raise problems_at([((), "must be an expectation's name with its arguments, such as {expect_…: {…}}")])
         if "type" in entry and "arguments" in entry:
             return entry
-        types = [key for key in entry if key not in BESIDE and (key in expectation_types() or _TYPE.fullmatch(key))]
+        named = [key for key in entry if isinstance(key, str) and key not in BESIDE]
+        types = [key for key in named if key in expectation_types() or _TYPE.fullmatch(key)]
         problems: list[Problem] = [
             ((str(key),), _unknown_key(str(key), types)) for key in entry if key not in BESIDE and key not in types
         ]

@@ -201,7 +201,12 @@ class _WrongFile(Generic[ModelT]):
         if self.trials >= _MOST_TRIALS:
             return False
         self.trials += 1
-        for entry in self._errors(_replaced(self.data, place, form)):
+        try:
+            errors = self._errors(_replaced(self.data, place, form))
+        except Exception:
+            # No file holds what is tried here. A validator that fails at it must not keep the file's problems back.
+            return False
+        for entry in errors:
             at = _place_of(entry)
             if entry["type"] == "frazil_problems":
                 # What a block around it lacks is another question.

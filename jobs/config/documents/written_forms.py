@@ -39,6 +39,13 @@ _SIZE_WORDS = {
     **dict.fromkeys(("g", "gb", "gib", "gigabyte", "gigabytes"), 1024**3),
     **dict.fromkeys(("t", "tb", "tib", "terabyte", "terabytes"), 1024**4),
 }
+
+
+class _FormDumper(yaml.SafeDumper):
+    """YAML in which texts that know their line are texts."""
+
+
+_FormDumper.add_multi_representer(str, _FormDumper.represent_str)
 _PLAIN = re.compile(r"[0-9]+(?:ms|s|m|h|d|B|KB|MB|GB|TB)?")
 _UNSHOWN = "…"
 
@@ -74,7 +81,9 @@ def shown_form(form: Any, *, show_values: bool, keys: Collection[str] = ()) -> s
         keys: Those of the models, which are shown in any case.
     """
     plain = form if show_values else _without_texts(form, keys)
-    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(
+        plain, Dumper=_FormDumper, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True
+    )
     return text.removesuffix("\n").removesuffix("\n...")
 
 

@@ -109,7 +109,7 @@ class YamlDocument:
                 entry = next((e for e in reversed(node.value) if e[0].value == str(part)), None)
                 if entry is not None:
                     line, column, node = entry[0].start_mark.line, entry[0].start_mark.column, entry[1]
-            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and 0 <= part < len(node.value):
                 node = node.value[part]
                 line, column = node.start_mark.line, node.start_mark.column
             elif isinstance(part, LineInText) and isinstance(node, yaml.ScalarNode) and node.style == "|":
@@ -155,8 +155,14 @@ def parse_yaml(text: str, *, shown: str) -> YamlDocument:
         root = loader.get_single_node()
         if root is None:
             raise YamlUnreadable([YamlProblem(1, "the file is empty")])
-        document = YamlDocument(shown, loader.construct_document(root), root)
-        if duplicates := list(_duplicate_keys(root)):
+        duplicates = list(_duplicate_keys(root))
+        try:
+            document = YamlDocument(shown, loader.construct_document(root), root)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            # PyYAML lets errors of Python out where `!!int`, `!!bool` or `!!timestamp` stands before something else.
+            tagged = YamlProblem(0, "has a value that its tag, such as !!int, does not take")
+            raise YamlUnreadable([*duplicates, tagged]) from None
+        if duplicates:
             raise YamlUnreadable(duplicates, document)
         return document
     except yaml.MarkedYAMLError as error:

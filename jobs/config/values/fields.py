@@ -67,7 +67,7 @@ def schema_text(value: object) -> str:
             if isinstance(value, str):
                 # What is missing at the end is missing after the last word, not in the line below it.
                 return LineInText(text.count("\n", 0, min(position, len(text.rstrip()))))
-            return next((index for index, end in enumerate(ends) if position <= end), len(columns) - 1)
+            return next((index for index, end in enumerate(ends) if position <= end), max(len(columns) - 1, 0))
 
         raise problems_at([((place(each.position),), each.message) for each in (error, *error.further)]) from None
     return text

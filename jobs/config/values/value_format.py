@@ -284,8 +284,8 @@ def _form(value: object) -> str | None:
         return "@name"
     if isinstance(value, SpecModel):
         return f"@{getattr(value, 'format', None)}"
-    if isinstance(value, dict) and value.get("format") in SOURCES:
-        return f"@{value['format']}"
+    if isinstance(value, dict) and isinstance(name := value.get("format"), str) and name in SOURCES:
+        return f"@{name}"
     return None
 
 

@@ -172,7 +172,16 @@ def load_cases(path: Path) -> tuple[CaseFile, YamlDocument]:
         SpecError: With every problem of the file, each with its line.
     """
     _, document = load_model(path, CaseFile, show_values=True)
-    return CaseFile.model_validate(_exact(document.root)), document
+    return cases_of(document), document
+
+
+def cases_of(document: YamlDocument) -> CaseFile:
+    """The cases of a document that was read.
+
+    Raises:
+        ValueError: They are no cases.
+    """
+    return CaseFile.model_validate(_exact(document.root))
 
 
 def _exact(node: yaml.Node) -> Any:

@@ -110,7 +110,7 @@ def with_expectations(text: str, document: YamlDocument, made: Mapping[int, Mapp
 def _yaml(made: Mapping[str, Any]) -> Sequence[str]:
     if not made:
         return ["rows: []"]
-    return yaml.dump(made, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH).splitlines()
+    return yaml.dump(made, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH).split("\n")[:-1]
 
 
 def _value(node: yaml.Node, name: str) -> yaml.Node | None:

@@ -13,10 +13,10 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.state_store.durable_files import write_durably
 from jobs.config.documents.validation import SpecError, shown_path, suggestion
-from jobs.config.documents.yaml_document import YamlDocument
+from jobs.config.documents.yaml_document import YamlDocument, YamlUnreadable, parse_yaml
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.streaming.cases.case_file import FOLDER, case_files, load_cases
+from jobs.streaming.cases.case_file import FOLDER, Case, CaseFile, case_files, cases_of, load_cases
 from jobs.streaming.cases.case_run import CaseOutcome, run_case
 from jobs.streaming.cases.case_writing import expectation, with_expectations
 from jobs.streaming.cases.comparison import differences, plain
@@ -115,9 +115,9 @@ def run_stream(spec: StreamSpec, settings: Settings, path: Path, *, write: bool)
 
     Raises:
         SpecError: The file has problems.
-        FrazilError: A case to be written is on one line.
+        FrazilError: A case to be written is on one line, or shares values with others.
     """
-    text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
+    text = path.read_bytes().decode("utf-8-sig") if path.is_file() else ""
     cases, document = load_cases(path)
     results: list[CaseResult] = []
     made: dict[int, dict[str, Any]] = {}
@@ -134,14 +134,36 @@ def run_stream(spec: StreamSpec, settings: Settings, path: Path, *, write: bool)
             made[number] = expectation(outcome, spec.kafka_columns)
         results.append(CaseResult(case.name, line, outcome, problems, written=number in made))
     if made:
-        _write(path, text, document, made)
+        new = with_expectations(text, document, made)
+        if not _is_as_meant(new, document, cases, results):
+            raise FrazilError(
+                f"{document.shown}: what came out cannot be written, as other cases would change: they share values by "
+                "anchors (&, *, <<). Nothing was changed.",
+                fix="write the values themselves in place of the anchors",
+            )
+        mode = path.stat().st_mode
+        write_durably(path, new.encode())
+        path.chmod(mode)
     return results
 
 
-def _write(path: Path, text: str, document: YamlDocument, made: dict[int, dict[str, Any]]) -> None:
-    mode = path.stat().st_mode
-    write_durably(path, with_expectations(text, document, made).encode())
-    path.chmod(mode)
+def _is_as_meant(text: str, document: YamlDocument, cases: CaseFile, results: Sequence[CaseResult]) -> bool:
+    """Whether the new text of a file has the written expectations, and all else as it was."""
+    try:
+        now = cases_of(parse_yaml(text, shown=document.shown)).cases
+    except (YamlUnreadable, ValueError):
+        return False
+
+    def unwritten(case: Case) -> str:
+        # Not a number equals no other; as text it does.
+        return repr((case.name, case.records))
+
+    return len(now) == len(cases.cases) and all(
+        unwritten(case) == unwritten(before) and result.outcome is not None and not differences(case, result.outcome)
+        if result.written
+        else repr(case) == repr(before)
+        for case, before, result in zip(now, cases.cases, results, strict=True)
+    )
 
 
 def _chosen(deployment: Deployment, streams: Sequence[str]) -> dict[str, Path]:

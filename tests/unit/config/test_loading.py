@@ -381,6 +381,28 @@ def test_one_bad_file_does_not_stop_the_others() -> None:
     assert all(problem.startswith("streams/b.yaml:1:1: ") for problem in error.problems)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("table:", "contract: {expectations: {0: {expect_column_to_exist: {column: id}}}}\ntable:"),
+        ("table:", "contract: {expectations: [{0: 1}]}\ntable:"),
+        ("source:\n  topics: [payments]", "source: ${env:TOPICS}"),
+        ("value: json", "value: {format: [json]}"),
+        ("value: json", "value: !!set {json}"),
+        ("value: json", "value: !!int json"),
+        ("value: json", "value: !!bool json"),
+        ("value: json", "value: json\n  schema: []\nno:"),
+    ],
+)
+def test_no_value_is_so_wrong_that_the_other_streams_are_not_read(old: str, new: str) -> None:
+    assert old in GOOD
+    written(GOOD, "a.yaml")
+    written(GOOD.replace("stream: payments", "stream: other").replace(old, new, 1), "b.yaml")
+    specs, (error,) = load_streams(Path("streams"))
+    assert [spec.stream for spec in specs] == ["payments"]
+    assert all(problem.startswith("streams/b.yaml:") for problem in error.problems)
+
+
 def test_a_missing_folder_is_told() -> None:
     specs, (error,) = load_streams(Path("nowhere"))
     assert specs == []

@@ -44,14 +44,17 @@ _LOGS = ("*.log", "*.out", "*.log.*", "*.previous")
 _PLAIN_FIELDS = frozenset({"state", "mode", "kind", "format", "launcher", "phase"})
 _ENVIRONMENT = re.compile(r"^(FRAZIL_|DAGSTER_|JAVA_|SPARK_|PYTHON|HOME$|TZ$|LANG$)")
 
-_USERINFO = re.compile(r"(?P<before>://)[^/\s@'\"]+@")
+# A password may hold a slash; what is taken for one in vain, such as a port and a path, is no loss.
+_USERINFO = re.compile(r"(?P<before>://)(?:[^/\s@'\"]+|[^/:\s@'\"]*:[^\s@'\"]+)@")
 _PAIR = re.compile(
-    r"""(?P<key>[A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|credential|authorization|jaas\.config|
+    r"""(?P<key>[A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|credential|authorization|signature|\bsig\b|\bpwd\b|jaas\.config|
         (?:account|api|access|private|ssl)[-_.]?key(?![-_.](?:id|file|path)))[A-Za-z0-9_.-]*)
         (?P<between>["']?\s*[=:]\s*)(?P<value>"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\S[^\n]*)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _BEARER = re.compile(r"(?P<before>\b(?:bearer|basic)\s+)[A-Za-z0-9+/._~=-]{8,}", re.IGNORECASE)
+# A JSON Web Token, and addresses that are secrets themselves.
+_KNOWN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(?<=hooks\.slack\.com/)[\w/-]+")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
@@ -91,7 +94,7 @@ class Redaction:
         # The longest first: one secret may be a part of another.
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, self._values[value])
-        text = _KEY_BLOCK.sub(REDACTED, text)
+        text = _KNOWN.sub(REDACTED, _KEY_BLOCK.sub(REDACTED, text))
         text = _USERINFO.sub(rf"\g<before>{REDACTED}@", text)
         text = _PAIR.sub(_pair_redacted, text)
         return _BEARER.sub(rf"\g<before>{REDACTED}", text)

@@ -112,9 +112,17 @@ def _rows(reader: pa.RecordBatchReader, limit: int | None) -> Iterator[tuple[Any
     left = limit
     for batch in reader:
         taken = batch if left is None else batch.slice(0, left)
-        yield from zip(*(column.to_pylist() for column in taken.columns), strict=True)
+        yield from zip(*map(_values, taken.columns), strict=True)
         if left is not None and (left := left - taken.num_rows) <= 0:
             return
+
+
+def _values(column: pa.Array) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        # Instants and days beyond the years of Python: infinity, and what others have written.
+        return column.cast(pa.string()).to_pylist()
 
 
 def _wide(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> list[str] | None:
@@ -144,11 +152,15 @@ def _tall(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
 
 
 def _cut(text: str, width: int) -> str:
-    if text_width(text) <= width:
-        return text
-    while text and text_width(text) > width - 1:
-        text = text[:-1]
-    return f"{text}…"
+    # A cell may hold a whole record, so no more of it is measured than is shown.
+    used = kept = 0
+    for at, char in enumerate(text):
+        if used < width:
+            kept = at
+        used += text_width(char)
+        if used > width:
+            return f"{text[:kept]}…"
+    return text
 
 
 def text_width(text: str) -> int:

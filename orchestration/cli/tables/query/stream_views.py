@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,8 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     # Otherwise a name that is no table may be a variable of this program.
     "python_enable_replacements": False,
+    # Drivers share the machine. What does not fit goes to files.
+    "memory_limit": "2GB",
 }
 
 
@@ -84,10 +88,15 @@ class StreamViews:
         self._catalog: Catalog = catalog
         self._selection: Selection = selection
         self._datasets: list[IcebergDataset] = []
-        self._connection: duckdb.DuckDBPyConnection = self._duckdb.connect(":memory:", config=dict(_CONFIG))
-        # Names of Spark's SQL begin with the catalog's.
+        # By default the files are in the current folder, readable by everyone.
+        self._spilled: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="frazil-query-")
+        config = {**_CONFIG, "temp_directory": self._spilled.name}
+        self._connection: duckdb.DuckDBPyConnection = self._duckdb.connect(":memory:", config=config)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        # Names of Spark's SQL begin with the catalog's, unless DuckDB reserves it, such as main and temp.
         database = _quoted(settings.catalog.name)
-        self._connection.execute(f"ATTACH ':memory:' AS {database}; USE {database}; SET TimeZone = 'UTC'")
+        with contextlib.suppress(self._duckdb.BinderException):
+            self._connection.execute(f"ATTACH ':memory:' AS {database}; USE {database}")
 
     @property
     def asked(self) -> str:
@@ -123,8 +132,9 @@ class StreamViews:
         return pa.RecordBatchReader.from_batches(reader.schema, self._translated(reader))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection and delete its files."""
         self._connection.close()
+        self._spilled.cleanup()
 
     def _translated(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
@@ -155,7 +165,7 @@ class StreamViews:
         called = {self._spec.table.name: ROWS, self._spec.dead_letter_table: DEAD_LETTERS}
         # SHOW TABLES names none, and shows them all.
         return [
-            name for name in self.names if {name, name.rpartition(".")[2].lower(), called.get(name)} & read
+            name for name in self.names if {name.lower(), name.rpartition(".")[2].lower(), called.get(name)} & read
         ] or self.names
 
     def _create_views(self, name: str) -> None:
@@ -172,7 +182,9 @@ class StreamViews:
         self._connection.from_arrow(dataset).create_view(name)
         namespace, _, last = name.rpartition(".")
         called = {self._spec.table.name: ROWS, self._spec.dead_letter_table: DEAD_LETTERS}.get(name)
-        views = [*([_quoted(called)] if called else []), _quoted(last)]
+        views = [_quoted(called)] if called else []
+        if last.lower() not in (ROWS, DEAD_LETTERS):
+            views.append(_quoted(last))
         if namespace:
             self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(namespace)}")
             views.append(f"{_quoted(namespace)}.{_quoted(last)}")

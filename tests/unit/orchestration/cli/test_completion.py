@@ -74,6 +74,7 @@ def test_names_come_from_lines_of_the_files(tmp_path: Path) -> None:
     (home / "streams" / "a.yml").write_text("# stream: no\nstream: 'quoted'  # the first\n")
     (home / "streams" / "b.yaml").write_text("source: {}\n  stream: within\n")
     (home / "streams" / "c.yaml").mkdir()
+    (home / "streams" / "d.yaml").write_text("stream: $(touch${IFS}x)\nstream: `id`\nstream: *\n")
     assert stream_names(home) == ["payments", "quoted"]
     assert stream_names(tmp_path / "nowhere") == []
 

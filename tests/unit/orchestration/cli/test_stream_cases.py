@@ -123,6 +123,31 @@ def test_a_case_on_one_line_is_not_written(home: Path) -> None:
     assert path.read_text() == "cases: [{name: a, records: [{value: x}]}]\n"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "  - name: b\n    records: &r\n      - value: no json\n    rows: *rows\n",
+        "  - <<: *case\n    name: b\n    dead_letters: []\n",
+    ],
+)
+def test_a_case_that_shares_values_with_others_is_not_written(home: Path, other: str) -> None:
+    text = "cases:\n  - &case\n    name: a\n    records:\n      - value: no json\n    rows: &rows\n      - {id: x}\n"
+    path = cases(home, text + other)
+    before = path.read_text()
+    assert "they share values by anchors" in frazil(home, "--write", expect=1).stderr
+    assert path.read_text() == before
+
+
+def test_a_text_with_a_separator_of_lines_is_written_as_it_is(home: Path) -> None:
+    value = 'value: {id: "a\\u2028b", amount: 1, created_at: 2026-01-31T08:00:00Z}'
+    path = cases(home, f"cases:\n  - name: a\n    records:\n      - {value}\n")
+    frazil(home, "--write")
+    frazil(home)
+    path.write_bytes(b"cases:\r\n  - name: a\r\n    records:\r\n      - value: no json\r\n")
+    frazil(home, "--write")
+    assert path.read_bytes().startswith(b"cases:\r\n  - name: a\r\n    records:\r\n      - value: no json\r\n    dead")
+
+
 def test_files_with_problems_do_not_keep_others_from_running(home: Path) -> None:
     cases(home, "cases:\n  - nam: a\n    records: [{value: 1}]\n")
     cases(home, CASES, "refunds")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import sys
+import tempfile
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,11 +20,14 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from jobs.clients.catalog.catalog import connect_catalog
 from orchestration.cli.main import main
 from orchestration.cli.tables.query.iceberg_dataset import IcebergDataset
+from orchestration.cli.tables.query.output import print_as_table
 from resources.deployment import Deployment
 from tests.helpers.real_stream import RealStream
 from tests.helpers.stream_history import FAILED, ROW
@@ -186,6 +192,79 @@ def test_dead_letters_beside_rows(tmp_path: Path) -> None:
 def test_refused(home: Path, table: Table, sql: str, said: str) -> None:
     assert said in error(home, sql.format(home=home) or ";")
     assert not (home / "out.csv").exists()
+
+
+def test_columns_that_were_renamed_added_and_widened(home: Path, catalog: Catalog) -> None:
+    schema = Schema(NestedField(1, "id", StringType()), NestedField(2, "n", IntegerType()))
+    catalog.create_namespace("orders")
+    table = catalog.create_table("orders.payments", schema)
+    table.append(pa.table({"id": ["a"], "n": pa.array([1], pa.int32())}))
+    before = table.current_snapshot()
+    assert before is not None
+    with table.update_schema() as update:
+        update.rename_column("n", "count")
+        update.update_column("n", LongType())
+        update.add_column("at", TimestamptzType())
+    table.append(
+        pa.table({"id": ["b"], "count": pa.array([2**40]), "at": pa.array([BEGIN], pa.timestamp("us", "UTC"))})
+    )
+    assert facts(home, 'SELECT id, "count", "at" FROM rows ORDER BY id')["rows"] == [
+        {"id": "a", "count": 1, "at": None},
+        {"id": "b", "count": 2**40, "at": "2026-01-31T22:30:00Z"},
+    ]
+    assert facts(home, "SELECT id FROM rows WHERE rows.at IS NULL")["rows"] == [{"id": "a"}]
+    earlier = ("--snapshot", str(before.snapshot_id))
+    assert facts(home, *earlier)["rows"] == [{"id": "a", "n": 1}]
+    assert facts(home, "SELECT n FROM rows WHERE n = 1", *earlier)["rows"] == [{"n": 1}]
+    assert facts(home, *earlier, "--where", "id = 'a'")["rows"] == [{"id": "a", "n": 1}]
+    assert facts(home, *earlier, "--where", "count = 1")["rows"] == [{"id": "a", "n": 1}]
+
+
+def test_a_table_called_dead_letters_is_not_taken_for_the_dead_letters(home: Path, table: Table) -> None:
+    file = home / "streams" / "payments.yaml"
+    route = "route: {by: id, tables: [{match: x, table: orders.dead_letters}], unmatched: {table: orders.payments}}\n"
+    file.write_text(file.read_text() + route)
+    spec = Deployment.at(home).stream("payments")
+    catalog = connect_catalog(Deployment.at(home).settings())
+    catalog.create_table("orders.dead_letters", spec.table_schema)
+    assert facts(home, "SELECT count(*) AS n FROM orders.dead_letters")["rows"] == [{"n": 0}]
+    assert "dead_letters does not exist" in error(home, "SELECT count(*) AS n FROM dead_letters")
+
+
+@pytest.mark.parametrize("name", ["main", "temp", "system", "memory"])
+def test_a_catalog_with_a_name_that_duckdb_reserves(home: Path, table: Table, name: str) -> None:
+    file = home / "frazil.yaml"
+    properties = dict(Deployment.at(home).settings().catalog.properties)
+    file.write_text(json.dumps({"catalog": {"name": name, "properties": properties}}))
+    create_table(connect_catalog(Deployment.at(home).settings()), Deployment.at(home).stream("payments"))
+    assert facts(home, "SELECT count(*) AS n FROM orders.payments")["rows"] == [{"n": 0}]
+
+
+def test_what_does_not_fit_in_memory_is_not_written_to_the_current_folder(
+    home: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sql = "SELECT name, value FROM duckdb_settings() WHERE name IN ('temp_directory', 'memory_limit') ORDER BY name"
+    limit, folder = (row["value"] for row in facts(home, sql)["rows"])
+    assert limit == "1.8 GiB"
+    assert Path(folder).parent == Path(tempfile.gettempdir()) and not Path(folder).exists()
+
+
+def test_instants_beyond_the_years_of_python(home: Path, table: Table) -> None:
+    sql = "SELECT '20000-01-01'::DATE AS day, TIMESTAMP '12000-01-01 00:00:00' AS at, 'infinity'::TIMESTAMPTZ AS never"
+    assert "20000-01-01" in command(home, sql).stdout
+    (row,) = facts(home, sql)["rows"]
+    assert row["day"] == "20000-01-01" and row["at"].startswith("12000-01-01")
+
+
+def test_a_long_text_is_cut_at_once() -> None:
+    begin = time.monotonic()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        print_as_table(pa.table({"value": ["ab" * 500_000, "日" * 100]}).to_reader(), None)
+    assert time.monotonic() - begin < 20
+    first, second = [line for line in out.getvalue().splitlines() if line.startswith("  value")]
+    assert first == f"  value  {('ab' * 500)[:70]}…" and second == f"  value  {'日' * 35}…"
 
 
 def test_wrong_filters_and_formats(home: Path, table: Table) -> None:
