@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _PENDING_RUN = "dagster/will_retry"
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+# How long a tick reads states of streams. A shared store may need longer for hundreds of them.
+STREAM_SECONDS = 15.0
 # How long a tick reads checks, and how many with one query.
 CHECK_SECONDS, _CHECKS_AT_ONCE = 3.0, 100
 # More runs than that do not end within a tick; the rest is read by the next one.
@@ -136,13 +138,33 @@ def _condition(
     )
 
 
-def look_at_streams(conditions: Conditions, files: StreamFiles, settings: Settings, now: float) -> None:
-    """Add what the state folders of all streams, and the supervisor's newest tick, show.
+def look_at_streams(
+    conditions: Conditions,
+    files: StreamFiles,
+    settings: Settings,
+    now: float,
+    after: str = "",
+    seconds: float = STREAM_SECONDS,
+) -> str:
+    """Add what the state folders of streams, and the supervisor's newest tick, show.
+
+    Streams that there is no time for count as they were. A tick that takes too long is ended without its cursor, so
+    that the next one would send the same messages again.
 
     Args:
         now: Seconds since 1970.
+        after: The stream that was read last by the tick before; empty if all were.
+        seconds: After so long no further streams are read.
+
+    Returns:
+        The stream that was read last; empty if all were.
     """
-    for stream in stream_ids(files, settings):
+    began, last = time.monotonic(), ""
+    ordered = stream_ids(files, settings)
+    first = bisect_right(ordered, after)
+    left = deque([*ordered[first:], *ordered[:first]])
+    while left and (not last or time.monotonic() - began < seconds):
+        stream = last = left.popleft()
         try:
             observed = observe(stream, files, settings)
             if observed.desired.file == "none" and observed.driver is None:
@@ -157,6 +179,12 @@ def look_at_streams(conditions: Conditions, files: StreamFiles, settings: Settin
             # One stream's trouble is none of the others'.
             conditions.unknown_streams.add(stream)
             conditions.problems.append(f"{stream} cannot be looked at ({type(problem).__name__})")
+    conditions.unknown_streams.update(left)
+    _look_at_supervisor(conditions, settings, now)
+    return last if left else ""
+
+
+def _look_at_supervisor(conditions: Conditions, settings: Settings, now: float) -> None:
     try:
         note = read_supervisor_heartbeat(state_store(settings))
     except (FrazilError, OSError) as problem:

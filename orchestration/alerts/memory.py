@@ -95,6 +95,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
     Attributes:
         receivers: By name, the targets to which deliveries fail.
         runs_at: When the newest run that was looked at was updated; seconds since 1970.
+        stream: The stream that was read last; empty if all were.
         check: The check that was read last; empty if all were.
         left_out: Conditions that wait for room.
     """
@@ -102,6 +103,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
     alerts: list[Alert] = []
     receivers: dict[str, Receiver] = {}
     runs_at: float = 0.0
+    stream: str = ""
     check: str = ""
     left_out: int = 0
 

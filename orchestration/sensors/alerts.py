@@ -85,7 +85,7 @@ def look(
         now: Seconds since 1970.
     """
     files, conditions = read_files(deployment), Conditions()
-    look_at_streams(conditions, files, settings, now)
+    last_stream = look_at_streams(conditions, files, settings, now, memory.stream)
     specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
     streams = streams_by_asset(specs, settings)
     last_check = look_at_checks(conditions, instance, checks, streams, memory.check)
@@ -93,7 +93,7 @@ def look(
     watched = [name for name in jobs if name != HALTED_JOB]
     ended, runs_at = look_at_runs(conditions, instance, watched, memory.runs_at or now - _RUNS_SECONDS)
     conditions.redact(settings)
-    memory.check, memory.runs_at = last_check, runs_at
+    memory.stream, memory.check, memory.runs_at = last_stream, last_check, runs_at
     return conditions, ended
 
 

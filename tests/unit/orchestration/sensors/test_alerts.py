@@ -21,7 +21,7 @@ from jobs.clients.state_store.stream_folder import state_store, stream_folder
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work, read_heartbeat, write_heartbeat
 from jobs.streaming.supervision.state.observation import observe
-from orchestration.alerts.conditions import Conditions, look_at_checks
+from orchestration.alerts.conditions import Conditions, look_at_checks, look_at_streams
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
@@ -167,6 +167,26 @@ def test_a_check_under_evaluation_counts_as_before(alerts: Alerts, hook: Hook) -
     assert brief(hook) == [("firing", "records_do_not_add_up", "critical")]
 
 
+def test_streams_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> None:
+    names = ["a", "b", "c"]
+    alerts.world.file("orders").unlink()
+    for name in names:
+        alerts.world.write(name)
+        error = LastError("lost", "operator", time.time(), "frazil accept")
+        alerts.world.drive(name, state="failed", error=error, lease_state="released", **dead_process(), work=Work())
+    files, settings = read_files(alerts.world.deployment), alerts.world.settings
+    after, halted, unknown = "", [], []
+    for _ in range(4):
+        conditions = Conditions()
+        after = look_at_streams(conditions, files, settings, alerts.now, after, seconds=0)
+        halted += [each.stream for each in conditions.by_key.values()]
+        unknown.append(len(conditions.unknown_streams & {*names}))
+    assert (halted, unknown) == (["a", "b", "c", "a"], [2, 2, 2, 2])
+    conditions = Conditions()
+    assert look_at_streams(conditions, files, settings, alerts.now, after) == ""
+    assert (len(conditions.by_key), conditions.unknown_streams) == (3, set())
+
+
 def test_checks_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> None:
     key = dagster_names.table_key(alerts.world.settings, "orders.orders")
     names = [f"expectation_{number:03d}" for number in range(250)]
@@ -224,6 +244,15 @@ def test_what_was_sent_is_kept_though_nobody_can_look(
         alerts.said
         == "Nobody could look for alarms: OSError: the database does not answer, and ${env:HOOK} is a secret"
     )
+
+
+def test_times_that_no_calendar_has_stop_no_tick(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders", work=Work(parked={"orders.b": 10**18}))
+    alerts.ticks(15, 15, 15)
+    assert brief(hook) == [("firing", "table_suspended", "critical")]
+    write_supervisor_heartbeat(state_store(alerts.world.settings), SupervisorHeartbeat(-1e18, "host", 1))
+    alerts.ticks(15, 60, 15)
+    assert "deployment: supervisor_silent since 1970-01-01 00:00:00 UTC" in alerts.said
 
 
 def test_a_state_that_cannot_be_read_ends_no_alarm(alerts: Alerts, hook: Hook) -> None:
