@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -11,6 +13,7 @@ from dagster._core.storage.tags import TagType, get_tag_type
 
 from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work
 from jobs.streaming.supervision.documents.launches import SPEC_FILE
 from orchestration.definitions import build_definitions
@@ -183,6 +186,21 @@ def test_one_stream_that_cannot_be_looked_at_costs_no_other(world: World) -> Non
     tick = world.tick()
     assert set(tick.decisions) == {"refunds"}
     assert "orders: not looked at: OSError: " in tick.sentence
+
+
+def test_a_file_whose_name_is_not_utf_8_costs_no_other(world: World) -> None:
+    world.write("orders")
+    world.drive("orders")
+    named = os.fsencode(world.deployment.streams_folder) + b"/\xff.yaml"
+    try:
+        Path(os.fsdecode(named)).write_text("stream: refunds\n")
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    tick = world.tick()
+    assert set(tick.decisions) == {"orders", "refunds"}
+    assert "\\udcff.yaml:1:1: source: is required and missing" in tick.decisions["refunds"].sentence
+    note = read_supervisor_heartbeat(state_store(world.settings))
+    assert note is not None and set(note.decisions) == {"orders", "refunds"}
 
 
 def test_broken_settings_change_nothing_and_are_told_on_every_stream(world: World) -> None:
