@@ -309,13 +309,21 @@ def _add_check(
 
 
 def look_at_runs(
-    conditions: Conditions, instance: dg.DagsterInstance, jobs: Collection[str], after: float
+    conditions: Conditions,
+    instance: dg.DagsterInstance,
+    jobs: Collection[str],
+    streams: Mapping[tuple[str, ...], str],
+    after: float,
+    location: str | None = None,
 ) -> tuple[set[str], float]:
     """Add the runs that have failed since, unless one of the same job and stream has succeeded after them.
 
     Args:
         jobs: Names of frazil's jobs.
+        streams: By the path of an asset's key, its stream.
         after: Seconds since 1970.
+        location: Name of the code location, whose runs alone count: others have jobs of the same names, such as
+            Dagster's own for assets. None: all runs count.
 
     Returns:
         Keys of the conditions that a later run has ended, and when the newest of the runs was updated.
@@ -327,9 +335,9 @@ def look_at_runs(
     for record in records:
         newest = max(newest, record.update_timestamp.replace(tzinfo=UTC).timestamp())
         run = record.dagster_run
-        if run.job_name not in jobs or run.tags.get(_PENDING_RUN) == "true":
+        if run.job_name not in jobs or run.tags.get(_PENDING_RUN) == "true" or not _is_of_location(run, location):
             continue
-        condition = _failed_run(record)
+        condition = _failed_run(record, streams)
         if run.status is dg.DagsterRunStatus.FAILURE:
             conditions.add([condition])
             ended.discard(condition.key)
@@ -339,8 +347,16 @@ def look_at_runs(
     return ended, newest
 
 
-def _failed_run(record: RunRecord) -> Condition:
-    run, stream = record.dagster_run, record.dagster_run.tags.get(STREAM_TAG, "")
+def _is_of_location(run: dg.DagsterRun, location: str | None) -> bool:
+    origin = run.remote_job_origin
+    return location is None or origin is None or origin.location_name == location
+
+
+def _failed_run(record: RunRecord, streams: Mapping[tuple[str, ...], str]) -> Condition:
+    run = record.dagster_run
+    selected = [*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())]
+    of_assets = {streams.get(tuple(key.path), "") for key in selected}
+    stream = run.tags.get(STREAM_TAG, "") or (of_assets.pop() if len(of_assets) == 1 else "")
     at = record.end_time or record.update_timestamp.replace(tzinfo=UTC).timestamp()
     text = f"Run {run.run_id[:8]} of job {run.job_name} failed"
     return _condition("run_failed", stream, at, text, None, subject=run.job_name, page=f"/runs/{run.run_id}")

@@ -13,6 +13,7 @@ import pytest
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.events.log import EventLogEntry
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from assets import dagster_names
 from assets.stream_checks import CheckOutcome, evaluation
@@ -21,7 +22,7 @@ from jobs.clients.state_store.stream_folder import state_store, stream_folder
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work, read_heartbeat, write_heartbeat
 from jobs.streaming.supervision.state.observation import observe
-from orchestration.alerts.conditions import Conditions, look_at_checks, look_at_streams
+from orchestration.alerts.conditions import Conditions, look_at_checks, look_at_runs, look_at_streams
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
@@ -350,6 +351,38 @@ def test_a_failed_run_is_told_until_one_succeeds(alerts: Alerts, hook: Hook) -> 
     alerts.ticks(0, 15, 15)
     of_run = [each["status"] for each in hook.alerts if each["alarm"] == "run_failed"]
     assert of_run == ["firing", "resolved"]
+
+
+def test_runs_of_assets_are_told_apart_by_stream_and_by_code_location(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.write("refunds")
+    keys = {name: dagster_names.table_key(alerts.world.settings, f"orders.{name}") for name in ("orders", "refunds")}
+    (job,) = [name for name in alerts.definitions.get_repository_def().job_names if name.startswith("__ASSET_JOB")]
+
+    def ended(number: int, status: dg.DagsterRunStatus, location: str, *selected: dg.AssetKey) -> None:
+        where = RemoteRepositoryOrigin(GrpcServerCodeLocationOrigin("127.0.0.1", 1, location_name=location), "r")
+        run = dg.DagsterRun(
+            job,
+            f"00000000-0000-4000-8000-{number:012d}",
+            status=status,
+            asset_selection=frozenset(selected) or None,
+            remote_job_origin=RemoteJobOrigin(where, job),
+        )
+        alerts.instance.run_storage.add_run(run)
+
+    def failed(jobs_of: str | None) -> set[str]:
+        conditions, streams = Conditions(), {tuple(key.path): name for name, key in keys.items()}
+        look_at_runs(conditions, alerts.instance, [job], streams, time.time() - 60, jobs_of)
+        return set(conditions.by_key)
+
+    ended(1, dg.DagsterRunStatus.FAILURE, "frazil", keys["orders"])
+    ended(2, dg.DagsterRunStatus.FAILURE, "marketing", dg.AssetKey("campaigns"))
+    ended(3, dg.DagsterRunStatus.SUCCESS, "frazil", keys["refunds"])
+    ended(4, dg.DagsterRunStatus.SUCCESS, "marketing", keys["orders"])
+    assert failed("frazil") == {f"run_failed/orders/{job}"}
+    assert failed("marketing") == {f"run_failed//{job}"}
+    assert failed(None) == {f"run_failed//{job}"}
+    ended(5, dg.DagsterRunStatus.SUCCESS, "frazil", keys["orders"])
+    assert failed("frazil") == set()
 
 
 def test_the_run_that_reports_halted_streams_raises_no_alarm_of_its_own(alerts: Alerts, hook: Hook) -> None:
