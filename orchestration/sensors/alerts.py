@@ -95,7 +95,8 @@ def look(
     last_check = look_at_checks(conditions, instance, checks, streams, memory.check)
     # Runs of `frazil_halted` fail because a stream is halted, which is an alarm of its own.
     watched = [name for name in jobs if name != HALTED_JOB]
-    since = memory.runs_at or now - _RUNS_SECONDS
+    # Where the clock was set back, the runs of now come before those that were read.
+    since = min(memory.runs_at or now - _RUNS_SECONDS, now)
     ended, runs_at = look_at_runs(conditions, instance, watched, streams, since, location)
     conditions.redact(settings)
     memory.stream, memory.check, memory.runs_at = last_stream, last_check, runs_at

@@ -353,6 +353,14 @@ def test_a_failed_run_is_told_until_one_succeeds(alerts: Alerts, hook: Hook) -> 
     assert of_run == ["firing", "resolved"]
 
 
+def test_runs_are_seen_after_the_clock_was_set_back(alerts: Alerts, hook: Hook) -> None:
+    alerts.cursor = AlertMemory(runs_at=time.time() + 7200).to_cursor()
+    run = dg.DagsterRun(JOB, "00000000-0000-4000-8000-000000000001", status=dg.DagsterRunStatus.FAILURE)
+    alerts.instance.run_storage.add_run(run)
+    alerts.ticks(0, 15)
+    assert [each["alarm"] for each in hook.alerts] == ["run_failed"]
+
+
 def test_runs_of_assets_are_told_apart_by_stream_and_by_code_location(alerts: Alerts, hook: Hook) -> None:
     alerts.world.write("refunds")
     keys = {name: dagster_names.table_key(alerts.world.settings, f"orders.{name}") for name in ("orders", "refunds")}
