@@ -92,12 +92,14 @@ class Conditions:
         by_key: The conditions.
         unknown: Keys of conditions that nobody could look at, so that they count as they were.
         unknown_streams: Streams whose state could not be looked at.
+        unknown_checks: Subjects of checks whose stream nobody can tell.
         problems: Why, in sentences.
     """
 
     by_key: dict[str, Condition] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     unknown_streams: set[str] = field(default_factory=set)
+    unknown_checks: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
     def add(self, conditions: Iterable[Condition]) -> None:
@@ -114,7 +116,7 @@ class Conditions:
     def knows(self, alarm: str, stream: str, key: str) -> bool:
         """Whether a condition of this key would have been seen."""
         of_state = alarm_is_of_state(ALARM_BY_ID[alarm]) and stream in self.unknown_streams
-        return key not in self.unknown and not of_state
+        return key not in self.unknown and key.split("/", 2)[2] not in self.unknown_checks and not of_state
 
 
 def alarm_is_of_state(alarm: Alarm) -> bool:
@@ -243,6 +245,8 @@ def look_at_checks(
     streams: Mapping[tuple[str, ...], str],
     after: str = "",
     seconds: float = CHECK_SECONDS,
+    *,
+    unsure: bool = False,
 ) -> str:
     """Add the asset checks whose newest evaluation failed; those that there is no time for count as they were.
 
@@ -250,15 +254,24 @@ def look_at_checks(
 
     Args:
         keys: The checks that Dagster has loaded.
-        streams: By the path of an asset's key, its stream.
+        streams: By the path of an asset's key, its stream. A check of another asset is of a stream whose file was
+            removed, and no condition.
         after: The check that was read last by the tick before; empty if all were.
         seconds: After so long no further checks are read.
+        unsure: Whether files cannot be read. A check of another asset counts as it was then.
 
     Returns:
         The check that was read last; empty if all were.
     """
     began = time.monotonic()
-    watched = {_subject(key): (key, alarm) for key in keys if (alarm := alarm_of_check(key.name)) is not None}
+    watched: dict[str, tuple[dg.AssetCheckKey, Alarm]] = {}
+    for key in keys:
+        if (alarm := alarm_of_check(key.name)) is None:
+            continue
+        if _stream_of(key, streams):
+            watched[_subject(key)] = key, alarm
+        elif unsure:
+            conditions.unknown_checks.add(_subject(key))
     ordered = sorted(watched)
     first = bisect_right(ordered, after)
     left = deque([*ordered[first:], *ordered[:first]])

@@ -92,12 +92,16 @@ def look(
     last_stream = look_at_streams(conditions, files, settings, now, memory.stream)
     specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
     streams = streams_by_asset(specs, settings)
-    last_check = look_at_checks(conditions, instance, checks, streams, memory.check)
+    unsure = bool(files.errors or files.absence)
+    last_check = look_at_checks(conditions, instance, checks, streams, memory.check, unsure=unsure)
     # Runs of `frazil_halted` fail because a stream is halted, which is an alarm of its own.
     watched = [name for name in jobs if name != HALTED_JOB]
     # Where the clock was set back, the runs of now come before those that were read.
     since = min(memory.runs_at or now - _RUNS_SECONDS, now)
-    ended, runs_at = look_at_runs(conditions, instance, watched, streams, since, location)
+    ended, runs_at = set[str](), memory.runs_at
+    if not files.absence:
+        # Without files nobody knows which stream a run of an asset belongs to. It is read later.
+        ended, runs_at = look_at_runs(conditions, instance, watched, streams, since, location)
     conditions.redact(settings)
     memory.stream, memory.check, memory.runs_at = last_stream, last_check, runs_at
     return conditions, ended

@@ -22,7 +22,14 @@ from jobs.clients.state_store.stream_folder import state_store, stream_folder
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work, read_heartbeat, write_heartbeat
 from jobs.streaming.supervision.state.observation import observe
-from orchestration.alerts.conditions import Conditions, look_at_checks, look_at_runs, look_at_streams
+from orchestration.alerts.alarms import alarm_of_check
+from orchestration.alerts.conditions import (
+    Conditions,
+    look_at_checks,
+    look_at_runs,
+    look_at_streams,
+    streams_by_asset,
+)
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
@@ -194,16 +201,16 @@ def test_checks_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> No
     keys = {dg.AssetCheckKey(key, name) for name in names}
     for name in (names[0], names[120], names[249]):
         alerts.report(name, passed=False, sentence="It is broken.")
-    after, seen, unknown = "", [], []
+    after, seen, unknown, of = "", [], [], {tuple(key.path): "orders"}
     for _ in range(4):
         conditions = Conditions()
-        after = look_at_checks(conditions, alerts.instance, keys, {}, after, seconds=0.0001)
+        after = look_at_checks(conditions, alerts.instance, keys, of, after, seconds=0.0001)
         seen.append(sorted(each.subject[-3:] for each in conditions.by_key.values()))
         unknown.append(len(conditions.unknown))
     assert unknown == [150] * 4
     assert seen == [["000"], ["120"], ["000", "249"], ["120"]]
     conditions = Conditions()
-    assert look_at_checks(conditions, alerts.instance, keys, {}, after) == ""
+    assert look_at_checks(conditions, alerts.instance, keys, of, after) == ""
     assert (len(conditions.by_key), len(conditions.unknown)) == (3, 0)
 
 
@@ -235,7 +242,7 @@ def test_what_was_sent_is_kept_though_nobody_can_look(
     alerts.end()
     alerts.tick()
 
-    def broken(*arguments: object) -> str:
+    def broken(*arguments: object, **named: object) -> str:
         raise OSError(f"the database does not answer, and {hook.url} is a secret")
 
     monkeypatch.setattr("orchestration.sensors.alerts.look_at_checks", broken)
@@ -298,6 +305,62 @@ def test_a_stream_whose_file_is_removed_needs_nobody(alerts: Alerts, hook: Hook)
     alerts.world.file("orders").unlink()
     alerts.ticks(15, CLEAR_SECONDS, 15)
     assert brief(hook)[1:] == [("resolved", "stream_stopped", "warning")]
+
+
+def test_a_folder_that_is_away_for_a_moment_moves_no_alarm(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders")
+    alerts.report("exactly_once", passed=False, sentence="3 records are missing.")
+    alerts.ticks(15, 15)
+    folder = alerts.world.deployment.streams_folder
+    folder.rename(folder.with_name("away"))
+    alerts.ticks(15, CLEAR_SECONDS, CLEAR_SECONDS, 15)
+    folder.with_name("away").rename(folder)
+    alerts.ticks(15, CLEAR_SECONDS, 15)
+    assert [(each["status"], each["alarm"], each["stream"]) for each in hook.alerts] == [
+        ("firing", "records_do_not_add_up", "orders")
+    ]
+
+
+def test_a_file_that_breaks_moves_no_alarm_of_a_stream_that_was_only_drained(alerts: Alerts, hook: Hook) -> None:
+    alerts.report("exactly_once", passed=False, sentence="3 records are missing.")
+    alerts.ticks(15, 15)
+    alerts.world.file("orders").write_text("stream: orders\n")
+    alerts.ticks(15, CLEAR_SECONDS, CLEAR_SECONDS, 15)
+    assert [(each["status"], each["alarm"], each["stream"]) for each in hook.alerts] == [
+        ("firing", "records_do_not_add_up", "orders")
+    ]
+
+
+def test_a_failing_check_of_a_stream_without_a_file_needs_nobody(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders", **dead_process(), lease_state="released", state="stopped")
+    alerts.report("exactly_once", passed=False, sentence="3 records are missing.")
+    alerts.ticks(15, 15)
+    alerts.world.write("refunds")
+    alerts.world.file("orders").unlink()
+    # Dagster has loaded the check still.
+    alerts.ticks(15, CLEAR_SECONDS, 15, 15)
+    assert [(each["status"], each["stream"]) for each in hook.alerts] == [("firing", "orders"), ("resolved", "orders")]
+
+
+def test_every_check_belongs_to_a_stream(alerts: Alerts) -> None:
+    tables = "route: {by: id, tables: [{match: x, table: orders.x}], unmatched: {table: orders.tables}}\n"
+    alerts.world.write("tables", tables)
+    alerts.world.write("late", "event_time: {column: created_at, closes: hour, late: {}}\n")
+    alerts.world.write("named", "route: {by: id, to: 'named.{value}'}\n")
+    expected = "[{expect_column_values_to_not_be_null: {column: id}}]"
+    alerts.world.write("checked", f"contract: {{expectations: {expected}}}\n")
+    specs, errors = alerts.world.deployment.streams()
+    assert errors == []
+    streams = streams_by_asset(specs, alerts.world.settings)
+    keys = build_definitions(alerts.world.deployment).get_repository_def().asset_graph.asset_check_keys
+    conditions = Conditions()
+    for key in keys:
+        alerts.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(asset_key=key.asset_key, check_name=key.name, passed=False, metadata={})
+        )
+    assert look_at_checks(conditions, alerts.instance, keys, streams, seconds=60) == ""
+    assert {each.stream for each in conditions.by_key.values()} == {spec.stream for spec in specs}
+    assert len(conditions.by_key) == len({key for key in keys if alarm_of_check(key.name) is not None})
 
 
 def test_what_a_heartbeat_tells_of_tables_and_letters_is_told(alerts: Alerts, hook: Hook) -> None:
