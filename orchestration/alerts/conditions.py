@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _PENDING_RUN = "dagster/will_retry"
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+# How long a tick reads states of streams. A shared store may need longer for hundreds of them.
+STREAM_SECONDS = 15.0
 # How long a tick reads checks, and how many with one query.
 CHECK_SECONDS, _CHECKS_AT_ONCE = 3.0, 100
 # More runs than that do not end within a tick; the rest is read by the next one.
@@ -90,12 +92,14 @@ class Conditions:
         by_key: The conditions.
         unknown: Keys of conditions that nobody could look at, so that they count as they were.
         unknown_streams: Streams whose state could not be looked at.
+        unknown_checks: Subjects of checks whose stream nobody can tell.
         problems: Why, in sentences.
     """
 
     by_key: dict[str, Condition] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     unknown_streams: set[str] = field(default_factory=set)
+    unknown_checks: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
     def add(self, conditions: Iterable[Condition]) -> None:
@@ -112,7 +116,7 @@ class Conditions:
     def knows(self, alarm: str, stream: str, key: str) -> bool:
         """Whether a condition of this key would have been seen."""
         of_state = alarm_is_of_state(ALARM_BY_ID[alarm]) and stream in self.unknown_streams
-        return key not in self.unknown and not of_state
+        return key not in self.unknown and key.split("/", 2)[2] not in self.unknown_checks and not of_state
 
 
 def alarm_is_of_state(alarm: Alarm) -> bool:
@@ -136,13 +140,33 @@ def _condition(
     )
 
 
-def look_at_streams(conditions: Conditions, files: StreamFiles, settings: Settings, now: float) -> None:
-    """Add what the state folders of all streams, and the supervisor's newest tick, show.
+def look_at_streams(
+    conditions: Conditions,
+    files: StreamFiles,
+    settings: Settings,
+    now: float,
+    after: str = "",
+    seconds: float = STREAM_SECONDS,
+) -> str:
+    """Add what the state folders of streams, and the supervisor's newest tick, show.
+
+    Streams that there is no time for count as they were. A tick that takes too long is ended without its cursor, so
+    that the next one would send the same messages again.
 
     Args:
         now: Seconds since 1970.
+        after: The stream that was read last by the tick before; empty if all were.
+        seconds: After so long no further streams are read.
+
+    Returns:
+        The stream that was read last; empty if all were.
     """
-    for stream in stream_ids(files, settings):
+    began, last = time.monotonic(), ""
+    ordered = stream_ids(files, settings)
+    first = bisect_right(ordered, after)
+    left = deque([*ordered[first:], *ordered[:first]])
+    while left and (not last or time.monotonic() - began < seconds):
+        stream = last = left.popleft()
         try:
             observed = observe(stream, files, settings)
             if observed.desired.file == "none" and observed.driver is None:
@@ -157,6 +181,12 @@ def look_at_streams(conditions: Conditions, files: StreamFiles, settings: Settin
             # One stream's trouble is none of the others'.
             conditions.unknown_streams.add(stream)
             conditions.problems.append(f"{stream} cannot be looked at ({type(problem).__name__})")
+    conditions.unknown_streams.update(left)
+    _look_at_supervisor(conditions, settings, now)
+    return last if left else ""
+
+
+def _look_at_supervisor(conditions: Conditions, settings: Settings, now: float) -> None:
     try:
         note = read_supervisor_heartbeat(state_store(settings))
     except (FrazilError, OSError) as problem:
@@ -215,6 +245,8 @@ def look_at_checks(
     streams: Mapping[tuple[str, ...], str],
     after: str = "",
     seconds: float = CHECK_SECONDS,
+    *,
+    unsure: bool = False,
 ) -> str:
     """Add the asset checks whose newest evaluation failed; those that there is no time for count as they were.
 
@@ -222,15 +254,24 @@ def look_at_checks(
 
     Args:
         keys: The checks that Dagster has loaded.
-        streams: By the path of an asset's key, its stream.
+        streams: By the path of an asset's key, its stream. A check of another asset is of a stream whose file was
+            removed, and no condition.
         after: The check that was read last by the tick before; empty if all were.
         seconds: After so long no further checks are read.
+        unsure: Whether files cannot be read. A check of another asset counts as it was then.
 
     Returns:
         The check that was read last; empty if all were.
     """
     began = time.monotonic()
-    watched = {_subject(key): (key, alarm) for key in keys if (alarm := alarm_of_check(key.name)) is not None}
+    watched: dict[str, tuple[dg.AssetCheckKey, Alarm]] = {}
+    for key in keys:
+        if (alarm := alarm_of_check(key.name)) is None:
+            continue
+        if _stream_of(key, streams):
+            watched[_subject(key)] = key, alarm
+        elif unsure:
+            conditions.unknown_checks.add(_subject(key))
     ordered = sorted(watched)
     first = bisect_right(ordered, after)
     left = deque([*ordered[first:], *ordered[:first]])
@@ -281,13 +322,21 @@ def _add_check(
 
 
 def look_at_runs(
-    conditions: Conditions, instance: dg.DagsterInstance, jobs: Collection[str], after: float
+    conditions: Conditions,
+    instance: dg.DagsterInstance,
+    jobs: Collection[str],
+    streams: Mapping[tuple[str, ...], str],
+    after: float,
+    location: str | None = None,
 ) -> tuple[set[str], float]:
     """Add the runs that have failed since, unless one of the same job and stream has succeeded after them.
 
     Args:
         jobs: Names of frazil's jobs.
+        streams: By the path of an asset's key, its stream.
         after: Seconds since 1970.
+        location: Name of the code location, whose runs alone count: others have jobs of the same names, such as
+            Dagster's own for assets. None: all runs count.
 
     Returns:
         Keys of the conditions that a later run has ended, and when the newest of the runs was updated.
@@ -299,9 +348,9 @@ def look_at_runs(
     for record in records:
         newest = max(newest, record.update_timestamp.replace(tzinfo=UTC).timestamp())
         run = record.dagster_run
-        if run.job_name not in jobs or run.tags.get(_PENDING_RUN) == "true":
+        if run.job_name not in jobs or run.tags.get(_PENDING_RUN) == "true" or not _is_of_location(run, location):
             continue
-        condition = _failed_run(record)
+        condition = _failed_run(record, streams)
         if run.status is dg.DagsterRunStatus.FAILURE:
             conditions.add([condition])
             ended.discard(condition.key)
@@ -311,8 +360,16 @@ def look_at_runs(
     return ended, newest
 
 
-def _failed_run(record: RunRecord) -> Condition:
-    run, stream = record.dagster_run, record.dagster_run.tags.get(STREAM_TAG, "")
+def _is_of_location(run: dg.DagsterRun, location: str | None) -> bool:
+    origin = run.remote_job_origin
+    return location is None or origin is None or origin.location_name == location
+
+
+def _failed_run(record: RunRecord, streams: Mapping[tuple[str, ...], str]) -> Condition:
+    run = record.dagster_run
+    selected = [*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())]
+    of_assets = {streams.get(tuple(key.path), "") for key in selected}
+    stream = run.tags.get(STREAM_TAG, "") or (of_assets.pop() if len(of_assets) == 1 else "")
     at = record.end_time or record.update_timestamp.replace(tzinfo=UTC).timestamp()
     text = f"Run {run.run_id[:8]} of job {run.job_name} failed"
     return _condition("run_failed", stream, at, text, None, subject=run.job_name, page=f"/runs/{run.run_id}")

@@ -95,6 +95,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
     Attributes:
         receivers: By name, the targets to which deliveries fail.
         runs_at: When the newest run that was looked at was updated; seconds since 1970.
+        stream: The stream that was read last; empty if all were.
         check: The check that was read last; empty if all were.
         left_out: Conditions that wait for room.
     """
@@ -102,6 +103,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
     alerts: list[Alert] = []
     receivers: dict[str, Receiver] = {}
     runs_at: float = 0.0
+    stream: str = ""
     check: str = ""
     left_out: int = 0
 
@@ -139,17 +141,35 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
             elif not any((other, condition.stream) in lasting_alarms for other in condition.alarm.hidden_by):
                 new.append(condition)
         new.sort(key=lambda condition: -SEVERITIES.index(condition.severity))
-        room = max(0, MOST_ALERTS - len(self.alerts))
-        self.left_out = len(new[room:])
-        for condition in new[:room]:
-            alert = _new_alert(condition, at)
-            lasting[alert.key] = alert
-            self.alerts.append(alert)
-        for key, alert in lasting.items():
+        self.left_out = 0
+        for condition in new:
+            if self._has_room(condition.severity):
+                self.alerts.append(_new_alert(condition, at))
+            else:
+                self.left_out += 1
+        for key, alert in self.lasting.items():
             if key not in conditions.by_key:
                 self._end(alert, conditions, ended_runs, at)
         for alert in self.lasting.values():
             alert.fires = alert.fires or (not alert.gone and at - alert.seen >= alert.alarm.seconds)
+
+    def _has_room(self, severity: Severity) -> bool:
+        """Whether an alert of this severity fits in. If need be, one that matters less is given up for it.
+
+        Ends that a target has not taken go first, the oldest before others. Then lesser severities go, those that
+        nobody has heard of before others.
+        """
+        if len(self.alerts) < MOST_ALERTS:
+            return True
+        least = min(
+            self.alerts,
+            key=lambda alert: (not alert.ended, alert.ended or SEVERITIES.index(alert.severity), bool(alert.begun)),
+        )
+        if not least.ended and SEVERITIES.index(least.severity) >= SEVERITIES.index(severity):
+            return False
+        self.alerts.remove(least)
+        self.left_out += not least.ended
+        return True
 
     def _end(self, alert: Alert, conditions: Conditions, ended_runs: Collection[str], at: int) -> None:
         if alert.id == "run_failed":
@@ -222,7 +242,8 @@ def _new_alert(condition: Condition, at: int) -> Alert:
         stream=condition.stream,
         subject=condition.subject,
         severity=condition.severity,
-        since=int(condition.since),
+        # A heartbeat may hold a time that no calendar has.
+        since=int(min(max(condition.since, 0), at)),
         seen=at,
         what=_cut(condition.what),
         next=_cut(condition.next),

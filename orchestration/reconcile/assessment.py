@@ -13,6 +13,7 @@ import msgspec
 from assets.stream_checks import CheckOutcome
 from jobs.base.errors import FrazilError
 from jobs.config.documents.validation import SpecError
+from jobs.config.redaction import redacted
 from jobs.config.settings.loading import find_stream_file
 from jobs.quality.publishing.main_freshness import UNKNOWN, MainFreshness
 from jobs.streaming.driver.context.unknown_fields import UnknownFields, read_unknown_fields
@@ -93,7 +94,9 @@ def assess_file_change(observed: Observation, files: StreamFiles, remote: Remote
     try:
         refused = remote.refusal(desired.spec, lambda: find_stream_file(settings.home / "streams", stream))
     except FrazilError as problem:
-        why = f"its file has changed, and it is not known whether its table can hold it: {problem.message}"
+        # Clients quote addresses, and one may hold a token.
+        said = redacted(settings, problem.message)
+        why = f"its file has changed, and it is not known whether its table can hold it: {said}"
         refused = SpecError([why])
     if refused is None:
         return observed

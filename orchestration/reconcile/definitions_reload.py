@@ -34,7 +34,12 @@ def definitions_code(specs: Iterable[StreamSpec], errors: Iterable[SpecError], s
     """A checksum of all that definitions are made of; a changed comment of a file changes nothing."""
     parts = sorted(spec.model_dump_json() for spec in specs)
     problems = [problem for error in errors for problem in error.problems]
-    return checksum("\n".join([settings.catalog.name, *problems, *parts]))
+    return checksum("\n".join([*_of_settings(settings), *problems, *parts]))
+
+
+def _of_settings(settings: Settings) -> tuple[str, ...]:
+    """What definitions take from the settings: the alert sensor exists where there are targets."""
+    return (settings.catalog.name, "alerts") if settings.alerts.targets else (settings.catalog.name,)
 
 
 class DefinitionsReload:
@@ -48,7 +53,7 @@ class DefinitionsReload:
     def __init__(self, loaded: int, build: Build) -> None:
         self._loaded: int = loaded
         self._build: Build = build
-        self._seen: tuple[StreamFiles, str, int] | None = None
+        self._seen: tuple[StreamFiles, tuple[str, ...], int] | None = None
         self._thread: threading.Thread | None = None
         self._problem: str = ""
 
@@ -106,10 +111,10 @@ class DefinitionsReload:
         return "Dagster loads the streams' files, which have changed."
 
     def _code_of(self, files: StreamFiles, settings: Settings) -> int:
-        """The code of files; computed once while they and the catalog's name are the same."""
-        catalog = settings.catalog.name
-        if self._seen is None or self._seen[0] is not files or self._seen[1] != catalog:
-            self._seen = files, catalog, definitions_code(files.specs.values(), files.errors, settings)
+        """The code of files; computed once while they, and what is taken from the settings, are the same."""
+        taken = _of_settings(settings)
+        if self._seen is None or self._seen[0] is not files or self._seen[1] != taken:
+            self._seen = files, taken, definitions_code(files.specs.values(), files.errors, settings)
         return self._seen[2]
 
     def wait(self, seconds: float) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from jobs.clients.state_store.stream_folder import state_store, streams_with
 from jobs.config.documents.validation import SpecError
@@ -26,12 +27,17 @@ def read_files(deployment: Deployment) -> StreamFiles:
     """The stream files of a deployment as they are now. Each version of the folder is parsed once."""
     folder = deployment.streams_folder
     try:
-        found = [path for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]
+        found = [path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and not _is_lock(path)]
         stamps = tuple(sorted((path.name, *file_stamp(path)) for path in found))
     except OSError as problem:
         _, errors = deployment.streams()
         return StreamFiles({}, tuple(errors), absence=f"the folder {folder} cannot be read ({problem.strerror})")
     return _parsed(deployment, stamps)
+
+
+def _is_lock(path: Path) -> bool:
+    """Whether a file is the lock of an editor: Emacs marks a file that it edits with a link `.#NAME` to nowhere."""
+    return path.name.startswith(".#") and path.is_symlink() and not path.exists()
 
 
 # A cache and no memory: a code server that starts anew reads the files once more.

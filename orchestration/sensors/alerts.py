@@ -44,6 +44,7 @@ def run_alerts_tick(
     jobs: Collection[str],
     memory: AlertMemory,
     now: float,
+    location: str | None = None,
 ) -> str:
     """Send what the tick before noted, and note what is to be sent by the next one; returns the tick in words.
 
@@ -52,6 +53,7 @@ def run_alerts_tick(
         jobs: Names of frazil's jobs.
         memory: Of the sensor; changed.
         now: Seconds since 1970.
+        location: Name of the code location, whose runs alone count; None: all do.
 
     Raises:
         FrazilError: The settings cannot be read.
@@ -59,7 +61,7 @@ def run_alerts_tick(
     settings = deployment.settings()
     send_due(memory, settings, now)
     try:
-        conditions, ended = look(deployment, settings, instance, checks, jobs, memory, now)
+        conditions, ended = look(deployment, settings, instance, checks, jobs, memory, now, location)
     except Exception as problem:
         # What has been sent has to be kept, or it would be sent with every tick.
         text = redacted(settings, f"{type(problem).__name__}: {problem}")
@@ -77,23 +79,31 @@ def look(
     jobs: Collection[str],
     memory: AlertMemory,
     now: float,
+    location: str | None = None,
 ) -> tuple[Conditions, set[str]]:
     """The conditions of the deployment, and the keys of failed runs that a later run has made good.
 
     Args:
         memory: Of the sensor; what was read last is noted there.
         now: Seconds since 1970.
+        location: Name of the code location, whose runs alone count; None: all do.
     """
     files, conditions = read_files(deployment), Conditions()
-    look_at_streams(conditions, files, settings, now)
+    last_stream = look_at_streams(conditions, files, settings, now, memory.stream)
     specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
     streams = streams_by_asset(specs, settings)
-    last_check = look_at_checks(conditions, instance, checks, streams, memory.check)
+    unsure = bool(files.errors or files.absence)
+    last_check = look_at_checks(conditions, instance, checks, streams, memory.check, unsure=unsure)
     # Runs of `frazil_halted` fail because a stream is halted, which is an alarm of its own.
     watched = [name for name in jobs if name != HALTED_JOB]
-    ended, runs_at = look_at_runs(conditions, instance, watched, memory.runs_at or now - _RUNS_SECONDS)
+    # Where the clock was set back, the runs of now come before those that were read.
+    since = min(memory.runs_at or now - _RUNS_SECONDS, now)
+    ended, runs_at = set[str](), memory.runs_at
+    if not files.absence:
+        # Without files nobody knows which stream a run of an asset belongs to. It is read later.
+        ended, runs_at = look_at_runs(conditions, instance, watched, streams, since, location)
     conditions.redact(settings)
-    memory.check, memory.runs_at = last_check, runs_at
+    memory.stream, memory.check, memory.runs_at = last_stream, last_check, runs_at
     return conditions, ended
 
 
@@ -160,7 +170,7 @@ def alert_sensor() -> dg.SensorDefinition:
     def frazil_alerts(context: dg.SensorEvaluationContext, deployment: DeploymentResource) -> dg.SensorResult:
         repository = context.repository_def
         assert repository is not None
-        memory = AlertMemory.from_cursor(context.cursor)
+        memory, origin = AlertMemory.from_cursor(context.cursor), context.code_location_origin
         try:
             sentence = run_alerts_tick(
                 deployment.deployment(),
@@ -169,6 +179,7 @@ def alert_sensor() -> dg.SensorDefinition:
                 {*repository.job_names},
                 memory,
                 time.time(),
+                origin.location_name if origin is not None else None,
             )
         except FrazilError as problem:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)

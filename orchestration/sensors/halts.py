@@ -24,7 +24,7 @@ class KnownHalt(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         code: A checksum of what a person has to do about it.
-        at: When a run was asked for; seconds since 1970.
+        at: When a run was asked for; seconds since 1970. 0 before the first.
     """
 
     code: int = msgspec.field(default=0, name="c")
@@ -37,6 +37,9 @@ class HaltsCursor(StreamsCursor[KnownHalt]):
 
 def new_halts(supervisor: SupervisorHeartbeat | None, memory: HaltsCursor, now: float) -> list[HaltedStream]:
     """The halted streams that a run has to report now; the memory notes them.
+
+    A halt is reported once two looks in a row have seen it. A store that did not answer for a moment, or a folder that
+    was being replaced, would otherwise report every stream as halted.
 
     Args:
         supervisor: The reconcile sensor's newest tick; None before the first.
@@ -52,11 +55,22 @@ def new_halts(supervisor: SupervisorHeartbeat | None, memory: HaltsCursor, now: 
         # The sentence may hold a time that passes.
         code = checksum(f"halted {each['fix']}")
         known = memory.streams.get(stream)
-        if known is not None and known.code == code and not due(now, known.at, AGAIN_SECONDS):
+        if known is None or known.code != code:
+            memory.streams[stream] = KnownHalt(code)
+            continue
+        if not due(now, known.at, AGAIN_SECONDS):
             continue
         memory.streams[stream] = KnownHalt(code, int(now))
         found.append(HaltedStream(stream=stream, sentence=each["sentence"][:_MOST_SENTENCE], fix=each["fix"]))
     return found
+
+
+def _why_none(memory: HaltsCursor) -> str:
+    before = [stream for stream, known in memory.streams.items() if known.at]
+    new = [stream for stream, known in memory.streams.items() if not known.at]
+    lines = [f"Halted: {', '.join(before)}; reported before."] if before else []
+    lines += [f"Halted: {', '.join(new)}; reported by the next tick if it lasts."] if new else []
+    return "\n".join(lines) or "No stream is halted."
 
 
 def halts_sensor() -> dg.SensorDefinition:
@@ -80,12 +94,9 @@ def halts_sensor() -> dg.SensorDefinition:
         except SpecError as problem:
             return dg.SensorResult(skip_reason=problem.message)
         found = new_halts(supervisor, memory, now)
-        sentence = (
-            f"Halted: {', '.join(memory.streams)}; reported before." if memory.streams else "No stream is halted."
-        )
         return dg.SensorResult(
             run_requests=[halted_run(found, now)] if found else [],
-            skip_reason=None if found else sentence,
+            skip_reason=None if found else _why_none(memory),
             cursor=memory.to_cursor(),
         )
 

@@ -22,6 +22,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.documents.validation import SpecError
+from jobs.config.redaction import redacted
 from jobs.config.settings.settings import Settings
 from jobs.streaming.supervision.state.observation import observe
 from orchestration.jobs.control import (
@@ -200,7 +201,7 @@ def run_reconcile_tick(
             tick.events.extend(_events(tick, assessed, remembered, remote, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
-            tick.problems[stream] = f"{type(problem).__name__}: {problem}"
+            tick.problems[stream] = redacted(settings, f"{type(problem).__name__}: {problem}")
             tick.rows.append(StreamRow(stream, "not looked at", Need.NOW))
     if remote.kafka_unavailable:
         memory.away_until = int(now) + LOOKUP_SECONDS

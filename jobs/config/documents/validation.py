@@ -84,11 +84,13 @@ def _rebuild(
 
 
 def shown_path(path: Path) -> str:
-    """Returns the path as messages show it: relative to the current folder if it is below."""
+    """Returns the path as messages show it: relative to the current folder if it is below, and as Unicode."""
     try:
-        return str(path.absolute().relative_to(Path.cwd()))
+        shown = str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
-        return str(path)
+        shown = str(path)
+    # A name need not be UTF-8, while what carries messages is.
+    return shown.encode(errors="backslashreplace").decode()
 
 
 def load_model(

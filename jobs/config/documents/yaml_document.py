@@ -52,11 +52,26 @@ class YamlUnreadable(Exception):
         return [f"{mark}: {p.message}" for mark, p in zip(marks, self.problems, strict=True)]
 
 
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _Loader(yaml.SafeLoader):
     """YAML with the scalars of YAML 1.2: `no` is a text, `0123` not octal, `12:30` not 750, a date stays as written."""
 
     def construct_located(self, node: yaml.ScalarNode) -> str:
         text = self.construct_scalar(node)
+        if not _is_encodable(text):
+            # JSON escapes one character as two surrogates. PyYAML does not join them.
+            try:
+                text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+            except UnicodeDecodeError:
+                said = "an escape such as \\ud800 is half a character"
+                raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from None
         if "${" not in text:
             return text
         located = LocatedText(text)

@@ -255,6 +255,7 @@ ONE_PROBLEM = [
     ("stream: payments", "stream: payments\n\tx: 1", 3, "", "is not YAML"),
     ("stream: payments", "stream: *missing", 2, "", "is not YAML"),
     ("stream: payments", "stream: a\x07b", 2, "", "is not YAML: the character U+0007 is not allowed"),
+    ("stream: payments", 'stream: payments\ndescription: "x\\ud800"', 3, "", "is not YAML: an escape such as"),
     ("stream: payments", "? [a]\n: b\nstream: payments", 2, "", "is not YAML"),
     ("table:", "---\ntable:", 11, "", "is not YAML: expected a single document"),
 ]  # fmt: skip
@@ -327,6 +328,11 @@ def test_yaml_of_1_2_keeps_texts_as_they_are_written() -> None:
     assert spec.table.properties == {
         "a": "no", "b": "0123", "c": "12:30", "d": "2026-01-31", "e": "0x1F", "f": "10", "g": "a"
     }  # fmt: skip
+
+
+def test_a_character_that_json_escapes_in_two_halves_is_one() -> None:
+    text = GOOD.replace("stream: payments", 'stream: payments\ndescription: "\\ud83d\\ude80 of ${env:X}"')
+    assert load_stream(written(text)).description == "\N{ROCKET} of ${env:X}"
 
 
 def test_merged_keys_are_found_on_their_own_lines() -> None:

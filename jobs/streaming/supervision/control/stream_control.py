@@ -23,6 +23,7 @@ from jobs.streaming.supervision.documents.heartbeat import Heartbeat, read_heart
 from jobs.streaming.supervision.documents.scrape_target import withdraw
 from jobs.streaming.supervision.documents.waiting import wait_until
 from jobs.streaming.supervision.processes.actual import Driver
+from jobs.streaming.supervision.processes.groups import DriverGroup
 from jobs.streaming.supervision.processes.launcher import driver_command
 from jobs.streaming.supervision.processes.termination import Timeouts
 from jobs.streaming.supervision.state.configuration import Configuration
@@ -261,11 +262,11 @@ class StreamControl:
         if now.driver is None:
             _refuse_while_drained(now)
             end_leftovers(now.actual.launched_process, self._stream)
-            withdraw(now.settings, self._stream)
+            self._withdraw(now)
             stopped = f"{self._stream} is stopped{f' already{now.control.origin}' if already else ''}."
             return ActionResult(stopped, now.heartbeat)
         how = self._life.end(now, now.driver)
-        withdraw(now.settings, self._stream)
+        self._withdraw(now)
         return ActionResult(
             f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store)
         )
@@ -281,14 +282,21 @@ class StreamControl:
             ended = beat is not None and beat.final
             if now.driver is None:
                 end_leftovers(now.actual.launched_process, self._stream)
-                withdraw(now.settings, self._stream)
+                self._withdraw(now)
                 return ActionResult(f"{self._stream} has no driver.", now.heartbeat)
             if not (unwanted or ended):
                 return ActionResult(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
             self._life.request(now, "end", reason, by, mode=now.control.mode, end_attempt=now.driver.attempt)
         how = self._life.end(now, now.driver)
-        withdraw(now.settings, self._stream)
+        self._withdraw(now)
         return ActionResult(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
+
+    def _withdraw(self, now: Observation) -> None:
+        """Remove what a killed driver, the stream's own or its group's, has left for Prometheus."""
+        withdraw(now.settings, self._stream)
+        launch = now.actual.launch
+        if launch is not None and launch.group is not None:
+            withdraw(now.settings, DriverGroup.of(now.settings, launch.group).label)
 
     def drain_driver(self, reason: str, by: str) -> ActionResult:
         """End the driver after its batch, and leave the desired mode: whoever supervises next starts another."""

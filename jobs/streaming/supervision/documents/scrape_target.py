@@ -1,6 +1,7 @@
 """Service-discovery file of a driver: where Prometheus scrapes it, in the format of `file_sd_configs`.
 
-Each driver has a file of its own, so two drivers never write one file. A driver that is killed leaves its file, so its
+Each driver has a file of its own, so two drivers never write one file, not even those of two deployments that share a
+folder. A driver that is killed leaves its file, so its
 target counts as down until the next driver replaces the file, or somebody stops the stream.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+from zlib import crc32
 
 from jobs.clients.state_store.durable_files import put_in_place, staged
 from jobs.config.settings.settings import Settings
@@ -35,7 +38,11 @@ def target_file(settings: Settings, label: str) -> Path:
     Args:
         label: The stream's name, or `group:NAME`.
     """
-    return target_folder(settings) / f"{label.replace(':', '.')}.json"
+    name = label.replace(":", ".")
+    if settings.metrics.folder is not None:
+        # Another deployment of this machine may have a stream of the same name.
+        name = f"{name}.{crc32(os.fsencode(settings.state.resolve())):08x}"
+    return target_folder(settings) / f"{name}.json"
 
 
 @contextlib.contextmanager

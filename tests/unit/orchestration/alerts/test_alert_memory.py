@@ -191,6 +191,42 @@ def test_there_is_room_for_so_many_and_the_urgent_come_first() -> None:
     assert len(memory.to_cursor()) < 200_000
 
 
+def test_what_matters_less_makes_room_for_a_halted_stream() -> None:
+    many = [condition("undeclared_fields", f"s{number}") for number in range(MOST_ALERTS)]
+    memory = AlertMemory()
+    memory.update(now_is(*many), (), T)
+    memory.update(now_is(*many), (), T + 60)
+    memory.delivered("a", list(memory.due_for("a", ALL))[1:])
+    for second in (75, 90):
+        memory.update(now_is(*many, condition()), (), T + second)
+        assert condition().key in memory.lasting
+        assert (len(memory.alerts), memory.left_out) == (MOST_ALERTS, 1)
+    assert told(memory) == [(condition().key, False)], "the one that nobody had heard of is left out"
+
+
+def test_ends_that_a_dead_target_does_not_take_make_room_the_oldest_first() -> None:
+    many = [condition(stream=f"s{number}") for number in range(MOST_ALERTS)]
+    memory = AlertMemory()
+    memory.update(now_is(*many), (), T)
+    memory.delivered("a", list(memory.due_for("a", ALL)))
+    for second in (15, 15 + CLEAR_SECONDS):
+        memory.update(now_is(*many[1:]), (), T + second)
+    for second in (150, 150 + CLEAR_SECONDS):
+        memory.update(now_is(), (), T + second)
+    assert memory.lasting == {}
+    memory.update(now_is(condition("service_unavailable")), (), T + 300)
+    assert memory.lasting.keys() == {condition("service_unavailable").key}
+    assert (len(memory.alerts), memory.left_out) == (MOST_ALERTS, 0)
+    assert "s0" not in {alert.stream for alert in memory.alerts}
+
+
+@pytest.mark.parametrize(("since", "begins"), [(-1e18, 0), (1e18, T), (T - 5.5, T - 6)])
+def test_a_time_of_no_calendar_is_one_that_can_be_shown(since: float, begins: int) -> None:
+    memory = AlertMemory()
+    memory.update(now_is(condition(since=since)), (), T)
+    assert memory.alerts[0].since == begins
+
+
 def test_the_same_message_has_the_same_key_after_a_crash() -> None:
     memory = AlertMemory()
     memory.update(now_is(condition()), (), T)

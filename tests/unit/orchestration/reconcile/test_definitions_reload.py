@@ -69,6 +69,9 @@ CHANGES: dict[str, Callable[[World], object]] = {
     "the catalog's name": lambda world: (world.deployment.home / "frazil.yaml").write_text(
         "catalog: {name: lake, properties: {type: rest, uri: 'http://127.0.0.1:1'}}\n"
     ),
+    "the first target of alerts": lambda world: (world.deployment.home / "frazil.yaml").write_text(
+        "alerts: {targets: [{webhook: {url: 'http://127.0.0.1:1'}}]}\n"
+    ),
 }
 
 

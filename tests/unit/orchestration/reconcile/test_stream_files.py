@@ -46,6 +46,15 @@ def test_a_file_is_read_again_when_it_changes(world: World) -> None:
     assert wanted(world)["orders"].generation not in (before, None)
 
 
+def test_a_lock_of_an_editor_is_no_file_and_a_broken_link_says_nothing_of_any_stream(world: World) -> None:
+    world.write("orders")
+    folder = world.deployment.streams_folder
+    (folder / ".#orders.yaml").symlink_to("me@here.4711:1800000000")
+    assert wanted(world)["orders"].file == "valid"
+    (folder / "refunds.yaml").symlink_to(folder / "not-mounted" / "refunds.yaml")
+    assert read_files(world.deployment).absence
+
+
 def test_an_invalid_file_is_told_of_the_stream_that_it_names(world: World) -> None:
     world.write("orders")
     world.write("refunds")

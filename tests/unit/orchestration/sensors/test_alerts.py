@@ -13,6 +13,7 @@ import pytest
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.events.log import EventLogEntry
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from assets import dagster_names
 from assets.stream_checks import CheckOutcome, evaluation
@@ -21,7 +22,14 @@ from jobs.clients.state_store.stream_folder import state_store, stream_folder
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work, read_heartbeat, write_heartbeat
 from jobs.streaming.supervision.state.observation import observe
-from orchestration.alerts.conditions import Conditions, look_at_checks
+from orchestration.alerts.alarms import alarm_of_check
+from orchestration.alerts.conditions import (
+    Conditions,
+    look_at_checks,
+    look_at_runs,
+    look_at_streams,
+    streams_by_asset,
+)
 from orchestration.alerts.memory import CLEAR_SECONDS, FIRST_PAUSE_SECONDS, AlertMemory
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_run_config, control_tags
@@ -167,22 +175,42 @@ def test_a_check_under_evaluation_counts_as_before(alerts: Alerts, hook: Hook) -
     assert brief(hook) == [("firing", "records_do_not_add_up", "critical")]
 
 
+def test_streams_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> None:
+    names = ["a", "b", "c"]
+    alerts.world.file("orders").unlink()
+    for name in names:
+        alerts.world.write(name)
+        error = LastError("lost", "operator", time.time(), "frazil accept")
+        alerts.world.drive(name, state="failed", error=error, lease_state="released", **dead_process(), work=Work())
+    files, settings = read_files(alerts.world.deployment), alerts.world.settings
+    after, halted, unknown = "", [], []
+    for _ in range(4):
+        conditions = Conditions()
+        after = look_at_streams(conditions, files, settings, alerts.now, after, seconds=0)
+        halted += [each.stream for each in conditions.by_key.values()]
+        unknown.append(len(conditions.unknown_streams & {*names}))
+    assert (halted, unknown) == (["a", "b", "c", "a"], [2, 2, 2, 2])
+    conditions = Conditions()
+    assert look_at_streams(conditions, files, settings, alerts.now, after) == ""
+    assert (len(conditions.by_key), conditions.unknown_streams) == (3, set())
+
+
 def test_checks_that_there_is_no_time_for_are_read_in_turn(alerts: Alerts) -> None:
     key = dagster_names.table_key(alerts.world.settings, "orders.orders")
     names = [f"expectation_{number:03d}" for number in range(250)]
     keys = {dg.AssetCheckKey(key, name) for name in names}
     for name in (names[0], names[120], names[249]):
         alerts.report(name, passed=False, sentence="It is broken.")
-    after, seen, unknown = "", [], []
+    after, seen, unknown, of = "", [], [], {tuple(key.path): "orders"}
     for _ in range(4):
         conditions = Conditions()
-        after = look_at_checks(conditions, alerts.instance, keys, {}, after, seconds=0.0001)
+        after = look_at_checks(conditions, alerts.instance, keys, of, after, seconds=0.0001)
         seen.append(sorted(each.subject[-3:] for each in conditions.by_key.values()))
         unknown.append(len(conditions.unknown))
     assert unknown == [150] * 4
     assert seen == [["000"], ["120"], ["000", "249"], ["120"]]
     conditions = Conditions()
-    assert look_at_checks(conditions, alerts.instance, keys, {}, after) == ""
+    assert look_at_checks(conditions, alerts.instance, keys, of, after) == ""
     assert (len(conditions.by_key), len(conditions.unknown)) == (3, 0)
 
 
@@ -214,7 +242,7 @@ def test_what_was_sent_is_kept_though_nobody_can_look(
     alerts.end()
     alerts.tick()
 
-    def broken(*arguments: object) -> str:
+    def broken(*arguments: object, **named: object) -> str:
         raise OSError(f"the database does not answer, and {hook.url} is a secret")
 
     monkeypatch.setattr("orchestration.sensors.alerts.look_at_checks", broken)
@@ -224,6 +252,15 @@ def test_what_was_sent_is_kept_though_nobody_can_look(
         alerts.said
         == "Nobody could look for alarms: OSError: the database does not answer, and ${env:HOOK} is a secret"
     )
+
+
+def test_times_that_no_calendar_has_stop_no_tick(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders", work=Work(parked={"orders.b": 10**18}))
+    alerts.ticks(15, 15, 15)
+    assert brief(hook) == [("firing", "table_suspended", "critical")]
+    write_supervisor_heartbeat(state_store(alerts.world.settings), SupervisorHeartbeat(-1e18, "host", 1))
+    alerts.ticks(15, 60, 15)
+    assert "deployment: supervisor_silent since 1970-01-01 00:00:00 UTC" in alerts.said
 
 
 def test_a_state_that_cannot_be_read_ends_no_alarm(alerts: Alerts, hook: Hook) -> None:
@@ -268,6 +305,62 @@ def test_a_stream_whose_file_is_removed_needs_nobody(alerts: Alerts, hook: Hook)
     alerts.world.file("orders").unlink()
     alerts.ticks(15, CLEAR_SECONDS, 15)
     assert brief(hook)[1:] == [("resolved", "stream_stopped", "warning")]
+
+
+def test_a_folder_that_is_away_for_a_moment_moves_no_alarm(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders")
+    alerts.report("exactly_once", passed=False, sentence="3 records are missing.")
+    alerts.ticks(15, 15)
+    folder = alerts.world.deployment.streams_folder
+    folder.rename(folder.with_name("away"))
+    alerts.ticks(15, CLEAR_SECONDS, CLEAR_SECONDS, 15)
+    folder.with_name("away").rename(folder)
+    alerts.ticks(15, CLEAR_SECONDS, 15)
+    assert [(each["status"], each["alarm"], each["stream"]) for each in hook.alerts] == [
+        ("firing", "records_do_not_add_up", "orders")
+    ]
+
+
+def test_a_file_that_breaks_moves_no_alarm_of_a_stream_that_was_only_drained(alerts: Alerts, hook: Hook) -> None:
+    alerts.report("exactly_once", passed=False, sentence="3 records are missing.")
+    alerts.ticks(15, 15)
+    alerts.world.file("orders").write_text("stream: orders\n")
+    alerts.ticks(15, CLEAR_SECONDS, CLEAR_SECONDS, 15)
+    assert [(each["status"], each["alarm"], each["stream"]) for each in hook.alerts] == [
+        ("firing", "records_do_not_add_up", "orders")
+    ]
+
+
+def test_a_failing_check_of_a_stream_without_a_file_needs_nobody(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.drive("orders", **dead_process(), lease_state="released", state="stopped")
+    alerts.report("exactly_once", passed=False, sentence="3 records are missing.")
+    alerts.ticks(15, 15)
+    alerts.world.write("refunds")
+    alerts.world.file("orders").unlink()
+    # Dagster has loaded the check still.
+    alerts.ticks(15, CLEAR_SECONDS, 15, 15)
+    assert [(each["status"], each["stream"]) for each in hook.alerts] == [("firing", "orders"), ("resolved", "orders")]
+
+
+def test_every_check_belongs_to_a_stream(alerts: Alerts) -> None:
+    tables = "route: {by: id, tables: [{match: x, table: orders.x}], unmatched: {table: orders.tables}}\n"
+    alerts.world.write("tables", tables)
+    alerts.world.write("late", "event_time: {column: created_at, closes: hour, late: {}}\n")
+    alerts.world.write("named", "route: {by: id, to: 'named.{value}'}\n")
+    expected = "[{expect_column_values_to_not_be_null: {column: id}}]"
+    alerts.world.write("checked", f"contract: {{expectations: {expected}}}\n")
+    specs, errors = alerts.world.deployment.streams()
+    assert errors == []
+    streams = streams_by_asset(specs, alerts.world.settings)
+    keys = build_definitions(alerts.world.deployment).get_repository_def().asset_graph.asset_check_keys
+    conditions = Conditions()
+    for key in keys:
+        alerts.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(asset_key=key.asset_key, check_name=key.name, passed=False, metadata={})
+        )
+    assert look_at_checks(conditions, alerts.instance, keys, streams, seconds=60) == ""
+    assert {each.stream for each in conditions.by_key.values()} == {spec.stream for spec in specs}
+    assert len(conditions.by_key) == len({key for key in keys if alarm_of_check(key.name) is not None})
 
 
 def test_what_a_heartbeat_tells_of_tables_and_letters_is_told(alerts: Alerts, hook: Hook) -> None:
@@ -321,6 +414,46 @@ def test_a_failed_run_is_told_until_one_succeeds(alerts: Alerts, hook: Hook) -> 
     alerts.ticks(0, 15, 15)
     of_run = [each["status"] for each in hook.alerts if each["alarm"] == "run_failed"]
     assert of_run == ["firing", "resolved"]
+
+
+def test_runs_are_seen_after_the_clock_was_set_back(alerts: Alerts, hook: Hook) -> None:
+    alerts.cursor = AlertMemory(runs_at=time.time() + 7200).to_cursor()
+    run = dg.DagsterRun(JOB, "00000000-0000-4000-8000-000000000001", status=dg.DagsterRunStatus.FAILURE)
+    alerts.instance.run_storage.add_run(run)
+    alerts.ticks(0, 15)
+    assert [each["alarm"] for each in hook.alerts] == ["run_failed"]
+
+
+def test_runs_of_assets_are_told_apart_by_stream_and_by_code_location(alerts: Alerts, hook: Hook) -> None:
+    alerts.world.write("refunds")
+    keys = {name: dagster_names.table_key(alerts.world.settings, f"orders.{name}") for name in ("orders", "refunds")}
+    (job,) = [name for name in alerts.definitions.get_repository_def().job_names if name.startswith("__ASSET_JOB")]
+
+    def ended(number: int, status: dg.DagsterRunStatus, location: str, *selected: dg.AssetKey) -> None:
+        where = RemoteRepositoryOrigin(GrpcServerCodeLocationOrigin("127.0.0.1", 1, location_name=location), "r")
+        run = dg.DagsterRun(
+            job,
+            f"00000000-0000-4000-8000-{number:012d}",
+            status=status,
+            asset_selection=frozenset(selected) or None,
+            remote_job_origin=RemoteJobOrigin(where, job),
+        )
+        alerts.instance.run_storage.add_run(run)
+
+    def failed(jobs_of: str | None) -> set[str]:
+        conditions, streams = Conditions(), {tuple(key.path): name for name, key in keys.items()}
+        look_at_runs(conditions, alerts.instance, [job], streams, time.time() - 60, jobs_of)
+        return set(conditions.by_key)
+
+    ended(1, dg.DagsterRunStatus.FAILURE, "frazil", keys["orders"])
+    ended(2, dg.DagsterRunStatus.FAILURE, "marketing", dg.AssetKey("campaigns"))
+    ended(3, dg.DagsterRunStatus.SUCCESS, "frazil", keys["refunds"])
+    ended(4, dg.DagsterRunStatus.SUCCESS, "marketing", keys["orders"])
+    assert failed("frazil") == {f"run_failed/orders/{job}"}
+    assert failed("marketing") == {f"run_failed//{job}"}
+    assert failed(None) == {f"run_failed//{job}"}
+    ended(5, dg.DagsterRunStatus.SUCCESS, "frazil", keys["orders"])
+    assert failed("frazil") == set()
 
 
 def test_the_run_that_reports_halted_streams_raises_no_alarm_of_its_own(alerts: Alerts, hook: Hook) -> None:

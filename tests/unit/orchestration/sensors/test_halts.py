@@ -36,25 +36,37 @@ def reported(memory: HaltsCursor, now: float, **fixes: str) -> list[str]:
 
 
 def test_a_halt_is_reported_once_and_again_while_it_lasts() -> None:
-    memory = HaltsCursor()
+    memory, both = HaltsCursor(), {"a": "frazil accept a", "b": "frazil accept b"}
     assert reported(memory, NOW) == []
-    assert reported(memory, NOW, a="frazil accept a", b="frazil accept b") == ["a", "b"]
-    assert reported(memory, NOW + 30, a="frazil accept a", b="frazil accept b") == []
-    assert reported(memory, NOW + 60, a="frazil start a", b="frazil accept b") == ["a"], "something else is to be done"
-    assert reported(memory, NOW + AGAIN_SECONDS, a="frazil start a", b="frazil accept b") == ["b"]
+    assert reported(memory, NOW, **both) == []
+    assert reported(memory, NOW + 30, **both) == ["a", "b"]
+    assert reported(memory, NOW + 60, **both) == []
+    changed = both | {"a": "frazil start a"}
+    assert reported(memory, NOW + 90, **changed) == []
+    assert reported(memory, NOW + 120, **changed) == ["a"], "something else is to be done"
+    assert reported(memory, NOW + 29 + AGAIN_SECONDS, **changed) == []
+    assert reported(memory, NOW + 30 + AGAIN_SECONDS, **changed) == ["b"]
     assert AGAIN_SECONDS < 12 * 3600, "Dagster's first page shows twelve hours"
 
 
 def test_a_stream_that_halts_anew_is_reported_anew() -> None:
     memory = HaltsCursor()
-    assert reported(memory, NOW, a="frazil accept a") == ["a"]
-    assert reported(memory, NOW + 30) == []
-    assert reported(memory, NOW + 60, a="frazil accept a") == ["a"]
+    seen = [reported(memory, NOW + 30 * number, **fixes) for number, fixes in enumerate(({"a": "x"}, {"a": "x"}) * 2)]
+    assert seen == [[], ["a"], [], []]
+    assert reported(memory, NOW + 150) == []
+    assert [reported(memory, NOW + at, a="x") for at in (180, 210)] == [[], ["a"]]
+
+
+def test_what_is_halted_for_a_moment_starts_no_run() -> None:
+    memory = HaltsCursor()
+    for number in range(20):
+        fixes = {} if number % 2 else {f"s{of}": "frazil validate" for of in range(300)}
+        assert reported(memory, NOW + 30 * number, **fixes) == []
 
 
 def test_while_nobody_supervises_nothing_is_said_and_nothing_forgotten() -> None:
     memory = HaltsCursor()
-    assert reported(memory, NOW, a="frazil accept a") == ["a"]
+    assert [reported(memory, NOW + at, a="frazil accept a") for at in (0, 30)] == [[], ["a"]]
     assert new_halts(supervisor(NOW), memory, NOW + 600) == []
     assert new_halts(None, memory, NOW + 600) == []
     assert reported(memory, NOW + 700, a="frazil accept a") == []
@@ -62,8 +74,9 @@ def test_while_nobody_supervises_nothing_is_said_and_nothing_forgotten() -> None
 
 def test_the_memory_survives_the_cursor() -> None:
     memory = HaltsCursor()
-    reported(memory, NOW, a="frazil accept a")
-    assert reported(HaltsCursor.from_cursor(memory.to_cursor()), NOW + 30, a="frazil accept a") == []
+    for at, expected in ((0, []), (30, ["a"]), (60, [])):
+        memory = HaltsCursor.from_cursor(memory.to_cursor())
+        assert reported(memory, NOW + at, a="frazil accept a") == expected
 
 
 def tick(world: World, definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None) -> Any:
@@ -85,7 +98,9 @@ def test_the_run_fails_with_why_and_the_next_command(world: World, instance: dg.
     world.drive("edited")
     world.file("edited").write_text(world.file("edited").read_text().replace("decode:", "decod:"))
     definitions = build_definitions(world.deployment)
-    first = tick(world, definitions, instance, None)
+    seen = tick(world, definitions, instance, None)
+    assert (seen.run_requests, seen.skip_message) == ([], "Halted: orders; reported by the next tick if it lasts.")
+    first = tick(world, definitions, instance, seen.cursor)
     (request,) = first.run_requests
     assert request.tags["frazil/halted"] == "orders"
     result = definitions.resolve_job_def(JOB).execute_in_process(
@@ -100,6 +115,21 @@ def test_the_run_fails_with_why_and_the_next_command(world: World, instance: dg.
     second = tick(world, definitions, instance, first.cursor)
     assert second.run_requests == []
     assert second.skip_message == "Halted: orders; reported before."
+
+
+def test_a_state_that_cannot_be_read_for_a_moment_halts_no_stream(orders: World, instance: dg.DagsterInstance) -> None:
+    orders.drive("orders")
+    definitions = build_definitions(orders.deployment)
+    documents = {path: path.read_bytes() for path in orders.folder("orders").glob("*.json")}
+    for path in documents:
+        path.write_bytes(b"{")
+    first = tick(orders, definitions, instance, None)
+    assert "Halted: orders" in (first.skip_message or "")
+    for path, content in documents.items():
+        path.write_bytes(content)
+    second = tick(orders, definitions, instance, first.cursor)
+    assert (first.run_requests, second.run_requests) == ([], [])
+    assert second.skip_message == "No stream is halted."
 
 
 def test_a_deployment_without_trouble_says_so(orders: World, instance: dg.DagsterInstance) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
 
 import dagster as dg
 import pytest
 from dagster._core.storage.tags import TagType, get_tag_type
+from pyiceberg.catalog import Catalog
 
 from jobs.base.system.boot import boot_clock
 from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import state_store
 from jobs.streaming.supervision.documents.heartbeat import LastError, Work
-from jobs.streaming.supervision.documents.launches import SPEC_FILE
+from jobs.streaming.supervision.documents.launches import SPEC_FILE, Launch, write_launch
 from orchestration.definitions import build_definitions
 from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_tags
 from orchestration.jobs.runs import REQUEST_TAG, STREAM_TAG, WORKER_TAG, give_up_if_gone, this_worker
@@ -183,6 +188,54 @@ def test_one_stream_that_cannot_be_looked_at_costs_no_other(world: World) -> Non
     tick = world.tick()
     assert set(tick.decisions) == {"refunds"}
     assert "orders: not looked at: OSError: " in tick.sentence
+
+
+class _Refusing:
+    """Stands in for a catalog whose client quotes its address."""
+
+    name: str = "lake"
+
+    def load_table(self, name: str) -> Any:
+        raise OSError("Max retries exceeded with url: /s3cr3t/v1/tables")
+
+
+def test_no_secret_that_a_client_quotes_comes_into_a_tick(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CATALOG_TOKEN", "s3cr3t")
+    properties = "{type: rest, uri: 'http://127.0.0.1:1', token: '${env:CATALOG_TOKEN}'}"
+    (world.deployment.home / "frazil.yaml").write_text(f"catalog: {{name: lake, properties: {properties}}}\n")
+    for name, done in (("orders", work()), ("refunds", NONSENSE)):
+        world.write(name)
+        world.drive(name, work=done)
+    world.write("orders", "trigger: {every: 2m}\n")
+    store = LocalStore(world.folder("orders"))
+    write_launch(store, Launch(1, "former", str(world.file("orders")), 0, time.time()), "")
+    world.catalog = lambda: cast(Catalog, _Refusing())
+
+    def quoting(*arguments: object) -> None:
+        raise OSError("the answer of http://here/s3cr3t is no JSON")
+
+    monkeypatch.setattr("orchestration.sensors.reconcile.stream_row", quoting)
+    tick = world.tick()
+    note = read_supervisor_heartbeat(state_store(world.settings))
+    said = f"{tick} {note}"
+    assert "s3cr3t" not in said
+    assert "url: /${env:CATALOG_TOKEN}/v1/tables" in said
+    assert "http://here/${env:CATALOG_TOKEN} is no JSON" in tick.sentence
+
+
+def test_a_file_whose_name_is_not_utf_8_costs_no_other(world: World) -> None:
+    world.write("orders")
+    world.drive("orders")
+    named = os.fsencode(world.deployment.streams_folder) + b"/\xff.yaml"
+    try:
+        Path(os.fsdecode(named)).write_text("stream: refunds\n")
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    tick = world.tick()
+    assert set(tick.decisions) == {"orders", "refunds"}
+    assert "\\udcff.yaml:1:1: source: is required and missing" in tick.decisions["refunds"].sentence
+    note = read_supervisor_heartbeat(state_store(world.settings))
+    assert note is not None and set(note.decisions) == {"orders", "refunds"}
 
 
 def test_broken_settings_change_nothing_and_are_told_on_every_stream(world: World) -> None:

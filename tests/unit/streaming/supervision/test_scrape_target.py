@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
+from jobs.clients.state_store.local_store import LocalStore
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.streaming.driver.process.metrics import MetricsServer
+from jobs.streaming.supervision.documents.launches import Launch, write_launch
 from jobs.streaming.supervision.documents.scrape_target import announced, target_file, withdraw
 from tests.unit.streaming.supervision.worlds import WHY, World
 
@@ -38,6 +42,21 @@ def test_a_driver_is_found_while_it_runs(settings: Settings) -> None:
 
 def test_a_group_has_a_file_that_no_stream_can_have(settings: Settings) -> None:
     assert target_file(settings, "group:small").name == "group.small.json"
+
+
+def test_two_deployments_that_share_a_folder_have_files_of_their_own(tmp_path: Path) -> None:
+    homes = [tmp_path / name for name in ("blue", "green")]
+    for home in homes:
+        home.mkdir()
+    blue, green = (in_folder(home, tmp_path / "targets") for home in homes)
+    with announced(blue, "payments", "http://127.0.0.1:1/metrics"):
+        with announced(green, "payments", "http://127.0.0.1:2/metrics"):
+            found = [json.loads(path.read_text())[0]["targets"] for path in (tmp_path / "targets").glob("*.json")]
+            assert sorted(found) == [["127.0.0.1:1"], ["127.0.0.1:2"]]
+        assert target_file(blue, "payments").exists()
+    (tmp_path / "link").symlink_to(homes[0])
+    again = load_settings(None, home=tmp_path / "link")
+    assert target_file(again, "payments") == target_file(blue, "payments"), "whatever way leads to the deployment"
 
 
 def test_only_a_folder_of_the_settings_is_open_to_others(settings: Settings, tmp_path: Path) -> None:
@@ -84,5 +103,15 @@ def test_stopping_a_stream_removes_what_its_killed_driver_left(tmp_path: Path, s
     world, file = World(tmp_path), target_file(settings, "payments")
     file.parent.mkdir(parents=True)
     file.write_text('[{"targets": ["127.0.0.1:1"], "labels": {"driver": "payments"}}]')
+    world.control().stop(*WHY)
+    assert not file.exists()
+
+
+def test_stopping_a_stream_removes_what_the_killed_driver_of_its_group_left(tmp_path: Path, settings: Settings) -> None:
+    world, file = World(tmp_path), target_file(settings, "group:small")
+    file.parent.mkdir(parents=True)
+    file.write_text('[{"targets": ["127.0.0.1:1"], "labels": {"driver": "group:small"}}]')
+    launch = Launch(1, "a", "payments.yaml", 0, time.time(), group="small")
+    write_launch(LocalStore(stream_folder(settings, "payments").root), launch, "stream: payments")
     world.control().stop(*WHY)
     assert not file.exists()
