@@ -60,7 +60,10 @@ def _rule(alarm: Alarm) -> dict[str, Any]:
         "annotations": {
             "summary": f"{{{{ $labels.stream }}}}: {alarm.meaning}",
             "safe": alarm.safe,
-            "next": alarm.next.format(stream="{{ $labels.stream }}"),
+            # The target of a group's driver has the group's name, and commands take streams.
+            "next": "frazil status"
+            if alarm.id == "heartbeat_stale"
+            else alarm.next.format(stream="{{ $labels.stream }}"),
             "runbook": f"docs/runbooks/{alarm.runbook}.md",
         },
     }
