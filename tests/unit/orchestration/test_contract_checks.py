@@ -43,7 +43,8 @@ def orders(tmp_path: Path) -> CheckWorld:
 
 
 def command(orders: CheckWorld, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(orders.home), "check", "orders", *arguments])
+    # Wide enough for all columns of a table.
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["--home", str(orders.home), "check", "orders", *arguments])
 
 
 def facts(orders: CheckWorld, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -99,7 +99,7 @@ def test_a_release_publishes_what_is_held_once(processes: Processes, step: str) 
     bad = processes.world.land(2)
     assert processes.gate(bad) == "held"
     behind = processes.world.land(1)
-    release = "release", "payments", "--reason", "known and harmless"
+    release = "release", "payments", "--reason", "known and harmless", "--yes"
     processes.command(*release, step=step)
     done = step == "publish_after_commit"
     assert processes.world.rows() == Counter(bad if done else [])
@@ -138,7 +138,7 @@ def test_a_remade_branch_is_whole(processes: Processes, step: str) -> None:
         before.since,
     )
     assert processes.gate(held) == "still held"
-    processes.command("release", "payments", "--reason", "known")
+    processes.command("release", "payments", "--reason", "known", "--yes")
     rows += held + behind + world.land(1)
     assert processes.gate() == "published"
     assert world.rows() == world.rows("ingest") == Counter(rows)
@@ -153,7 +153,7 @@ def test_an_answer_to_a_rollback_counts_once(processes: Processes, step: str, an
     taken_out = world.land(2)
     assert processes.gate() == "published"
     world.table().manage_snapshots().rollback_to_snapshot(before).commit()
-    words = "publish", "payments", "--after-rollback", answer, "--reason", "looked at it"
+    words = "publish", "payments", "--after-rollback", answer, "--reason", "looked at it", "--yes"
     processes.command(*words, step=step)
     assert world.rows() == Counter(foreign), "an answer brings no row"
     answered = step == "answer_after_commit"
