@@ -22,7 +22,7 @@ def supervisor_asset() -> dg.AssetSpec:
             "needs a hand first. Its times are how long before `as_of` something was: when its state began (`since`), "
             "its newest commit, and what its table is complete through; `letters` are the dead letters that wait. "
             "If it turns stale, no driver that has failed is started again and no check is up to date; drivers that "
-            "run go on, and their keepers start those that are killed. Look at the sensor's newest tick, and at "
+            "run go on, and their watchdogs restart those that are killed. Look at the sensor's newest tick, and at "
             "Dagster's daemon."
         ),
         group_name="supervisor",

@@ -118,7 +118,7 @@ ALARMS: tuple[Alarm, ...] = (
         "supervisor_silent",
         "The sensor frazil_reconcile has not looked at the streams for a minute: no driver that failed is started "
         "again, and no check is up to date.",
-        "critical", "Drivers that run go on, and their keepers start those that are killed.",
+        "critical", "Drivers that run go on, and their watchdogs restart those that are killed.",
         "frazil status", 60,
     ),
     Alarm(

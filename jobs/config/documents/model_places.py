@@ -81,7 +81,7 @@ def unknown_key(above: Location, key: str, models: Sequence[type[BaseModel]]) ->
     Args:
         above: The place of the mapping that has it.
         key: The key as written.
-        models: Those that may stand at `above`.
+        models: Models that may stand at `above`.
     """
     if (answer := connect_answer(field_path(above), key)) is not None:
         return f"this key of Kafka Connect {answer}", None

@@ -25,7 +25,7 @@ class FileProblem:
     Attributes:
         file: The file as messages show it.
         line: From 1; 0 if unknown.
-        column: Of the key, from 1; 0 if unknown.
+        column: Column of the key, from 1; 0 if unknown.
         sentence: The field and what is wrong with it.
     """
 

@@ -78,7 +78,7 @@ def shown_form(form: Any, *, show_values: bool, keys: Collection[str] = ()) -> s
     Args:
         form: The value to write.
         show_values: Whether the line may repeat texts that were written; without it they become an ellipsis.
-        keys: Those of the models, which are shown in any case.
+        keys: Keys of the models; a form always shows them.
     """
     plain = form if show_values else _without_texts(form, keys)
     text = yaml.dump(

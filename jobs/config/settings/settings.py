@@ -335,7 +335,7 @@ def secret_references(settings: Settings, *, sources: bool = True) -> Iterator[S
     """Yields every secret of the settings, so that ``frazil validate`` can say which cannot be had.
 
     Args:
-        sources: Those of the sources and of the alerts, too, which no driver uses.
+        sources: Whether to include secrets of `sources` and `alerts`, which no driver uses.
     """
     yield from settings.catalog.secrets
     yield from (value for value in settings.spark.conf.values() if isinstance(value, Secret))

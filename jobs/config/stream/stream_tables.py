@@ -73,7 +73,7 @@ class StreamFile(WithPredicates, WithKeyColumns):
         slo: Limits that Dagster's checks hold the stream to.
         restart: How a driver that failed is started again.
         maintenance: How the stream's tables are kept healthy, over ``maintenance`` of the settings.
-        evolve: Which schema changes that records need the stream makes by itself.
+        evolve: Policy for schema changes that records need.
         event_time: The column with the time of the event, and what follows from it.
         contract: What rows are expected to be, as expectations of Great Expectations.
         publish: Write-audit-publish: rows land on a branch, and the contract decides when ``main`` gets them.

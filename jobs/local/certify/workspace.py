@@ -177,7 +177,7 @@ def settings_document(
     # Its stream has a driver of its own, on this machine: another launcher's would be of the user's deployment.
     document.pop("groups")
     document.pop("drivers", None)
-    # Nobody is to be told of a stream that exists for minutes, and no Prometheus has to find it.
+    # A stream that exists for minutes needs neither alerts nor a target file for Prometheus.
     document.pop("alerts")
     document.pop("metrics")
     if settings.kafka.is_embedded:

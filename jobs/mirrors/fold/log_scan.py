@@ -118,15 +118,15 @@ class LogScan:
         )
         gone = np.flatnonzero(boolean_mask(truncates))
         positions, times = (rows[name].take(pa.array(gone)).to_pylist() for name in ("position", "at"))
-        told = list(zip(offsets[gone].tolist(), positions, times, strict=True))
+        truncated = list(zip(offsets[gone].tolist(), positions, times, strict=True))
         if late and self.known:
             found = found._behind_their_generation(rows.slice(0, late), offsets[:late])
         if late < rows.num_rows:
             found = found._in_order(rows.slice(late), offsets[late:])
         # A truncate that was sent twice is known already; one without a position has the position before it.
-        kept = [(offset, position or _within(offset, found.carried), time) for offset, position, time in told]
+        kept = [(offset, position or _within(offset, found.carried), time) for offset, position, time in truncated]
         kept = [each for each in kept if each[0] < self.unseen or not any(a <= each[0] < b for a, b in found.repeats)]
-        return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(told))
+        return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(truncated))
 
     def _behind_their_generation(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
         """With late rows, those that a generation begins with: they were dead letters when it was seen to begin.

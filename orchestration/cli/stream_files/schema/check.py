@@ -53,12 +53,13 @@ _FILES = (".avsc", ".proto", ".json", ".jsonl")
 @json_option()
 @click.pass_context
 def check(ctx: click.Context, stream: str, against: str, table: str | None, key: bool, as_json: bool) -> None:
-    """Tell what would become of records of a schema that STREAM has not met yet.
+    """Say what would happen to records of a schema that STREAM has not met yet.
 
-    For Avro, Protobuf and JSON Schema a file with the schema, or a subject of the registry, its newest version unless
-    one is named; for Connect's JSON a file with the schema of its envelopes; for JSON a file with a record on each
-    line. The exit status is 0 if all land, 1 if some would become dead letters or the stream would stop, 2 if the
-    question is wrong, 3 if it could not be answered, as the registry is away.
+    --against names a file with the schema, or a subject of the registry. Without a version, the newest one counts. For
+    connect_json, the file has the schema of the envelopes. For JSON, it has a record on each line.
+
+    The exit status is 0 if all records will land. It is 1 if some would become dead letters, or the stream would stop.
+    It is 2 if the question is wrong, and 3 if a service that knows the answer is unavailable.
     """
     try:
         status = _checked(ctx.obj, stream, against, table, key=key, as_json=as_json)

@@ -88,12 +88,12 @@ def infer(
 ) -> None:
     """Write the file of a stream that lands TOPIC, with comments that say what was seen.
 
-    Values are JSON; or JSON that carries its schema (connect_json), whose columns are those of the schemas; or they
-    name a schema of the registry, Avro, Protobuf or JSON Schema, whose subject then says the columns. --subject looks
-    at that subject of the registry and at no record.
+    Columns of plain JSON come from the records. Columns of connect_json come from the schemas in the records. Avro,
+    Protobuf and JSON Schema get the columns of the topic's subject in the registry. With --subject, only that subject
+    is read.
 
-    Of JSON a whole number becomes a long, one with a fraction a double (--decimal), a text a string (--times). No
-    column is `not null`. The comments have ranges of numbers and times, and no other value without --show-values.
+    In JSON, a whole number becomes a long, a number with a fraction a double (--decimal), and a text a string
+    (--times). No column is `not null`. Comments show ranges of numbers and times; --show-values shows other values.
     """
     if output is not None and output.exists():
         raise FrazilError(f"{output} exists, and nothing is written over it.", fix="name another file with --output")

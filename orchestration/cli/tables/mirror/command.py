@@ -80,10 +80,8 @@ def mirror() -> None:
 def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, dry_run: bool, as_json: bool) -> None:
     """Merge what is new in the changelog of STREAM into its mirrors.
 
-    Each mirror gets it in one commit, so readers see all of a merge, or nothing. It may run at any time, also while the
-    stream lands and while others read; what is merged is never merged again. Spark starts only if a
-    merge needs it.
-    Status 1 if a mirror could not be merged; the others are all the same.
+    Each mirror gets one commit, so readers see all of a merge or nothing. The stream may land meanwhile. Spark starts
+    only if a merge needs it. The exit status is 1 if a mirror could not be merged; the others are merged all the same.
     """
     if dry_run:
         _show_merge_plan(deployment, stream, table, rebuild=rebuild, as_json=as_json)
@@ -147,9 +145,9 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
 def check(deployment: Deployment, stream: str, table: str | None, part: bool, wait: float, as_json: bool) -> None:
     """Compare the mirrors of STREAM, row by row, with what the changes in its changelog make of each key.
 
-    Those whose file names a source are compared with the table there as well. It may run at any time, also while the
-    stream lands and merges: what is compared is the mirror's newest merge with the snapshot of the changelog that it
-    was made from, and with the source as it is now. Status 1 if rows disagree.
+    A mirror whose file names a source is compared with the source's table, too. The stream may land and merge
+    meanwhile. The mirror's newest merge is compared with the changelog's snapshot that it was made from, and with the
+    source as it is now. The exit status is 1 if rows disagree.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
