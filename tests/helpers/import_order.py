@@ -25,6 +25,7 @@ ORDER: dict[str, list[str]] = {
         "proof",
         "maintenance",
         "mirrors",
+        "migration",
         "local",
         "group",
         "mirror",

@@ -21,7 +21,7 @@ PURE_PACKAGES = ["jobs.records", "jobs.config"]
 NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]
 # Broker, registry, generator and certificate stand above the product: commands offer them, the product works without.
 LOCAL_SERVICES = ["jobs.local", "bench"]
-MOST_FILES, MOST_PACKAGES = 20, 12
+MOST_FILES, MOST_PACKAGES = 20, 13
 # Packages that hold nothing but former names of programs, which running deployments start.
 FORMER_NAMES = {"runtime", "stream", "group", "mirror", "install", "supervise", "spark"}
 
