@@ -15,7 +15,6 @@ from jobs.migration.conversion.file_layout import (
     layout_of,
     rotation_ms,
     template_grain,
-    time_column,
 )
 from jobs.migration.conversion.source import count_tasks, source_block, stream_name
 from jobs.migration.conversion.topic_tables import NAMESPACE, table_of_topic, table_part, tables_of_topics
