@@ -17,7 +17,7 @@ from jobs.migration.conversion.file_layout import (
     template_grain,
 )
 from jobs.migration.conversion.source import count_tasks, source_block, stream_name
-from jobs.migration.conversion.topic_tables import NAMESPACE, table_of_topic, table_part, tables_of_topics
+from jobs.migration.conversion.topic_tables import table_of_topic, table_part, tables_of_topics
 from jobs.migration.conversion.transforms import transform_blocks
 
 S3_CLASSES = r"(io\.confluent\.connect\.s3\.)?S3SinkConnector"
@@ -163,7 +163,7 @@ def _finish(
     source = source_block(draft)
     decode = decode_block(draft)
     steps, predicates = transform_blocks(draft)
-    own, route = tables_of_topics(source, name, lambda topic: table_of_topic(topic, namespace), namespace or NAMESPACE)
+    own, route = tables_of_topics(source, name, lambda topic: table_of_topic(topic, namespace))
     count_tasks(draft)
     table = {
         "name": own,

@@ -137,13 +137,19 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
     errors = errors_block(draft)
     base: Yaml = {"decode": decode, "changes": changes, "transform": steps, "predicates": predicates}
     topics: list[str] = source.get("topics") or []
-    changelogs = f"{names.namespace}_changes"
     if len(topics) == 1 or (topics and form.needs_one_topic):
         for topic in topics:
             own = names.own(topic)
             stream = name if len(topics) == 1 else f"{name}-{own}".lower()
             draft.streams.append(
-                _stream(stream, source | {"topics": [topic]}, base, {"name": f"{changelogs}.{own}"}, None, errors)
+                _stream(
+                    stream,
+                    source | {"topics": [topic]},
+                    base,
+                    {"name": f"{names.namespace}_changes.{own}"},
+                    None,
+                    errors,
+                )
                 | {"mirrors": [{"table": f"{names.namespace}.{own}", **mirror}]}
             )
     elif form.needs_one_topic:
@@ -151,6 +157,8 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
             "Upserts of several topics need a stream for each: write topics in place of topics.regex.", blocks=True
         )
     else:
+        # A namespace of its own: no table of another stream may be one that a value names.
+        changelogs = f"{table_part(name)}_changes"
         route = _route(topics, names, changelogs)
         table = {"name": f"{changelogs}.{table_part(name)}_stream"}
         draft.streams.append(

@@ -33,22 +33,21 @@ def table_of_topic(topic: str, namespace: str | None = None) -> str:
     return f"{table_part(head) if head else NAMESPACE}.{table_part(last)}"
 
 
-def tables_of_topics(
-    source: Yaml, stream: str, name_of: Callable[[str], str], namespace: str = NAMESPACE
-) -> tuple[str, Yaml | None]:
+def tables_of_topics(source: Yaml, stream: str, name_of: Callable[[str], str]) -> tuple[str, Yaml | None]:
     """Name of the stream's own table, and the route if there are several topics.
+
+    Tables that a pattern of topics makes have a namespace of their own, so that no other stream's table is one of them.
 
     Args:
         source: Block `source` of the stream.
-        stream: Name of the stream, for the table that holds its stamps.
+        stream: Name of the stream, for the namespace and the table that holds its stamps.
         name_of: Names the table of a topic.
-        namespace: Namespace of tables that a pattern of topics makes.
     """
     topics: Sequence[str] = source.get("topics") or ()
     if len(topics) == 1:
         return name_of(topics[0]), None
-    own = f"{namespace}.{table_part(stream)}_stream"
+    own = table_part(stream)
     if topics:
         tables = [{"match": [topic], "table": name_of(topic)} for topic in topics]
-        return own, {"by": "topic", "tables": tables}
-    return own, {"by": BY_WHOLE_TOPIC, "to": f"{namespace}.{{value}}"}
+        return f"{NAMESPACE}.{own}_stream", {"by": "topic", "tables": tables}
+    return f"{own}.{own}_stream", {"by": BY_WHOLE_TOPIC, "to": f"{own}.{{value}}"}

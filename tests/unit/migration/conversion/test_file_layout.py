@@ -102,6 +102,7 @@ def test_names_a_table_for_each_topic() -> None:
         "by": "topic",
         "tables": [{"match": ["a.b"], "table": "a.b"}, {"match": ["c"], "table": "raw.c"}],
     }
-    _, route = tables_of_topics({"topics_pattern": "a.*"}, "s", table_of_topic, "lake")
+    own, route = tables_of_topics({"topics_pattern": "a.*"}, "my-s", table_of_topic)
+    assert own == "my_s.my_s_stream"
     assert route is not None
-    assert route["to"] == "lake.{value}"
+    assert route["to"] == "my_s.{value}"
