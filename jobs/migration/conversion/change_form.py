@@ -14,7 +14,8 @@ from jobs.migration.conversion.debezium_topics import (
     transform_aliases,
     transform_class,
 )
-from jobs.migration.conversion.draft import Yaml, without_empty
+from jobs.migration.conversion.decoding import Format, key_format
+from jobs.migration.conversion.draft import Draft, Yaml, without_empty
 
 _DOCUMENTS = "connector.mongodb.transforms"
 
@@ -55,7 +56,9 @@ def change_form(sources: Sources, sink: Connector) -> ChangeForm:
     if topics is not None and topics.form != "outbox":
         return ChangeForm(changes_of_source(topics), () if topics.form == "rows" else unwraps, topics, assumed=False)
     if not unwraps:
-        return ChangeForm({"envelope": "upsert"}, (), topics, assumed=True)
+        # Debezium's own sink is made for its events, and takes rows as well.
+        own = sink.connector_class.startswith("io.debezium.")
+        return ChangeForm({"envelope": "debezium" if own else "upsert"}, (), topics, assumed=True)
     return ChangeForm({"envelope": "mongo" if documents else "debezium"}, unwraps, topics, assumed=False)
 
 
@@ -92,3 +95,28 @@ def _placeholder(topics: ChangeTopics) -> str | None:
     keys = ("unavailable.value.placeholder", "toasted.value.placeholder")
     value = next((found for key in keys if (found := topics.source.value(key))), None)
     return None if value == PLACEHOLDER else value
+
+
+def change_key(draft: Draft) -> tuple[Yaml, bool]:
+    """Block `decode.key` of a changelog, and whether keys are single values; answers `key.converter*`.
+
+    Args:
+        draft: Draft of a connector whose records have keys.
+    """
+    found = key_format(draft)
+    schema = schema_origin(found)
+    return without_empty(
+        {"format": found.name, **found.options, "schema": schema, "into": "_change_key"}
+    ), schema is None
+
+
+def schema_origin(found: Format) -> str | None:
+    """`registry` or `infer` for a format of several columns; None for single values."""
+    if found.has_registry:
+        return "registry"
+    return "infer" if found.name in ("json", "connect_json") else None
+
+
+def decode_rows(found: Format) -> Yaml:
+    """Block `decode` of values whose columns a registry or the records say; single values are the column `value`."""
+    return {"value": found.written, "schema": schema_origin(found) or f"value {found.name.replace('bytes', 'binary')}"}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from jobs.migration.connectors.model import Connector
-from jobs.migration.conversion.change_form import changes_of_source
+from jobs.migration.conversion.change_form import change_key, changes_of_source, decode_rows
 from jobs.migration.conversion.debezium_topics import (
-    OUTBOXES,
-    UNWRAPS,
     ChangeTopics,
     all_change_topics,
     change_topics,
     sinks_of,
-    transform_aliases,
-    transform_class,
 )
-from jobs.migration.conversion.decoding import change_key, decode_block
+from jobs.migration.conversion.decoding import value_format
 from jobs.migration.conversion.draft import Draft, Yaml, without_empty
+from jobs.migration.conversion.kafka_connection import connect_kafka
 from jobs.migration.conversion.source import stream_name
 from jobs.migration.conversion.topic_tables import table_part
 
@@ -25,7 +22,6 @@ _TABLES = (
     *("table.include.list", "table.whitelist", "collection.include.list", "collection.whitelist"),
     *("schema.include.list", "schema.whitelist", "database.include.list", "database.whitelist", "database.names"),
 )
-_FORMATS = ("key.converter", "value.converter")
 
 
 def convert_debezium_source(draft: Draft) -> None:
@@ -38,11 +34,16 @@ def convert_debezium_source(draft: Draft) -> None:
             "Leave them as they are when sinks are taken over."
         )
     sinks = sinks_of(draft.sources, found)
-    _answer(draft, found, sinks)
+    _answer(draft, sinks)
+    _place_streams(draft, found, sinks)
+    for key in list(draft.keys.unanswered()):
+        draft.keys.not_needed(key, GOES_ON)
+
+
+def _place_streams(draft: Draft, found: ChangeTopics, sinks: list[Connector]) -> None:
     if found.form == "outbox":
         draft.note("Its topics hold outbox messages, not changes of rows: a stream appends them.")
-        return
-    if sinks:
+    elif sinks:
         names = ", ".join(sink.name for sink in sinks)
         draft.note(f"Its topics are read by {names}: the streams are there.")
         read = {topic for sink in sinks for topic in found.topics_read_by(sink)}
@@ -51,11 +52,11 @@ def convert_debezium_source(draft: Draft) -> None:
                 f"No sink of this import reads {', '.join(unread)}. If changes of these tables are wanted, write a "
                 "stream with changes: {envelope: debezium} and a mirror."
             )
-        return
-    _lone_stream(draft, found)
+    else:
+        _lone_stream(draft, found)
 
 
-def _answer(draft: Draft, found: ChangeTopics, sinks: list[Connector]) -> None:
+def _answer(draft: Draft, sinks: list[Connector]) -> None:
     keys, at = draft.keys, "source" if not sinks else None
     for key in _NAMES:
         keys.approximated(key, "first part of the topics' names; the connector keeps it", at)
@@ -63,7 +64,9 @@ def _answer(draft: Draft, found: ChangeTopics, sinks: list[Connector]) -> None:
         keys.approximated(key, "chooses the topics; the connector keeps it", at)
     precision = (keys.get("time.precision.mode") or "").casefold()
     if precision == "isostring":
-        keys.approximated("time.precision.mode", "times are text; an expression makes times of them")
+        keys.approximated(
+            "time.precision.mode", "times are text: transform: [{compute: {at: cast(rtrim(at, 'Z') as …)}}]"
+        )
     keys.not_needed("tombstones.on.delete", "a deletion is an event; only rows by key need tombstones")
     keys.not_needed("snapshot.mode", "rows of a snapshot land as changes with the operation r")
     for key in ("unavailable.value.placeholder", "toasted.value.placeholder"):
@@ -73,14 +76,6 @@ def _answer(draft: Draft, found: ChangeTopics, sinks: list[Connector]) -> None:
         keys.approximated(
             "skipped.operations", "truncates arrive; in a topic of several partitions a mirror stops at them"
         )
-    for alias in transform_aliases(draft.connector):
-        name = transform_class(draft.connector, alias)
-        if name in UNWRAPS or name in OUTBOXES:
-            for key in keys.keys(f"transforms.{alias}."):
-                keys.not_needed(key, GOES_ON)
-    for key in list(keys.keys("transforms")):
-        if not keys.is_answered(key):
-            keys.not_needed(key, GOES_ON)
 
 
 def _lone_stream(draft: Draft, found: ChangeTopics) -> None:
@@ -90,11 +85,11 @@ def _lone_stream(draft: Draft, found: ChangeTopics) -> None:
         return
     changes = changes_of_source(found)
     name = stream_name(draft)
-    decode = decode_block(draft)
-    key, _ = change_key(draft, None)
-    decode["key"] = key
+    decode = decode_rows(value_format(draft))
+    decode["key"], _ = change_key(draft)
     namespace = table_part(name)
     source: Yaml = {"topics": list(found.topics)} if found.topics else {"topics_pattern": found.pattern}
+    connect_kafka(draft)
     stream: Yaml = {"stream": name, "source": source, "decode": decode, "changes": changes}
     if len(found.topics) == 1:
         own = table_part(found.topics[0].rpartition(".")[2])

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from jobs.config.documents.units import format_duration
 from jobs.migration.connectors.model import Connector
-from jobs.migration.conversion.decoding import decode_block
-from jobs.migration.conversion.draft import Draft, Takeover, Yaml, has_template, without_empty
+from jobs.migration.conversion.change_form import decode_rows
+from jobs.migration.conversion.decoding import leave_keys, value_format
+from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block
 from jobs.migration.conversion.file_layout import (
     KAFKA_TIME,
@@ -16,7 +17,8 @@ from jobs.migration.conversion.file_layout import (
     rotation_ms,
     template_grain,
 )
-from jobs.migration.conversion.source import count_tasks, source_block, stream_name
+from jobs.migration.conversion.references import has_template
+from jobs.migration.conversion.source import source_block, stream_name
 from jobs.migration.conversion.topic_tables import table_of_topic, table_part, tables_of_topics
 from jobs.migration.conversion.transforms import transform_blocks
 
@@ -103,6 +105,8 @@ def _answer_layout(draft: Draft, values: dict[str, str], layout: Layout) -> None
     if "wallclock" in values.get("timestamp.extractor", "").casefold():
         says = "the record's timestamp, not the time of writing"
         keys.approximated("timestamp.extractor", says, "table.partition_by")
+    if "timestamp.extractor" not in values:
+        draft.default("timestamp.extractor", "Wallclock", "table.partition_by", layout.partition_by[0])
     _answer_zone(draft, "timezone", values)
     for key in _TIME_KEYS:
         if not keys.is_answered(key):
@@ -152,7 +156,7 @@ def _hive_namespace(values: dict[str, str]) -> str | None:
     if values.get("hive.integration", "").casefold() != "true":
         return None
     database = values.get("hive.database") or "default"
-    return None if has_template(database) else table_part(database)
+    return None if has_template("", database) else table_part(database)
 
 
 def _finish(
@@ -161,10 +165,10 @@ def _finish(
     """Put the stream together, and ask for what such a sink does not have."""
     name = stream_name(draft)
     source = source_block(draft)
-    decode = decode_block(draft)
+    decode = decode_rows(value_format(draft))
+    leave_keys(draft)
     steps, predicates = transform_blocks(draft)
     own, route = tables_of_topics(source, name, lambda topic: table_of_topic(topic, namespace))
-    count_tasks(draft)
     table = {
         "name": own,
         "partition_by": list(layout.partition_by),
@@ -186,9 +190,8 @@ def _finish(
             }
         )
     )
-    where = "tables of the route" if route else "table.name"
     draft.ask(
-        f"The table's name and the catalog: this sink has neither. {where} is proposed from the topic's name; write "
+        "The table's name and the catalog: this sink has neither. Names are proposed from those of the topics; write "
         "your own, and catalog in frazil.yaml.",
         blocks=True,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from jobs.migration.conversion.change_form import ChangeForm, change_form
-from jobs.migration.conversion.decoding import change_key, decode_block
-from jobs.migration.conversion.draft import Draft, Takeover, Yaml, has_template, without_empty
+from jobs.migration.conversion.change_form import change_form, change_key, decode_rows
+from jobs.migration.conversion.decoding import leave_keys, value_format
+from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block
-from jobs.migration.conversion.source import count_tasks, source_block, stream_name
+from jobs.migration.conversion.references import has_template
+from jobs.migration.conversion.source import source_block, stream_name
 from jobs.migration.conversion.topic_tables import BY_WHOLE_TOPIC, NAMESPACE, table_part
 from jobs.migration.conversion.transforms import transform_blocks
 
@@ -29,7 +30,9 @@ class _Names:
 
     def __init__(self, written: str) -> None:
         namespace, _, own = written.rpartition(".")
-        self.is_known: bool = "${" not in written.replace(_TOPIC, "") and not has_template(written.replace(_TOPIC, ""))
+        self.is_known: bool = "${" not in written.replace(_TOPIC, "") and not has_template(
+            "", written.replace(_TOPIC, "")
+        )
         self._own: str = own or _TOPIC
         self.namespace: str = ".".join(table_part(part) for part in namespace.split(".")) if namespace else ""
         if not self.is_known or _TOPIC in namespace:
@@ -60,7 +63,8 @@ def convert_jdbc_sink(draft: Draft) -> None:
     keys = draft.keys
     mode = (keys.get("insert.mode") or "insert").casefold()
     pk_mode = (_first(draft, _MODE) or "none").casefold()
-    names = _Names(_first(draft, _NAME) or _TOPIC)
+    # `${topic}` is the sink's own, and no template.
+    names = _Names(next((draft.keys.raw(key) for key in _NAME if draft.keys.raw(key)), _TOPIC))
     if names.is_known:
         _approximate(draft, _NAME, "the name of the table, in the catalog", "table.name")
     else:
@@ -100,14 +104,13 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
         "merged with the other changes" if deletes else "deleted rows stay, with _change_deleted",
         "mirrors",
     )
-    _answer_evolution(draft)
-    _drop_replaced(draft, form)
+    evolve = _answer_evolution(draft)
     name = stream_name(draft)
     source = source_block(draft)
-    decode = decode_block(draft)
-    key, column = change_key(draft, fields[0] if len(fields) == 1 else None)
-    decode["key"] = key
-    steps, predicates = transform_blocks(draft, without=form.replaced)
+    decode = decode_rows(value_format(draft))
+    decode["key"], single = change_key(draft)
+    column = fields[0] if single and len(fields) == 1 else None
+    steps, predicates = transform_blocks(draft, dict.fromkeys(form.replaced, "changes"))
     changes = dict(form.block)
     mirror: Yaml = {"every": "60s"}
     if column is not None and form.block["envelope"] != "debezium":
@@ -133,9 +136,8 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
             "write changes: {envelope: debezium}; else each record replaces the former one of its key, as written.",
             blocks=True,
         )
-    count_tasks(draft)
     errors = errors_block(draft)
-    base: Yaml = {"decode": decode, "changes": changes, "transform": steps, "predicates": predicates}
+    base: Yaml = {"decode": decode, "changes": changes, "transform": steps, "predicates": predicates, "evolve": evolve}
     topics: list[str] = source.get("topics") or []
     if len(topics) == 1 or (topics and form.needs_one_topic):
         for topic in topics:
@@ -186,20 +188,19 @@ def _convert_appends(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
     evolve = _answer_evolution(draft)
     name = stream_name(draft)
     source = source_block(draft)
-    decode = decode_block(draft)
+    decode = decode_rows(value_format(draft))
+    leave_keys(draft)
     steps, predicates = transform_blocks(draft)
     if (kept := _first(draft, _KEEP)) is not None:
         steps = [*steps, {"keep": [part.strip() for part in kept.split(",") if part.strip()]}]
         _same(draft, _KEEP, "transform[].keep")
     topics: list[str] = source.get("topics") or []
-    count_tasks(draft)
-    base: Yaml = {"decode": decode, "transform": steps, "predicates": predicates}
+    base: Yaml = {"decode": decode, "transform": steps, "predicates": predicates, "evolve": evolve}
     single = len(topics) == 1 or not names.by_topic
     own = f"{names.namespace}.{names.own(topics[0] if topics else '')}" if single else ""
     table = {"name": own or f"{names.namespace}.{table_part(name)}_stream", "kafka_columns": columns}
     route = None if single else _route(topics, names, names.namespace)
-    stream = _stream(name, source, base, table, route, errors_block(draft))
-    draft.streams.append(stream | without_empty({"evolve": evolve}))
+    draft.streams.append(_stream(name, source, base, table, route, errors_block(draft)))
 
 
 def _stream(stream: str, source: Yaml, base: Yaml, table: Yaml, route: Yaml | None, errors: Yaml) -> Yaml:
@@ -235,12 +236,6 @@ def _answer_evolution(draft: Draft) -> Yaml:
     if not keys.has("auto.evolve") and own is None:
         draft.default("auto.evolve", "false", "evolve.add", "fail")
     return {"add": "fail"}
-
-
-def _drop_replaced(draft: Draft, form: ChangeForm) -> None:
-    for alias in form.replaced:
-        for key in draft.keys.keys(f"transforms.{alias}."):
-            draft.keys.approximated(key, "changes does its work, and keeps every change", "changes")
 
 
 def _first(draft: Draft, names: tuple[str, ...]) -> str | None:
