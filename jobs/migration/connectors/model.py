@@ -76,6 +76,7 @@ class Connector:
         state: State that is written down, or that the worker reports.
         failed: Task failures that the worker reports, one sentence each and without stack traces.
         written_twice: Keys that the document has twice. Connect takes the last.
+        namespace: Namespace of a Strimzi resource.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Connector:
     state: State | None = None
     failed: tuple[str, ...] = ()
     written_twice: tuple[str, ...] = ()
+    namespace: str | None = None
 
     def value(self, key: str) -> str | None:
         """Value of a key of the connector itself, without blanks around it; None if it has no such key."""

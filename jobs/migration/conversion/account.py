@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from jobs.migration.connectors.model import Place, Setting
+from jobs.migration.conversion.references import has_reference, has_template
 
 
 class Heading(StrEnum):
@@ -53,9 +55,33 @@ class Account:
         self._answers: dict[str, Answer] = {}
 
     def get(self, key: str) -> str | None:
-        """Value of a key without blanks around it; None if the document does not have it. Answers nothing."""
+        """Value of a key without blanks around it, for anything but a secret. Answers nothing.
+
+        Returns:
+            None if the document does not have the key, or it is empty, a template or a reference.
+        """
+        value = self.raw(key)
+        return None if not value or self.is_open(key) else value
+
+    def raw(self, key: str) -> str:
+        """Value of a key as it is written, templates and references included; empty without the key."""
         setting = self._settings.get(key)
-        return None if setting is None else setting.value.strip()
+        return "" if setting is None else setting.value.strip()
+
+    def is_open(self, key: str) -> bool:
+        """Whether the value of a key is not known here: it is a template, or a reference of a config provider."""
+        value = self.raw(key)
+        return has_template(key, value) or (not key.startswith("transforms.") and has_reference(value))
+
+    def flag(self, key: str, *, otherwise: bool = False) -> bool:
+        """Value of a key that is true or false, in any case as Kafka reads them."""
+        value = (self.get(key) or "").lower()
+        return value == "true" if value in ("true", "false") else otherwise
+
+    def number(self, key: str) -> int | None:
+        """Value of a key that is a whole number; None if it is none."""
+        value = self.get(key) or ""
+        return int(value) if re.fullmatch(r"[+-]?[0-9]{1,18}", value) else None
 
     def has(self, key: str) -> bool:
         """Whether the document has the key."""

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.config.documents.secrets import REFERENCE
 from jobs.migration.connectors.model import Connector, Place, Sources
 from jobs.migration.conversion.account import Account
+from jobs.migration.conversion.references import provider_reference
 
 Yaml = dict[str, Any]
 """A part of a YAML file, in the order in which it is written."""
 
-_PROVIDER = re.compile(r"\$\{(?P<provider>[A-Za-z0-9_-]+):(?:(?P<path>[^{}]*):)?(?P<name>[^{}:]*)\}")
-# Jinja, Helm and Go: {{ … }}; shells and Terraform: ${NAME} without a provider, $NAME, $(NAME), <NAME>.
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\$\{[^{}:]*\}|\$\([A-Za-z_][^)]*\)|<[A-Za-z][\w .:-]*>")
+UNDECIDED = "undecided"
+"""Name in place of one that only a person knows: of a topic, or of the namespace of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
-    """A secret that became a reference to an environment variable.
+    """A secret that became a reference: to an environment variable, or to a file in PEM.
 
     Attributes:
         key: Key of Kafka Connect that holds or names the secret.
         place: Place of the key.
         at: Place in frazil's files, such as `catalog.properties.token`.
-        variable: Name of the environment variable.
+        reference: `${env:NAME}`, or the path of the file.
         was: Where the secret is now, such as `in the clear` or `secret ns/name, key password`.
+        value: The secret, to tell two apart; in no output.
     """
 
     key: str
     place: Place
     at: str
-    variable: str
+    reference: str
     was: str
     value: str | None = field(default=None, repr=False, compare=False)
 
@@ -139,7 +138,7 @@ class SettingsDraft:
             value: Value or reference of the secret; an equal one shares the variable.
         """
         name, number = wanted, 1
-        while any(one.variable == name and one.value != value for one in self.secrets):
+        while any(one.reference == f"${{env:{name}}}" and one.value != value for one in self.secrets):
             number += 1
             name = f"{wanted}_{number}"
         return name
@@ -213,7 +212,9 @@ class Draft:
             )
         return owner is None
 
-    def secret(self, keys: Account, key: str, at: str, variable: str, value: str | None = None) -> str:
+    def secret(
+        self, keys: Account, key: str, at: str, variable: str, *, value: str | None = None, was: str | None = None
+    ) -> str:
         """Reference that takes a secret's place.
 
         Args:
@@ -222,55 +223,34 @@ class Draft:
             at: Place in frazil's files.
             variable: Name of the environment variable, if the key does not name one.
             value: Part of the key's value that is the secret; without it the whole value.
+            was: Where the secret is now; without it as the value says.
 
         Returns:
             `${env:NAME}`.
         """
-        text = (keys.get(key) or "") if value is None else value
-        reference, was = provider_reference(text)
+        text = keys.raw(key) if value is None else value
+        reference, phrase = provider_reference(text)
         if reference is None:
-            name = self.settings.variable(variable, text)
-            reference = f"${{env:{name}}}"
-        else:
-            name = reference.removeprefix("${env:").removesuffix("}")
-        found = SecretReference(key, keys.place(key), at, name, was, text)
-        if found not in self.settings.secrets:
-            self.settings.secrets.append(found)
+            reference = f"${{env:{self.settings.variable(variable, text)}}}"
+        self._add(SecretReference(key, keys.place(key), at, reference, was or phrase, text))
         return reference
 
+    def secret_file(self, keys: Account, key: str, at: str, path: str, was: str) -> str:
+        """Path of a file in PEM that takes the place of a key's certificates.
 
-def provider_reference(text: str) -> tuple[str | None, str]:
-    """Reference of frazil's that a config provider's reference already is, and where the secret is now.
+        Args:
+            keys: Account that has the key.
+            key: Key that names the certificates.
+            at: Place in frazil's files.
+            path: The file.
+            was: Where the certificates are now.
+        """
+        self._add(SecretReference(key, keys.place(key), at, path, was))
+        return path
 
-    Args:
-        text: A value: a secret in the clear, or `${provider:path:key}`.
-
-    Returns:
-        `${env:NAME}` if the text is exactly that, else None; and a phrase such as `key k of the file /x.properties`.
-    """
-    match = _PROVIDER.fullmatch(text)
-    if match is None:
-        return None, "a template" if has_template(text) else "in the clear"
-    provider, path, name = match["provider"], match["path"] or "", match["name"]
-    if provider == "env" and not path and REFERENCE.fullmatch(text):
-        return text, f"environment variable {name}"
-    if provider in ("secrets", "configmaps"):
-        return None, f"{provider.removesuffix('s')} {path}, key {name}"
-    if provider == "file":
-        return None, f"key {name} of the file {path}"
-    if provider == "directory":
-        return None, f"file {name} in the folder {path}"
-    return None, f"config provider {provider}, {' '.join(part for part in (path, name) if part)}"
-
-
-def has_template(text: str) -> bool:
-    """Whether a value has a template of Jinja, Helm, Terraform or a shell in it, or a placeholder in `<…>`."""
-    return _TEMPLATE.search(text) is not None
-
-
-def has_reference(text: str) -> bool:
-    """Whether a value has a reference of a config provider in it, such as `${file:/x.properties:key}`."""
-    return _PROVIDER.search(text) is not None
+    def _add(self, found: SecretReference) -> None:
+        if found not in self.settings.secrets:
+            self.settings.secrets.append(found)
 
 
 def without_empty(part: Mapping[str, Any]) -> Yaml:

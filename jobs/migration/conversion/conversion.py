@@ -1,0 +1,212 @@
+"""Conversion of all connectors of an import: streams, settings, and an answer for every key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from jobs.config.documents.connect_keys import find_key, nearest_key
+from jobs.migration.connectors.model import Connector, Place, Sources, Worker
+from jobs.migration.conversion.account import Account, Answer, Heading
+from jobs.migration.conversion.converters import converter_of
+from jobs.migration.conversion.draft import Default, Draft, Question, SecretReference, SettingsDraft, Takeover, Yaml
+
+Outcome = Literal["converted", "decide", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedConnector:
+    """What became of one connector.
+
+    Attributes:
+        connector: The connector.
+        family: Family of its converter, such as `iceberg-sink`; None without one.
+        generation: Generation of its keys; empty if the family has one.
+        streams: Stream files as mappings.
+        answers: One answer for each key, in a stable order.
+        questions: What is left to a person.
+        notes: Facts worth reading.
+        defaults: Defaults that were written out.
+        takeover: Facts for a takeover; None if no position exists.
+    """
+
+    connector: Connector
+    family: str | None
+    generation: str
+    streams: tuple[Yaml, ...]
+    answers: tuple[Answer, ...]
+    questions: tuple[Question, ...] = ()
+    notes: tuple[str, ...] = ()
+    defaults: tuple[Default, ...] = ()
+    takeover: Takeover | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """`refused` without a stream; `decide` if the stream must not run before a person has decided."""
+        if not self.streams and not (self.family and not self.questions):
+            return "refused"
+        open_keys = any(answer.heading in (Heading.IMPOSSIBLE, Heading.DECIDE) for answer in self.answers)
+        return "decide" if open_keys or any(question.blocks for question in self.questions) else "converted"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedWorker:
+    """What became of the keys of a worker."""
+
+    worker: Worker
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Everything that an import makes.
+
+    Attributes:
+        connectors: Connectors, in the order of the sources.
+        workers: Workers, in the order of the sources.
+        settings: `frazil.yaml` as a mapping.
+        secrets: Secrets that became references.
+        skipped: Documents that hold no connector.
+    """
+
+    connectors: tuple[ConvertedConnector, ...]
+    workers: tuple[ConvertedWorker, ...]
+    settings: Yaml
+    secrets: tuple[SecretReference, ...]
+    skipped: tuple[str, ...] = field(default=())
+
+    @property
+    def streams(self) -> list[tuple[ConvertedConnector, Yaml]]:
+        """Every stream with its connector."""
+        return [(connector, stream) for connector in self.connectors for stream in connector.streams]
+
+    def secret_values(self) -> set[str]:
+        """Secrets in the clear, for a check that no output has one."""
+        return {secret.value for secret in self.secrets if secret.value and secret.was.endswith("in the clear")}
+
+
+def convert(sources: Sources, names: Sequence[str] = ()) -> Conversion:
+    """Convert connectors.
+
+    Args:
+        sources: Connectors and workers.
+        names: Names of the connectors to convert; all without any.
+    """
+    settings = SettingsDraft()
+    accounts = {id(worker): Account(worker.settings, shared=True) for worker in sources.workers}
+    connectors: list[ConvertedConnector] = []
+    taken: set[str] = set()
+    for connector in sources.connectors:
+        if names and connector.name not in names:
+            continue
+        worker = accounts.get(id(connector.worker)) if connector.worker is not None else None
+        converted = _convert(connector, sources, settings, worker)
+        converted = replace(converted, streams=tuple(_renamed(stream, taken) for stream in converted.streams))
+        connectors.append(converted)
+    workers = [
+        ConvertedWorker(worker, _worker_answers(accounts[id(worker)], worker, sources.connectors))
+        for worker in sources.workers
+    ]
+    return Conversion(
+        tuple(connectors), tuple(workers), _ordered(settings.document), tuple(settings.secrets), sources.skipped
+    )
+
+
+def _convert(
+    connector: Connector, sources: Sources, settings: SettingsDraft, worker: Account | None
+) -> ConvertedConnector:
+    draft = Draft(connector, sources, settings, worker)
+    converter = converter_of(connector.connector_class)
+    for key in connector.written_twice:
+        draft.note(f"{key} is written twice; the last one counted, and counts")
+    if converter is None:
+        _refuse(draft)
+    else:
+        converter.load()(draft)
+        if draft.keys.has("spec.state") and not draft.keys.is_answered("spec.state"):
+            draft.keys.same("spec.state", "frazil stop", "the import starts nothing")
+    _answer_rest(draft.keys, draft.generation)
+    return ConvertedConnector(
+        connector,
+        converter.family if converter else None,
+        draft.generation,
+        tuple(draft.streams),
+        tuple(draft.keys.answers()),
+        tuple(draft.questions),
+        tuple(draft.notes),
+        tuple(draft.defaults),
+        draft.takeover,
+    )
+
+
+def _refuse(draft: Draft) -> None:
+    said = "frazil has no converter for this class"
+    if draft.connector.connector_class.endswith("SourceConnector"):
+        said = "a source connector, which goes on producing; frazil lands the topics that it fills"
+    draft.keys.impossible("connector.class", said)
+    for key in list(draft.keys.unanswered()):
+        draft.keys.impossible(key, "of a connector that is not converted")
+    draft.ask(f"{draft.connector.name} is not converted: {said}", blocks=True)
+
+
+def _answer_rest(keys: Account, generation: str) -> None:
+    """Answer the keys that no converter has answered: by the table, and misspelt ones by the nearest key."""
+    for key in list(keys.unanswered()):
+        entry = find_key(key)
+        near = nearest_key(key)
+        if key.lstrip("/ ").startswith(("_", "#")) or key.startswith("//"):
+            keys.no_effect(key, "a comment")
+        elif near is not None:
+            keys.no_effect(key, f"no connector reads it; it may mean {near}")
+        elif entry is None:
+            keys.no_effect(key, "no connector that frazil knows reads it")
+        elif entry.read_by and generation and generation not in entry.read_by:
+            keys.no_effect(key, f"this release of the sink ignores it; it {entry.says}")
+        elif entry.key_class in ("not_needed", "no_effect"):
+            keys.answer(key, Heading(entry.key_class), entry.says)
+        elif not keys.raw(key):
+            keys.no_effect(key, "is empty")
+        elif keys.is_open(key):
+            keys.decide(key, f"the value is a template or stands elsewhere; the key {entry.says}")
+        elif entry.key_class == "impossible":
+            keys.impossible(key, entry.says)
+        elif entry.key_class == "approximated":
+            keys.approximated(key, entry.says)
+        else:
+            keys.decide(key, f"was not written; the key {entry.says}")
+
+
+def _worker_answers(keys: Account, worker: Worker, connectors: Iterable[Connector]) -> tuple[Answer, ...]:
+    used = any(connector.worker is worker for connector in connectors)
+    for key in list(keys.unanswered()):
+        entry = find_key(key)
+        if key.startswith(("key.converter", "value.converter", "header.converter")):
+            keys.not_needed(key, "no imported connector uses it" if used else "no connector of the worker is imported")
+        elif entry is not None and entry.key_class in ("same", "decide") and not used:
+            keys.decide(key, f"no connector of the worker is imported; the key {entry.says}")
+    _answer_rest(keys, "")
+    return tuple(keys.answers())
+
+
+def _renamed(stream: Yaml, taken: set[str]) -> Yaml:
+    """A stream with a name that no other has."""
+    name, number = str(stream["stream"]), 1
+    while name in taken:
+        number += 1
+        name = f"{str(stream['stream'])[:60]}-{number}"
+    taken.add(name)
+    return {**stream, "stream": name}
+
+
+_SECTIONS = ("kafka", "registry", "catalog", "spark")
+
+
+def _ordered(document: Yaml) -> Yaml:
+    """Settings in the order of the reference."""
+    return {key: document[key] for key in (*_SECTIONS, *(k for k in document if k not in _SECTIONS)) if key in document}
+
+
+def shown_place(place: Place) -> str:
+    """A place as the report shows it: file, line and path."""
+    return f"{place}" + (f" ({place.path})" if place.path else "")
