@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 KeyClass = Literal["same", "approximated", "not_needed", "no_effect", "impossible", "decide"]
 KEY_CLASSES: tuple[KeyClass, ...] = get_args(KeyClass)
+KeyOwner = Literal["connector", "strimzi", "worker", "files", "aiven-files", "jdbc", "debezium"]
 _FILE = Path(__file__).with_suffix(".json")
 # One letter wrong, or another separator; keys of the same family are less alike.
 _NEAR = 0.88
@@ -31,7 +32,8 @@ class ConnectKey:
         says: Rest of the sentence "this key of Kafka Connect …".
         read_by: Generations of the Iceberg sink that read the key; empty if all do, or if it is another's.
         rest: Whether the entry takes what is left of a family; a misspelt key is told before it is asked.
-        of: Whose key it is: a connector's, a Strimzi resource's outside of its `config`, or a worker's.
+        of: Whose key it is: any connector's or the Iceberg sink's; a Strimzi resource's outside of its `config`; a
+            worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, and Debezium's sources.
     """
 
     key: str
@@ -39,7 +41,7 @@ class ConnectKey:
     says: str
     read_by: tuple[str, ...] = ()
     rest: bool = False
-    of: Literal["connector", "strimzi", "worker"] = "connector"
+    of: KeyOwner = "connector"
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -81,9 +83,15 @@ def connect_keys() -> tuple[ConnectKey, ...]:
 
 
 @cache
-def find_key(key: str) -> ConnectKey | None:
-    """The entry of a key; None if it is no key of Kafka Connect that the table knows."""
-    return next((entry for entry in connect_keys() if entry.pattern.fullmatch(key)), None)
+def find_key(key: str, *of: KeyOwner) -> ConnectKey | None:
+    """The entry of a key; None if it is no key of Kafka Connect that the table knows.
+
+    Args:
+        key: The key.
+        of: Whose keys are looked at; without any, those of all.
+    """
+    entries = (entry for entry in connect_keys() if not of or entry.of in of)
+    return next((entry for entry in entries if entry.pattern.fullmatch(key)), None)
 
 
 @cache
@@ -122,7 +130,10 @@ def connect_answer(above: str, key: str) -> str | None:
         key: The key as it was written, such as `deadletterqueue` or `errors.deadletterqueue.topic.name`.
     """
     for written in (f"{above}.{key}" if above else key, key):
-        if (entry := find_key(written)) is None or entry.of != "connector":
+        # Words such as `timezone` are keys of files' sinks, and misspelt keys of a stream below its top.
+        if (entry := find_key(written)) is None or entry.of in ("strimzi", "worker"):
+            continue
+        if entry.of != "connector" and (above or "." not in key):
             continue
         near = nearest_key(written) if entry.rest else None
         if near is not None and (meant := find_key(near)) is not None:

@@ -76,7 +76,7 @@ def test_an_entry_takes_the_keys_that_it_spells(entry: ConnectKey) -> None:
     assert re.match(r"(is|has) ", entry.says)
     assert not entry.says.endswith(".")
     for key in entry.spelled():
-        found = find_key(key)
+        found = find_key(key, entry.of)
         assert found is entry, f"{key} is taken by {found}"
         assert nearest_key(key) is None
 
@@ -85,3 +85,12 @@ def test_no_entry_stands_twice() -> None:
     keys = [entry.key for entry in connect_keys()]
     assert len(keys) == len(set(keys))
     assert len(keys) > 100
+
+
+def test_keys_of_other_sinks_are_answered_at_the_top_of_a_file_alone() -> None:
+    assert "trigger" in (connect_answer("", "rotate.schedule.interval.ms") or "")
+    assert "mirrors" in (connect_answer("", "insert.mode") or "")
+    assert connect_answer("event_time", "timezone") is None
+    assert connect_answer("", "timezone") is None
+    assert find_key("flush.size", "connector") is None
+    assert find_key("flush.size", "connector", "files") is not None
