@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -149,5 +149,10 @@ class Account:
         """
         if missing := next(self.unanswered(), None):
             raise ValueError(f"{missing} has no answer")
-        order = list(Heading)
-        return sorted(self._answers.values(), key=lambda answer: (order.index(answer.heading), answer.key))
+        return sort_answers(self._answers.values())
+
+
+def sort_answers(answers: Iterable[Answer]) -> list[Answer]:
+    """Answers by heading, and by key within one."""
+    order = list(Heading)
+    return sorted(answers, key=lambda answer: (order.index(answer.heading), answer.key))

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from jobs.config.documents.secrets import literal_secret_problem, looks_secret
 from jobs.config.services.catalog_properties import known_properties, nearest_property
 from jobs.migration.conversion.draft import Draft, Yaml
+from jobs.migration.conversion.references import has_template
 
 _ABOVE = "iceberg.catalog."
 _TYPES = {
@@ -151,7 +152,9 @@ def _property(draft: Draft, key: str, properties: Yaml) -> None:
         properties[name] = draft.secret(keys, key, at, _variable(name))
     else:
         properties[name] = value
-    if name == "warehouse" and value.startswith("s3a://"):
+    if has_template(key, value) and not looks_secret(name):
+        keys.decide(key, f"a template: render it first, or set the variable of {properties[name]} at {at}")
+    elif name == "warehouse" and value.startswith("s3a://"):
         keys.approximated(key, "s3a:// and s3:// are two styles of one place", at)
     elif keys.is_open(key) and not looks_secret(name):
         keys.approximated(key, f"the value stands elsewhere: set the variable of {properties[name]}", at)

@@ -8,9 +8,10 @@ from typing import Literal
 
 from jobs.config.documents.connect_keys import find_key, nearest_key
 from jobs.migration.connectors.model import Connector, Sources, Worker
-from jobs.migration.conversion.account import Account, Answer, Heading
+from jobs.migration.conversion.account import Account, Answer, Heading, sort_answers
 from jobs.migration.conversion.converters import converter_of
 from jobs.migration.conversion.draft import Default, Draft, Question, SecretReference, SettingsDraft, Takeover, Yaml
+from jobs.migration.conversion.references import templates_in
 
 Outcome = Literal["converted", "decide", "refused"]
 
@@ -128,17 +129,39 @@ def _convert(
             if draft.keys.has(key) and not draft.keys.is_answered(key):
                 draft.keys.not_needed(key, "the import starts nothing; `frazil start` and `frazil stop` do")
     _answer_rest(draft.keys, draft.generation)
+    _ask_about_templates(draft)
     return ConvertedConnector(
         connector,
         converter.family if converter else None,
         draft.generation,
         tuple(draft.streams),
-        tuple(draft.keys.answers()),
+        tuple(sort_answers(_as_written(answer, draft.refused_places) for answer in draft.keys.answers())),
         tuple(draft.questions),
         tuple(draft.notes),
-        tuple(draft.defaults),
+        tuple(one for one in draft.defaults if not _is_below(one.at, draft.refused_places)),
         draft.takeover,
     )
+
+
+def _as_written(answer: Answer, refused: Sequence[str]) -> Answer:
+    """An answer, or what is to decide if another connector's value stands at its place."""
+    if answer.at is None or not _is_below(answer.at, refused):
+        return answer
+    return replace(answer, heading=Heading.DECIDE, says=f"another connector has another value at {answer.at}", at=None)
+
+
+def _is_below(at: str, places: Sequence[str]) -> bool:
+    return any(at == place or at.startswith(f"{place}.") for place in places)
+
+
+def _ask_about_templates(draft: Draft) -> None:
+    """Ask for the values of templates; secrets become references in any case."""
+    if found := templates_in("", draft.connector.name):
+        draft.ask(f"the name of the connector has the template {', '.join(found)}: render it first", blocks=True)
+    for answer in draft.keys.answers():
+        found = templates_in(answer.key, draft.keys.raw(answer.key))
+        if found and answer.heading is Heading.DECIDE:
+            draft.ask(f"{answer.key} has the template {', '.join(found)}: render it, or write the value", blocks=True)
 
 
 def _refuse(draft: Draft) -> None:

@@ -181,7 +181,9 @@ def _registry(draft: Draft, owner: Account, prefix: str) -> None:
         owner.approximated(
             apicurio, "the address of Apicurio's API that is compatible with Confluent's", "registry.url"
         )
-        draft.ask("does Apicurio answer under /apis/ccompat/v7, and do records have its ids of four bytes?")
+        draft.ask(
+            "does Apicurio answer under /apis/ccompat/v7, and do records have its ids of four bytes?", blocks=True
+        )
     if urls:
         registry["url"] = urls
     else:

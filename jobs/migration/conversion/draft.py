@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,6 +159,7 @@ class Draft:
         notes: Facts worth reading that are no question.
         defaults: Defaults that were written out.
         takeover: Facts for `frazil takeover`; None if no position exists.
+        refused_places: Places of the settings where another connector's value stands.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class Draft:
         self.notes: list[str] = []
         self.defaults: list[Default] = []
         self.takeover: Takeover | None = None
+        self.refused_places: list[str] = []
 
     def ask(self, text: str, *, blocks: bool = False) -> None:
         """Leave something to a person."""
@@ -203,11 +205,15 @@ class Draft:
         Returns:
             Whether the value stands there now.
         """
-        owner = self.settings.put(path or at.split("."), value, self.connector.name)
+        place = path or tuple(at.split("."))
+        owner = self.settings.put(place, value, self.connector.name)
         if owner is not None:
+            self.refused_places.append(at)
+            differing = ", ".join(_differing(self.settings.get(*place), value)) or at
             self.ask(
-                f"{at} differs from that of {owner}, and a deployment has one. Import {self.connector.name} into a "
-                f"deployment of its own: frazil import … --connector {self.connector.name} --into FOLDER",
+                f"{at} differs from that of {owner} ({differing}), and a deployment has one. Import "
+                f"{self.connector.name} into a deployment of its own: frazil import … --connector "
+                f"{self.connector.name} --into FOLDER",
                 blocks=True,
             )
         return owner is None
@@ -251,6 +257,15 @@ class Draft:
     def _add(self, found: SecretReference) -> None:
         if found not in self.settings.secrets:
             self.settings.secrets.append(found)
+
+
+def _differing(existing: Any, value: Any, at: str = "") -> Iterator[str]:
+    """Values that differ from existing ones, with their places; secrets are references in both."""
+    if isinstance(existing, dict) and isinstance(value, dict):
+        for key in dict.fromkeys([*value, *existing]):
+            yield from _differing(existing.get(key), value.get(key), f"{at}.{key}" if at else str(key))
+    elif existing != value:
+        yield f"{at}: {value}" if value is not None else f"no {at}"
 
 
 def without_empty(part: Mapping[str, Any]) -> Yaml:

@@ -18,6 +18,9 @@ from jobs.migration.conversion.transforms import transform_blocks, transform_cla
 Generation = Literal["apache", "tabular"]
 _TABLES = "iceberg.tables"
 _INTERVAL = "iceberg.control.commit.interval-ms"
+_SAME_COLUMNS = (
+    "the tables of a route have the same columns, so one that lacks a column of the first needs route.tables[].columns"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,12 @@ def convert_iceberg_sink(draft: Draft) -> None:
         "transform": steps,
         "predicates": predicates,
     }
-    outputs = _outputs(draft, tables, decode, "mirrors[0].table" if changes else "table.name")
-    for output in outputs:
-        more = output.pop("more", "")
-        if changes is not None:
-            changes.mirror(draft, output)
-        stream = {"stream": stream_name(draft, more), "source": dict(source), **common, **output}
-        stream |= {"errors": errors, "trigger": trigger, "evolve": evolve, "restart": restart}
-        draft.streams.append(without_empty(stream))
-    if len(outputs) > 1:
-        draft.note("every table received every record, so each table has a stream; they read the topics on their own")
+    output = _output(draft, tables, decode, "mirrors[0].table" if changes else "table.name")
+    if changes is not None:
+        changes.mirror(draft, output)
+    stream = {"stream": stream_name(draft), "source": source, **common, **output}
+    stream |= {"errors": errors, "trigger": trigger, "evolve": evolve, "restart": restart}
+    draft.streams.append(without_empty(stream))
     _say_state(draft)
     draft.note(
         "the sink's tables have no _kafka_* columns: `frazil schema apply STREAM` adds them; "
@@ -148,18 +147,31 @@ def _decode(draft: Draft, values: Format, *, shaped: bool, dynamic: bool) -> tup
     return decode, {"add": "ignore", "widen": "ignore", "relax": "ignore"}
 
 
-def _outputs(draft: Draft, tables: Tables, decode: Yaml, at: str) -> list[Yaml]:
-    """Blocks `table` and `route` of each stream; `at` is the place of the sink's own table."""
+def _output(draft: Draft, tables: Tables, decode: Yaml, at: str) -> Yaml:
+    """Blocks `table` and `route` of the stream; `at` is the place of the sink's own table."""
     if tables.is_dynamic:
-        return [_dynamic(draft, tables)]
-    if tables.route_field is None:
-        draft.keys.same(_TABLES, at)
-        several = len(tables.names) > 1
-        return [
-            {"more": name if several else "", "table": _table(draft, name, decode, several=several)}
-            for name in tables.names
-        ]
-    return [_static(draft, tables, decode)]
+        return _dynamic(draft, tables)
+    if tables.route_field is not None:
+        return _static(draft, tables, decode)
+    draft.keys.same(_TABLES, at if len(tables.names) == 1 else "route.tables")
+    table = _table(draft, tables.names[0], decode, own=len(tables.names) == 1)
+    if len(tables.names) == 1:
+        return {"table": table}
+    draft.note(f"every table received every record, and does so here; {_SAME_COLUMNS}")
+    entries = [_entry(draft, name, at, ".*") for at, name in enumerate(tables.names)]
+    return {"table": table, "route": {"by": "sql:'every record'", "tables": entries, "unmatched": "drop"}}
+
+
+def _entry(draft: Draft, name: str, number: int, pattern: str) -> Yaml:
+    """Entry of `route.tables`, with what the table has of its own."""
+    keys, at = draft.keys, f"route.tables[{number}]"
+    entry: Yaml = {"match": pattern, "table": name}
+    if partitions := _partitions(draft, f"iceberg.table.{name}.partition-by", f"{at}.partition_by"):
+        entry["partition_by"] = partitions
+    if branch := keys.get(f"iceberg.table.{name}.commit-branch"):
+        entry["branch"] = branch
+        keys.same(f"iceberg.table.{name}.commit-branch", f"{at}.branch")
+    return entry
 
 
 def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
@@ -173,14 +185,7 @@ def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
             lost.append(name)
             continue
         keys.same(key, f"route.tables[{len(entries)}].match")
-        entry: Yaml = {"match": pattern, "table": name}
-        at = f"route.tables[{len(entries)}]"
-        if partitions := _partitions(draft, f"iceberg.table.{name}.partition-by", f"{at}.partition_by"):
-            entry["partition_by"] = partitions
-        if branch := keys.get(f"iceberg.table.{name}.commit-branch"):
-            entry["branch"] = branch
-            keys.same(f"iceberg.table.{name}.commit-branch", f"{at}.branch")
-        entries.append(entry)
+        entries.append(_entry(draft, name, len(entries), pattern))
     if lost:
         verb, pronoun = ("has", "it") if len(lost) == 1 else ("have", "them")
         said = f"{', '.join(lost)} {verb} no route-regex, so no record ever reached {pronoun}: left out"
@@ -190,11 +195,8 @@ def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
     if not entries:
         draft.ask("no table has a route-regex, so the sink wrote nothing: write route.tables", blocks=True)
         entries = [{"match": ".*", "table": tables.names[0]}]
-    draft.note(
-        "records of other values were dropped in silence, and are dropped and counted here; the tables of a route have "
-        "the same columns, so one that lacks a column of the first needs route.tables[].columns"
-    )
-    table = _table(draft, entries[0]["table"], decode, several=True, own=False)
+    draft.note(f"records of other values were dropped in silence, and are dropped and counted here; {_SAME_COLUMNS}")
+    table = _table(draft, entries[0]["table"], decode, own=False)
     return {"table": table, "route": {"by": _by(tables.route_field), "tables": entries, "unmatched": "drop"}}
 
 
@@ -241,15 +243,14 @@ def _namespace(draft: Draft) -> tuple[str, str | None]:
     return UNDECIDED, None
 
 
-def _table(draft: Draft, name: str, decode: Yaml, *, several: bool, own: bool = True) -> Yaml:
+def _table(draft: Draft, name: str, decode: Yaml, *, own: bool) -> Yaml:
     keys = draft.keys
     table: Yaml = {"name": name}
     own_partitions, default = f"iceberg.table.{name}.partition-by", f"{_TABLES}.default-partition-by"
     partitions = _partitions(draft, own_partitions, "table.partition_by") if own else []
-    if not partitions or several:
-        partitions = partitions or _partitions(draft, default, "table.partition_by")
-    elif keys.has(default):
+    if partitions and keys.has(default):
         keys.no_effect(default, "the table's own partition-by counts before it")
+    partitions = partitions or _partitions(draft, default, "table.partition_by")
     if partitions:
         table["partition_by"] = partitions
     own_branch, branch_key = f"iceberg.table.{name}.commit-branch", f"{_TABLES}.default-commit-branch"

@@ -18,9 +18,13 @@ def has_template(key: str, value: str) -> bool:
         key: Key of the value. Transforms have `${topic}` and `$1` of their own.
         value: The value.
     """
-    if _RENDERED.search(value):
-        return True
-    return not key.startswith(("transforms.", "predicates.")) and _SHELL.search(value) is not None
+    return bool(templates_in(key, value))
+
+
+def templates_in(key: str, value: str) -> list[str]:
+    """The templates and placeholders of a value as they are written, such as `{{ .Values.uri }}`."""
+    patterns = [_RENDERED] if key.startswith(("transforms.", "predicates.")) else [_RENDERED, _SHELL]
+    return [match.group() for pattern in patterns for match in pattern.finditer(value)]
 
 
 def has_reference(value: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.migration.conversion.account import Answer, Heading
-from jobs.migration.conversion.conversion import ConvertedConnector, ConvertedWorker, Conversion
+from jobs.migration.conversion.conversion import Conversion, ConvertedConnector, ConvertedWorker
 from jobs.migration.conversion.draft import SecretReference
 
 VERSION = 1
