@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jobs.config.documents.connect_keys import KeyOwner, find_key, nearest_key
-from jobs.migration.connectors.model import Connector, Place, Sources, Worker
+from jobs.migration.connectors.model import Connector, Sources, Worker
 from jobs.migration.conversion.account import Account, Answer, Heading
 from jobs.migration.conversion.converters import converter_of
 from jobs.migration.conversion.draft import Default, Draft, Question, SecretReference, SettingsDraft, Takeover, Yaml
@@ -63,7 +63,7 @@ class Conversion:
     """Everything that an import makes.
 
     Attributes:
-        connectors: Connectors, in the order of the sources.
+        connectors: Connectors by name.
         workers: Workers, in the order of the sources.
         settings: `frazil.yaml` as a mapping.
         secrets: Secrets that became references.
@@ -97,7 +97,7 @@ def convert(sources: Sources, names: Sequence[str] = ()) -> Conversion:
     accounts = {id(worker): Account(worker.settings, shared=True) for worker in sources.workers}
     connectors: list[ConvertedConnector] = []
     taken: set[str] = set()
-    for connector in sources.connectors:
+    for connector in sorted(sources.connectors, key=lambda one: one.name):
         if names and connector.name not in names:
             continue
         worker = accounts.get(id(connector.worker)) if connector.worker is not None else None
@@ -124,8 +124,9 @@ def _convert(
         _refuse(draft)
     else:
         converter.load()(draft)
-        if draft.keys.has("spec.state") and not draft.keys.is_answered("spec.state"):
-            draft.keys.same("spec.state", "frazil stop", "the import starts nothing")
+        for key in ("spec.state", "spec.pause"):
+            if draft.keys.has(key) and not draft.keys.is_answered(key):
+                draft.keys.not_needed(key, "the import starts nothing; `frazil start` and `frazil stop` do")
     _answer_rest(draft.keys, draft.generation, ("connector", "strimzi", *(converter.owners if converter else ())))
     return ConvertedConnector(
         connector,
@@ -164,7 +165,7 @@ def _answer_rest(keys: Account, generation: str, owners: Sequence[KeyOwner] = ()
         elif entry.read_by and generation and generation not in entry.read_by:
             keys.no_effect(key, f"this release of the sink ignores it; it {entry.says}")
         elif entry.key_class in ("not_needed", "no_effect"):
-            keys.answer(key, Heading(entry.key_class), entry.says)
+            keys.answer(key, Heading(entry.key_class), _phrase(entry.says))
         elif not keys.raw(key):
             keys.no_effect(key, "is empty")
         elif keys.is_open(key):
@@ -172,9 +173,14 @@ def _answer_rest(keys: Account, generation: str, owners: Sequence[KeyOwner] = ()
         elif entry.key_class == "impossible":
             keys.impossible(key, entry.says)
         elif entry.key_class == "approximated":
-            keys.approximated(key, entry.says)
+            keys.approximated(key, _phrase(entry.says))
         else:
             keys.decide(key, f"was not written; the key {entry.says}")
+
+
+def _phrase(says: str) -> str:
+    """The rest of a sentence, without the words that the report's heading has."""
+    return says.removeprefix("is not needed: ").removeprefix("is ")
 
 
 def _worker_answers(keys: Account, worker: Worker, connectors: Iterable[Connector]) -> tuple[Answer, ...]:
@@ -205,8 +211,3 @@ _SECTIONS = ("kafka", "registry", "catalog", "spark")
 def _ordered(document: Yaml) -> Yaml:
     """Settings in the order of the reference."""
     return {key: document[key] for key in (*_SECTIONS, *(k for k in document if k not in _SECTIONS)) if key in document}
-
-
-def shown_place(place: Place) -> str:
-    """A place as the report shows it: file, line and path."""
-    return f"{place}" + (f" ({place.path})" if place.path else "")

@@ -18,8 +18,6 @@ from jobs.migration.conversion.transforms import transform_blocks, transform_cla
 Generation = Literal["apache", "tabular"]
 _TABLES = "iceberg.tables"
 _INTERVAL = "iceberg.control.commit.interval-ms"
-_NOT_ALL = "a table that lacks a column of another one: rows of all tables have the same columns here"
-_REGEX_LITERAL = re.compile(r"[\w .-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
         "transform": steps,
         "predicates": predicates,
     }
-    outputs = _outputs(draft, tables, decode)
+    outputs = _outputs(draft, tables, decode, "mirrors[0].table" if changes else "table.name")
     for output in outputs:
         more = output.pop("more", "")
         if changes is not None:
@@ -73,8 +71,6 @@ def convert_iceberg_sink(draft: Draft) -> None:
         draft.streams.append(without_empty(stream))
     if len(outputs) > 1:
         draft.note("every table received every record, so each table has a stream; they read the topics on their own")
-    if keys.has("spec.state"):
-        keys.same("spec.state", "none", "the state of the connector; see the questions")
     _say_state(draft)
     draft.note(
         "the sink's tables have no _kafka_* columns: `frazil schema apply STREAM` adds them; "
@@ -152,12 +148,12 @@ def _decode(draft: Draft, values: Format, *, shaped: bool, dynamic: bool) -> tup
     return decode, {"add": "ignore", "widen": "ignore", "relax": "ignore"}
 
 
-def _outputs(draft: Draft, tables: Tables, decode: Yaml) -> list[Yaml]:
-    """Blocks `table` and `route` of each stream."""
+def _outputs(draft: Draft, tables: Tables, decode: Yaml, at: str) -> list[Yaml]:
+    """Blocks `table` and `route` of each stream; `at` is the place of the sink's own table."""
     if tables.is_dynamic:
         return [_dynamic(draft, tables)]
     if tables.route_field is None:
-        draft.keys.same(_TABLES, "table.name")
+        draft.keys.same(_TABLES, at)
         several = len(tables.names) > 1
         return [
             {"more": name if several else "", "table": _table(draft, name, decode, several=several)}
@@ -195,7 +191,8 @@ def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
         draft.ask("no table has a route-regex, so the sink wrote nothing: write route.tables", blocks=True)
         entries = [{"match": ".*", "table": tables.names[0]}]
     draft.note(
-        f"records of other values were dropped in silence, and are dropped and counted here; {_NOT_ALL} needs a look"
+        "records of other values were dropped in silence, and are dropped and counted here; the tables of a route have "
+        "the same columns, so one that lacks a column of the first needs route.tables[].columns"
     )
     table = _table(draft, entries[0]["table"], decode, several=True, own=False)
     return {"table": table, "route": {"by": _by(tables.route_field), "tables": entries, "unmatched": "drop"}}
