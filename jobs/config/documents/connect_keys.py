@@ -95,9 +95,10 @@ def find_key(key: str, *of: KeyOwner) -> ConnectKey | None:
 
 
 @cache
-def _spelled() -> dict[str, str]:
-    """Known keys by the form in which misspellings are looked for."""
-    read = [entry for entry in connect_keys() if not entry.rest and entry.key_class != "no_effect"]
+def _spelled(*of: KeyOwner) -> dict[str, str]:
+    """Known keys of some owners by the form in which misspellings are looked for."""
+    known = [entry for entry in connect_keys() if not of or entry.of in of]
+    read = [entry for entry in known if not entry.rest and entry.key_class != "no_effect"]
     return {_plain(key): key for entry in reversed(read) for key in entry.spelled()}
 
 
@@ -107,12 +108,17 @@ def _plain(key: str) -> str:
     return re.sub(r"[-_.]+", ".", apart).lower()
 
 
-def nearest_key(key: str) -> str | None:
-    """The known key that an unknown one may be a misspelling of; None if none is near, or the key is known."""
-    entry = find_key(key)
+def nearest_key(key: str, *of: KeyOwner) -> str | None:
+    """The known key that an unknown one may be a misspelling of; None if none is near, or the key is known.
+
+    Args:
+        key: The key.
+        of: Whose keys are looked at; without any, those of all.
+    """
+    entry = find_key(key, *of)
     if entry is not None and not entry.rest:
         return None
-    plain, known = _plain(key), _spelled()
+    plain, known = _plain(key), _spelled(*of)
     near = known.get(plain) or next((known[each] for each in get_close_matches(plain, known, 1, _NEAR)), None)
     if near is None and (match := re.fullmatch(r"(.+\.)([^.]+)", key)) is not None:
         tails = {each.rpartition(".")[2]: each for each in known.values() if _PLACEHOLDER.search(each)}

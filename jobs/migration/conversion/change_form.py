@@ -104,10 +104,24 @@ def change_key(draft: Draft) -> tuple[Yaml, bool]:
         draft: Draft of a connector whose records have keys.
     """
     found = key_format(draft)
+    _answer_key_registry(draft)
     schema = schema_origin(found)
-    return without_empty(
-        {"format": found.name, **found.options, "schema": schema, "into": "_change_key"}
-    ), schema is None
+    key = without_empty({"format": found.name, **found.options, "schema": schema, "into": "_change_key"})
+    return key, schema is None
+
+
+def _answer_key_registry(draft: Draft) -> None:
+    """Answer the registry's keys of the converter of keys: a deployment has one registry."""
+    keys = draft.keys
+    for key in keys.keys("key.converter."):
+        if keys.is_answered(key):
+            continue
+        beside = f"value{key.removeprefix('key')}"
+        if key.endswith(".url") and keys.has(beside) and keys.raw(key) != keys.raw(beside):
+            keys.decide(key, "another registry than that of values, and a deployment has one")
+            draft.ask("keys and values name two schema registries: is registry.url right for both?", blocks=True)
+        else:
+            keys.not_needed(key, "the registry of values is that of keys")
 
 
 def schema_origin(found: Format) -> str | None:

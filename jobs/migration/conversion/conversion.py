@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from jobs.config.documents.connect_keys import find_key, nearest_key
+from jobs.config.documents.connect_keys import KeyOwner, find_key, nearest_key
 from jobs.migration.connectors.model import Connector, Sources, Worker
 from jobs.migration.conversion.account import Account, Answer, Heading, sort_answers
 from jobs.migration.conversion.converters import converter_of
@@ -44,8 +44,8 @@ class ConvertedConnector:
 
     @property
     def outcome(self) -> Outcome:
-        """`refused` without a stream; `decide` if the stream must not run before a person has decided."""
-        if not self.streams and not (self.family and not self.questions):
+        """`refused` without a converter; `decide` if the stream must not run before a person has decided."""
+        if self.family is None:
             return "refused"
         open_keys = any(answer.heading in (Heading.IMPOSSIBLE, Heading.DECIDE) for answer in self.answers)
         return "decide" if open_keys or any(question.blocks for question in self.questions) else "converted"
@@ -128,7 +128,7 @@ def _convert(
         for key in ("spec.state", "spec.pause"):
             if draft.keys.has(key) and not draft.keys.is_answered(key):
                 draft.keys.not_needed(key, "the import starts nothing; `frazil start` and `frazil stop` do")
-    _answer_rest(draft.keys, draft.generation)
+    _answer_rest(draft.keys, draft.generation, ("connector", "strimzi", *(converter.owners if converter else ())))
     _ask_about_templates(draft)
     return ConvertedConnector(
         connector,
@@ -174,11 +174,11 @@ def _refuse(draft: Draft) -> None:
     draft.ask(f"{draft.connector.name} is not converted: {said}", blocks=True)
 
 
-def _answer_rest(keys: Account, generation: str) -> None:
+def _answer_rest(keys: Account, generation: str, owners: Sequence[KeyOwner] = ()) -> None:
     """Answer the keys that no converter has answered: by the table, and misspelt ones by the nearest key."""
     for key in list(keys.unanswered()):
-        entry = find_key(key)
-        near = nearest_key(key)
+        entry = find_key(key, *owners)
+        near = nearest_key(key, *owners)
         if key.lstrip("/ ").startswith(("_", "#")) or key.startswith("//"):
             keys.no_effect(key, "a comment")
         elif near is not None:

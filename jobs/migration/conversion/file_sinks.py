@@ -22,10 +22,6 @@ from jobs.migration.conversion.source import source_block, stream_name
 from jobs.migration.conversion.topic_tables import table_of_topic, table_part, tables_of_topics
 from jobs.migration.conversion.transforms import transform_blocks
 
-S3_CLASSES = r"(io\.confluent\.connect\.s3\.)?S3SinkConnector"
-AIVEN_S3_CLASSES = r"io\.aiven\.kafka\.connect\.s3\.(AivenKafkaConnect)?S3SinkConnector"
-HDFS_CLASSES = r"io\.confluent\.connect\.hdfs3?\.Hdfs3?SinkConnector|HdfsSinkConnector|Hdfs3SinkConnector"
-
 _CODECS = {"snappy": "snappy", "gzip": "gzip", "zstd": "zstd", "lz4": "lz4", "none": "uncompressed"}
 _TIME_KEYS = ("path.format", "partition.duration.ms", "timestamp.extractor", "timestamp.field", "timezone")
 _BATCHES = "files close with their batch, and maintenance brings small ones together"

@@ -11,8 +11,6 @@ from jobs.migration.conversion.source import source_block, stream_name
 from jobs.migration.conversion.topic_tables import BY_WHOLE_TOPIC, NAMESPACE, table_part
 from jobs.migration.conversion.transforms import transform_blocks
 
-CLASSES = r"(io\.confluent\.connect\.jdbc|io\.aiven\.connect\.jdbc|io\.debezium\.connector\.jdbc)\.JdbcSinkConnector"
-
 _MODE = ("primary.key.mode", "pk.mode")
 _FIELDS = ("primary.key.fields", "pk.fields")
 _NAME = ("collection.name.format", "table.name.format")
