@@ -86,6 +86,8 @@ def read_worker(address: str, login: Login | None = None) -> Sources:
         )
     if not tree.pairs:
         return Sources((), skipped=(f"{base}: the worker has no connectors",))
+    # Workers list connectors in any order.
+    tree.pairs.sort(key=lambda pair: pair.key)
     return read_connectors(tree, base, "connector")
 
 

@@ -64,7 +64,7 @@ class Conversion:
     """Everything that an import makes.
 
     Attributes:
-        connectors: Connectors by name.
+        connectors: Connectors, in the order of the sources.
         workers: Workers, in the order of the sources.
         settings: `frazil.yaml` as a mapping.
         secrets: Secrets that became references.
@@ -98,7 +98,7 @@ def convert(sources: Sources, names: Sequence[str] = ()) -> Conversion:
     accounts = {id(worker): Account(worker.settings, shared=True) for worker in sources.workers}
     connectors: list[ConvertedConnector] = []
     taken: set[str] = set()
-    for connector in sorted(sources.connectors, key=lambda one: one.name):
+    for connector in sources.connectors:
         if names and connector.name not in names:
             continue
         worker = accounts.get(id(connector.worker)) if connector.worker is not None else None

@@ -110,7 +110,7 @@ def _format(draft: Draft, side: Literal["key", "value"], *, write_registry: bool
     owner = next((keys for keys in _accounts(draft) if keys.has(key)), None)
     if owner is None or (written := owner.get(key)) is None:
         where = "the worker's, which is not here" if owner is None else f"{key} is a template or a reference"
-        draft.ask(f"the format of {side}s: {where}. It is written as json; correct {at}", blocks=True)
+        draft.ask(f"the converter of {side}s: {where}. json is written; correct {at}", blocks=True)
         return Format("json", {}, is_known=False)
     if owner is draft.keys and draft.worker is not None and side == "value" and draft.worker.has(key):
         draft.note(

@@ -265,7 +265,11 @@ def _differing(existing: Any, value: Any, at: str = "") -> Iterator[str]:
         for key in dict.fromkeys([*value, *existing]):
             yield from _differing(existing.get(key), value.get(key), f"{at}.{key}" if at else str(key))
     elif existing != value:
-        yield f"{at}: {value}" if value is not None else f"no {at}"
+        yield f"{at}: {_shown(value)} here, {_shown(existing)} there"
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
 
 
 def without_empty(part: Mapping[str, Any]) -> Yaml:

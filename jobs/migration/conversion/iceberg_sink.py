@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Literal
 
-from jobs.config.values.partitioning import PartitionError, parse_partition_expr
 from jobs.migration.conversion.catalog import connect_catalog
 from jobs.migration.conversion.decoding import Format, leave_keys, value_format
-from jobs.migration.conversion.draft import UNDECIDED, Draft, Takeover, Yaml, without_empty
+from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block, restart_block
 from jobs.migration.conversion.replaced_rows import changelog_of, replaces_rows
-from jobs.migration.conversion.source import names_in, source_block, stream_name, trigger_block
-from jobs.migration.conversion.transforms import transform_blocks, transform_classes
+from jobs.migration.conversion.sink_tables import output_blocks, sink_tables
+from jobs.migration.conversion.source import source_block, stream_name, trigger_block
+from jobs.migration.conversion.transforms import transform_blocks
 
 Generation = Literal["apache", "tabular"]
 _TABLES = "iceberg.tables"
 _INTERVAL = "iceberg.control.commit.interval-ms"
-_SAME_COLUMNS = (
-    "the tables of a route have the same columns, so one that lacks a column of the first needs route.tables[].columns"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Where the sink's rows go.
-
-    Attributes:
-        names: Tables that the connector lists; empty if records name them.
-        route_field: Path of the field that decides; None if every table takes every record.
-        is_dynamic: Whether records name their table.
-    """
-
-    names: tuple[str, ...]
-    route_field: str | None
-    is_dynamic: bool
 
 
 def convert_iceberg_sink(draft: Draft) -> None:
@@ -43,7 +23,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
     keys = draft.keys
     draft.generation = generation = _generation(draft)
     draft.takeover = _takeover(draft, generation)
-    tables = _tables(draft)
+    tables = sink_tables(draft)
     source = source_block(draft)
     trigger = trigger_block(draft, _INTERVAL, 300_000)
     values = value_format(draft)
@@ -64,7 +44,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
         "transform": steps,
         "predicates": predicates,
     }
-    output = _output(draft, tables, decode, "mirrors[0].table" if changes else "table.name")
+    output = output_blocks(draft, tables, decode, "mirrors[0].table" if changes else "table.name")
     if changes is not None:
         changes.mirror(draft, output)
     stream = {"stream": stream_name(draft), "source": source, **common, **output}
@@ -99,23 +79,6 @@ def _takeover(draft: Draft, generation: Generation) -> Takeover:
     return Takeover(group, topic, f"kafka.connect.offsets.{topic}.{group}", isolation != "read_committed")
 
 
-def _tables(draft: Draft) -> Tables:
-    keys = draft.keys
-    field = keys.get(f"{_TABLES}.route-field")
-    if keys.flag(f"{_TABLES}.dynamic-enabled"):
-        keys.not_needed(f"{_TABLES}.dynamic-enabled", "a route")
-        if not field:
-            draft.ask("the field that names the tables: write route.by", blocks=True)
-        keys.no_effect(_TABLES, "the connector refuses it beside dynamic-enabled")
-        return Tables((), field or UNDECIDED, is_dynamic=True)
-    keys.not_needed(f"{_TABLES}.dynamic-enabled", "the tables are listed")
-    names = tuple(names_in(keys.get(_TABLES)))
-    if not names:
-        draft.ask("the table: write table.name", blocks=True)
-        names = (f"{UNDECIDED}.{_word(draft.connector.name)}",)
-    return Tables(names, field, is_dynamic=False)
-
-
 def _decode(draft: Draft, values: Format, *, shaped: bool, dynamic: bool) -> tuple[Yaml, Yaml]:
     """Blocks `decode` and `evolve`."""
     keys = draft.keys
@@ -145,182 +108,6 @@ def _decode(draft: Draft, values: Format, *, shaped: bool, dynamic: bool) -> tup
         draft.default(f"{_TABLES}.evolve-schema-enabled", "false", "evolve", "ignore")
     draft.note("evolve-schema-enabled is not true: fields that come later were left out, and stay so (evolve: ignore)")
     return decode, {"add": "ignore", "widen": "ignore", "relax": "ignore"}
-
-
-def _output(draft: Draft, tables: Tables, decode: Yaml, at: str) -> Yaml:
-    """Blocks `table` and `route` of the stream; `at` is the place of the sink's own table."""
-    if tables.is_dynamic:
-        return _dynamic(draft, tables)
-    if tables.route_field is not None:
-        return _static(draft, tables, decode)
-    draft.keys.same(_TABLES, at if len(tables.names) == 1 else "route.tables")
-    table = _table(draft, tables.names[0], decode, own=len(tables.names) == 1)
-    if len(tables.names) == 1:
-        return {"table": table}
-    draft.note(f"every table received every record, and does so here; {_SAME_COLUMNS}")
-    entries = [_entry(draft, name, at, ".*") for at, name in enumerate(tables.names)]
-    return {"table": table, "route": {"by": "sql:'every record'", "tables": entries, "unmatched": "drop"}}
-
-
-def _entry(draft: Draft, name: str, number: int, pattern: str) -> Yaml:
-    """Entry of `route.tables`, with what the table has of its own."""
-    keys, at = draft.keys, f"route.tables[{number}]"
-    entry: Yaml = {"match": pattern, "table": name}
-    if partitions := _partitions(draft, f"iceberg.table.{name}.partition-by", f"{at}.partition_by"):
-        entry["partition_by"] = partitions
-    if branch := keys.get(f"iceberg.table.{name}.commit-branch"):
-        entry["branch"] = branch
-        keys.same(f"iceberg.table.{name}.commit-branch", f"{at}.branch")
-    return entry
-
-
-def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
-    keys = draft.keys
-    keys.same(f"{_TABLES}.route-field", "route.by")
-    entries: list[Yaml] = []
-    lost: list[str] = []
-    for name in tables.names:
-        key = f"iceberg.table.{name}.route-regex"
-        if (pattern := keys.get(key)) is None:
-            lost.append(name)
-            continue
-        keys.same(key, f"route.tables[{len(entries)}].match")
-        entries.append(_entry(draft, name, len(entries), pattern))
-    if lost:
-        verb, pronoun = ("has", "it") if len(lost) == 1 else ("have", "them")
-        said = f"{', '.join(lost)} {verb} no route-regex, so no record ever reached {pronoun}: left out"
-        keys.approximated(_TABLES, said, "route.tables")
-    else:
-        keys.same(_TABLES, "route.tables")
-    if not entries:
-        draft.ask("no table has a route-regex, so the sink wrote nothing: write route.tables", blocks=True)
-        entries = [{"match": ".*", "table": tables.names[0]}]
-    draft.note(f"records of other values were dropped in silence, and are dropped and counted here; {_SAME_COLUMNS}")
-    table = _table(draft, entries[0]["table"], decode, own=False)
-    return {"table": table, "route": {"by": _by(tables.route_field), "tables": entries, "unmatched": "drop"}}
-
-
-def _by(field: str | None) -> str:
-    return field if field and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", field) else f"column:{field or UNDECIDED}"
-
-
-def _dynamic(draft: Draft, tables: Tables) -> Yaml:
-    keys = draft.keys
-    namespace, pattern = _namespace(draft)
-    prefix = re.escape(namespace).replace("\\.", "[.]").replace("\\", "")
-    field = tables.route_field or UNDECIDED
-    by = f"lower(regexp_replace({field}, '^{prefix}[.]', ''))"
-    keys.approximated(
-        f"{_TABLES}.route-field",
-        "dynamic names become route.to with the namespace of the pattern; values with characters other than letters, "
-        "digits and _ have no table",
-        "route.by",
-    )
-    draft.ask(
-        "tables that the sink has made are not used by route.to: each has to be an entry of route.tables", blocks=True
-    )
-    if pattern is None:
-        draft.ask(f"the namespace of the tables that {field} names: it is written as {namespace}", blocks=True)
-    table: Yaml = {"name": f"{namespace}.frazil_{_word(draft.connector.name)}"} | _creation(draft)
-    partitions = _partitions(draft, f"{_TABLES}.default-partition-by", "table.partition_by")
-    if partitions:
-        table["partition_by"] = partitions
-    if branch := keys.get(f"{_TABLES}.default-commit-branch"):
-        table["branch"] = branch
-        keys.same(f"{_TABLES}.default-commit-branch", "table.branch")
-    return {"table": table, "route": {"by": by, "to": f"{namespace}.{{value}}", "unmatched": "drop"}}
-
-
-def _namespace(draft: Draft) -> tuple[str, str | None]:
-    """Namespace of dynamic tables, and the pattern that names it; `undecided` without one."""
-    for alias, name in transform_classes(draft).items():
-        if not name.endswith(".DebeziumTransform"):
-            continue
-        pattern = draft.keys.raw(f"transforms.{alias}.cdc.target.pattern") or "{db}.{table}"
-        namespace, dot, table = pattern.rpartition(".")
-        if dot and table == "{table}" and re.fullmatch(r"\w+(\.\w+)*", namespace):
-            return namespace.lower(), pattern
-    return UNDECIDED, None
-
-
-def _table(draft: Draft, name: str, decode: Yaml, *, own: bool) -> Yaml:
-    keys = draft.keys
-    table: Yaml = {"name": name}
-    own_partitions, default = f"iceberg.table.{name}.partition-by", f"{_TABLES}.default-partition-by"
-    partitions = _partitions(draft, own_partitions, "table.partition_by") if own else []
-    if partitions and keys.has(default):
-        keys.no_effect(default, "the table's own partition-by counts before it")
-    partitions = partitions or _partitions(draft, default, "table.partition_by")
-    if partitions:
-        table["partition_by"] = partitions
-    own_branch, branch_key = f"iceberg.table.{name}.commit-branch", f"{_TABLES}.default-commit-branch"
-    for key in ([own_branch] if own else []) + [branch_key]:
-        if (branch := keys.get(key)) and "branch" not in table:
-            table["branch"] = branch
-        if keys.has(key) and not keys.is_answered(key):
-            keys.same(key, "table.branch")
-    table |= _creation(draft)
-    force = f"{_TABLES}.schema-force-optional"
-    if keys.flag(force) and decode["schema"] in ("registry", "infer"):
-        table["force_optional"] = True
-    if not keys.is_answered(force):
-        if decode["schema"] == "table":
-            keys.not_needed(force, "the table exists")
-        else:
-            keys.same(force, "table.force_optional")
-    return table
-
-
-def _creation(draft: Draft) -> Yaml:
-    """Properties of new tables: `auto-create-props.*`, and `write-props.*` of the writer."""
-    keys = draft.keys
-    properties: Yaml = {}
-    for above, said in (
-        (f"{_TABLES}.auto-create-props.", None),
-        (f"{_TABLES}.write-props.", "of new tables; an existing one keeps its own"),
-        ("iceberg.table.write-props.", "of new tables; an existing one keeps its own"),
-    ):
-        for key in keys.keys(above):
-            name, value = key.removeprefix(above), keys.get(key)
-            if value is None:
-                continue
-            if name != "format-version":
-                properties[name] = value
-            at = f"table.properties.{name}" if name != "format-version" else "table.properties"
-            if keys.is_answered(key):
-                continue
-            if name == "format-version":
-                keys.approximated(key, "frazil makes tables of format 2; an existing one keeps its own", None)
-            elif said:
-                keys.approximated(key, said, at)
-            else:
-                keys.same(key, at)
-    return {"properties": properties} if properties else {}
-
-
-def _partitions(draft: Draft, key: str, at: str) -> list[str]:
-    """Partition expressions of a key, in frazil's order of arguments; the key is answered."""
-    keys = draft.keys
-    if (written := keys.get(key)) is None:
-        return []
-    found: list[str] = []
-    for part in re.split(r",\s*(?![^()]*\))", written):
-        call = re.fullmatch(r"(\w+)\s*\(\s*([^,()]+?)\s*(?:,\s*([0-9]+)\s*)?\)", part.strip())
-        text = part.strip()
-        if call:
-            name = call[1].lower()
-            name = name.removesuffix("s") if name in ("years", "months", "days", "hours") else name
-            text = f"{name}({call[3]}, {call[2]})" if call[3] else f"{name}({call[2]})"
-        try:
-            found.append(str(parse_partition_expr(text)))
-        except PartitionError:
-            if not keys.is_answered(key):
-                keys.no_effect(key, "is no partition expression, so the sink made tables without partitions")
-            draft.note(f"{key} has an expression that is none, and the sink then made tables without partitions")
-            return []
-    if not keys.is_answered(key):
-        keys.same(key, at)
-    return found
 
 
 def _answer_protocol(draft: Draft) -> None:
@@ -357,7 +144,3 @@ def _say_state(draft: Draft) -> None:
         draft.ask(f"{draft.connector.name} is {state}: leave it stopped after the import")
     for failed in draft.connector.failed:
         draft.note(f"{failed} at the worker")
-
-
-def _word(name: str) -> str:
-    return re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_") or "connector"

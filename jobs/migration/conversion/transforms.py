@@ -123,13 +123,13 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | Non
     step: Yaml = {"type": name, **given}
     try:
         SmtStep.model_validate(step)
-    except ValidationError as problem:
-        said = "; ".join(
-            str(error["msg"]).partition(",")[2].strip() or "is not valid" for error in problem.errors()[:2]
-        )
-        said = said if all(value not in said or len(value) < 4 for value in given.values()) else "is not valid here"
+    except ValidationError:
         keys.impossible(f"{above}type", "no transform of frazil; write the step as SQL, or as a function in Python")
-        draft.ask(f"the transform {alias} is left out: {_plain(said)}", blocks=True)
+        draft.ask(
+            f"the transform {alias} ({name}) is left out, because frazil does not take it: write it as a step of "
+            "transform, such as compute, where or python",
+            blocks=True,
+        )
         _leave_out(draft, above, properties, "of a transform that is left out")
         return None
     if predicate:
@@ -137,11 +137,6 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | Non
     if negate is not None:
         step["negate"] = negate.lower() == "true"
     return step
-
-
-def _plain(said: str) -> str:
-    """A sentence of a model, short enough for a question."""
-    return said if len(said) <= 200 else f"{said[:200].rpartition(' ')[0]} …"
 
 
 def _leave_out(draft: Draft, above: str, properties: Mapping[str, str], said: str) -> None:

@@ -24,6 +24,7 @@ def report_document(conversion: Conversion) -> Document:
         `settings`, `skipped`, and `counts` of keys by heading. `frazil takeover` reads `connectors[].takeover`.
     """
     connectors = [_connector(one, conversion.secrets) for one in conversion.connectors]
+    connectors.sort(key=lambda one: (one["name"], one["source"]))
     workers = [_worker(one, conversion.secrets) for one in conversion.workers]
     document: Document = {
         "version": VERSION,
