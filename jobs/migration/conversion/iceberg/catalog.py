@@ -23,7 +23,10 @@ _CLASSES = {
     "HadoopCatalog": "hadoop", "NessieCatalog": "nessie", "DynamoDbCatalog": "dynamodb",
     "BigQueryMetastoreCatalog": "bigquery",
 }  # fmt: skip
-_FILE_IO = r"org\.apache\.iceberg\.(aws\.s3\.S3FileIO|hadoop\.HadoopFileIO|io\.ResolvingFileIO|gcp\.gcs\.GCSFileIO|azure\.adlsv2\.ADLSFileIO)"
+_FILE_IO = (
+    r"org\.apache\.iceberg\.(aws\.s3\.S3FileIO|hadoop\.HadoopFileIO|io\.ResolvingFileIO|gcp\.gcs\.GCSFileIO|"
+    r"azure\.adlsv2\.ADLSFileIO)"
+)
 _REGISTER = (
     "register each table in a supported catalog (frazil shell, then "
     "catalog.register_table('NAMESPACE.TABLE', 'LOCATION/metadata/NEWEST.metadata.json')), and write that catalog here"

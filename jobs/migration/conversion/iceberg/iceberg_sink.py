@@ -20,7 +20,6 @@ _INTERVAL = "iceberg.control.commit.interval-ms"
 
 def convert_iceberg_sink(draft: Draft) -> None:
     """Fill the draft of an Iceberg sink."""
-    keys = draft.keys
     draft.generation = generation = _generation(draft)
     draft.takeover = _takeover(draft, generation)
     tables = sink_tables(draft)
@@ -29,7 +28,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
     values = value_format(draft)
     connect_catalog(draft)
     errors, restart = errors_block(draft), restart_block(draft)
-    changes = changelog_of(draft, generation, dynamic=tables.is_dynamic)
+    changes = changelog_of(draft, generation)
     steps, predicates = transform_blocks(draft, changes.replaced if changes else None)
     decode, evolve = _decode(draft, values, shaped=bool(steps) or changes is not None, dynamic=tables.is_dynamic)
     if changes is not None:

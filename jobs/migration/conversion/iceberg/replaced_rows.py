@@ -35,20 +35,42 @@ class Changelog:
     replaced: Mapping[str, str] = field(default_factory=dict)
 
     def mirror(self, draft: Draft, output: dict[str, Any]) -> None:
-        """Make the sink's table the mirror, and give the changelog a name of its own."""
+        """Make the sink's tables mirrors, and give the changelogs names of their own."""
         table = output["table"]
-        name = table["name"]
         table.pop("partition_by", None)
-        mirror: Yaml = {"table": name}
-        if "route" in output:
-            output["route"]["to"] = output["route"]["to"].replace("{value}", "{value}_log")
-            mirror["table"] = output["route"]["to"].rpartition(".")[0] + ".{table}_now"
+        if (route := output.get("route")) is None:
+            mirror: Yaml = {"table": table["name"]}
+            table["name"] = f"{table['name']}_log"
         else:
-            table["name"] = f"{name}_log"
+            mirror = {"table": f"{_namespace(draft, table, route)}.{{table}}"}
+            table["name"] = _changelog(table["name"])
+            if "to" in route:
+                route["to"] = _changelog(route["to"])
+                if self.replaced:
+                    # Nothing adds _cdc.target to a change; the topic of a source's table ends with its name.
+                    route["by"] = "lower(regexp_replace(_topic, '^.*[.]', ''))"
+            for entry in route.get("tables", ()):
+                entry["table"] = _changelog(entry["table"])
+                entry.pop("partition_by", None)
         if self.key_columns:
             mirror["key"] = list(self.key_columns)
         output["mirrors"] = [mirror]
         draft.note("the changelog keeps every change; the mirror is merged from it, on demand or by mirrors[].every")
+
+
+def _changelog(table: str) -> str:
+    """Name of the changelog of one of several tables: in a namespace of its own."""
+    namespace, _, name = table.rpartition(".")
+    return f"{namespace}_changes.{name}"
+
+
+def _namespace(draft: Draft, table: Yaml, route: Yaml) -> str:
+    """Namespace of the mirrors of a route; a question if its tables have several."""
+    names = [table["name"], *([route["to"]] if "to" in route else []), *(e["table"] for e in route.get("tables", ()))]
+    found = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    if len(found) > 1:
+        draft.ask("mirrors of a route are in one namespace, and the sink's tables in several: mirrors[]", blocks=True)
+    return found[0]
 
 
 def replaces_rows(draft: Draft) -> Iterator[tuple[str, str]]:
@@ -58,7 +80,7 @@ def replaces_rows(draft: Draft) -> Iterator[tuple[str, str]]:
             yield key, lost
 
 
-def changelog_of(draft: Draft, generation: str, *, dynamic: bool) -> Changelog | None:
+def changelog_of(draft: Draft, generation: str) -> Changelog | None:
     """Changelog of a sink that replaced rows; None of one that only appended.
 
     Answers `upsert-mode-enabled`, `cdc-field`, `default-id-columns` and the keys' converter.
@@ -66,7 +88,6 @@ def changelog_of(draft: Draft, generation: str, *, dynamic: bool) -> Changelog |
     Args:
         draft: Draft of the connector.
         generation: Generation of its keys; Apache's releases ignore both keys.
-        dynamic: Whether records name their tables.
     """
     keys = draft.keys
     upserts, field_name = keys.flag(_UPSERT), keys.get(_CDC)
@@ -84,8 +105,6 @@ def changelog_of(draft: Draft, generation: str, *, dynamic: bool) -> Changelog |
         keys.no_effect(_UPSERT, "is false")
     key, single = change_key(draft)
     _say_equality_deletes(draft)
-    if dynamic:
-        draft.ask("mirrors of dynamic tables are named by mirrors[].table: correct the names", blocks=True)
     chain = transform_classes(draft)
     if form.replaced and len(chain) == len(form.replaced):
         return Changelog(form.block, key, ids, dict.fromkeys(form.replaced, "changes"))
