@@ -8,6 +8,8 @@ from jobs.config.documents.secrets import REFERENCE
 
 _PROVIDER = re.compile(r"\$\{(?P<provider>[A-Za-z0-9_-]+):(?:(?P<path>[^{}]*):)?(?P<name>[^{}:]*)\}")
 _RENDERED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|(?<![?\\(])<[A-Za-z][\w .:-]*>|^\.\.\.$|^…$")
+# Keys whose values have `${topic}` and the like of their own.
+_OWN_PLACEHOLDERS = ("transforms.", "predicates.", "table.name.format", "collection.name.format")
 _SHELL = re.compile(r"\$\{[A-Za-z_][^{}:]*\}|\$\([A-Za-z_][^)]*\)|^\$[A-Z_][A-Z0-9_]*$")
 
 
@@ -23,7 +25,7 @@ def has_template(key: str, value: str) -> bool:
 
 def templates_in(key: str, value: str) -> list[str]:
     """The templates and placeholders of a value as they are written, such as `{{ .Values.uri }}`."""
-    patterns = [_RENDERED] if key.startswith(("transforms.", "predicates.")) else [_RENDERED, _SHELL]
+    patterns = [_RENDERED] if key.startswith(_OWN_PLACEHOLDERS) else [_RENDERED, _SHELL]
     return [match.group() for pattern in patterns for match in pattern.finditer(value)]
 
 

@@ -1,8 +1,8 @@
 """Fifty configurations of Kafka Connect, each with what has to come of it.
 
-`corpus/NN-name.json|yaml|properties` is what is imported, `corpus/NN-name.expect.yaml` what has to come of it: `outcome`
-of all connectors together; subsets of `streams` and `settings`; `secrets`; keys by heading, as `KEY` or `CONNECTOR.KEY`;
-regular expressions of `questions` and `notes`; and `takeover`.
+`corpus/NN-name.json|yaml|properties` is what is imported, `corpus/NN-name.expect.yaml` what has to come of it:
+`outcome` of all connectors together; subsets of `streams` and `settings`; `secrets`; keys by heading, as `KEY` or
+`CONNECTOR.KEY`; regular expressions of `questions` and `notes`; and `takeover`.
 """
 
 from __future__ import annotations
