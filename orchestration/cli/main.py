@@ -22,6 +22,7 @@ _PACKAGE = "orchestration.cli"
 _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
     "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
+    "import": ("connect.import_connectors", "Make streams and settings of Kafka Connect's connectors."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
@@ -70,6 +71,7 @@ _GROUPS = {
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
+    "Kafka Connect": ("import",),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
