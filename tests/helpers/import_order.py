@@ -39,6 +39,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.dead_letters": ["replay", "connect_queue", "expiry"],
     "jobs.local": ["generate", "broker", "registry", "certify"],
     "jobs.maintenance": ["measure", "plan", "run", "backfill"],
+    "jobs.migration": ["sink_protocol", "takeover"],
     "jobs.mirrors": ["model", "fold", "merge", "run", "check", "main"],
     "jobs.proof": ["audit", "lookup"],
     "jobs.quality": ["publishing", "incremental_scan", "contracts", "schema_checks"],
@@ -56,7 +57,7 @@ ORDER: dict[str, list[str]] = {
     ],
     "jobs.supervise": ["launchers", "keeper_process", "kept_stream", "keeper_restart"],
     "jobs.tables": ["write", "commit", "dead_letter_table", "ledger"],
-    "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "local"],
+    "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "connect", "local"],
     "orchestration.jobs": [
         "mirrors",
         "audit",
