@@ -102,6 +102,18 @@ def test_what_keeps_no_runs_does_not_wait_for_dagster() -> None:
     )
 
 
+def test_what_may_do_without_tables_is_imported_without_them() -> None:
+    """PyIceberg's tables and Kafka's client take a quarter of what the command takes."""
+    commands = ("status", "watch", "logs", "start", "stop", "pause", "resume", "restart", "flush", "open")
+    code = (
+        "import sys; from orchestration.cli.main import main as cli;"
+        "assert all(cli.get_command(None, name) for name in sys.argv[1:]);"
+        "print({'pyiceberg.table', 'pyiceberg.catalog', 'confluent_kafka'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *commands], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
 def test_no_command_is_imported_with_pandas() -> None:
     """A third of what the shortest command takes."""
     code = (
