@@ -39,7 +39,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.dead_letters": ["replay", "connect_queue", "expiry"],
     "jobs.local": ["generate", "broker", "registry", "certify"],
     "jobs.maintenance": ["measure", "plan", "run", "backfill"],
-    "jobs.migration": ["connectors", "conversion", "report", "files"],
+    "jobs.migration": ["connectors", "conversion", "report", "files", "sink_protocol", "takeover"],
     "jobs.mirrors": ["model", "fold", "merge", "run", "check", "main"],
     "jobs.proof": ["audit", "lookup"],
     "jobs.quality": ["publishing", "incremental_scan", "contracts", "schema_checks"],
