@@ -26,7 +26,7 @@ REPORT = "import-report.json"
 PAGE = "import-report.md"
 SETTINGS = "frazil.yaml"
 UNFINISHED = ".undecided"
-"""Ending of a stream's file that does not validate, so that nothing loads it."""
+"""Ending of a file that does not validate, so that nothing loads it."""
 
 Action = Literal["create", "update", "unchanged", "edited", "kept"]
 
@@ -84,14 +84,18 @@ def plan_import(conversion: Conversion, folder: Path) -> ImportPlan:
         folder: Folder of the deployment; it need not exist.
 
     Raises:
-        FrazilError: The existing settings or report cannot be read, or would not be valid with the import's.
+        FrazilError: The existing settings or report cannot be read, or existing settings would not be valid with the
+            import's.
     """
     former = _former(folder / REPORT)
     hashes: Mapping[str, str] = (former or {}).get("files", {})
     settings, conflicts = _settings(conversion, folder, former)
-    conversion, texts = _validated(conversion, folder, settings)
+    conversion, texts, problem = _validated(conversion, folder, settings)
     files = [_planned(folder, path, text, hashes.get(path)) for path, text in texts.items()]
-    if settings is not None:
+    if problem is not None and settings is not None:
+        path = SETTINGS + UNFINISHED
+        files.append(_planned(folder, path, settings, hashes.get(path)))
+    elif settings is not None:
         files.append(_planned_settings(folder, settings))
     document = merged_report(former, report_document(conversion))
     written = {file.path: _hash(file.text) for file in files}
@@ -167,8 +171,13 @@ def _settings(
     return merged.text, merged.conflicts
 
 
-def _validated(conversion: Conversion, folder: Path, settings: str | None) -> tuple[Conversion, dict[str, str]]:
-    """Files of streams after frazil's own validation; one that does not pass has another ending and a question."""
+def _validated(
+    conversion: Conversion, folder: Path, settings: str | None
+) -> tuple[Conversion, dict[str, str], str | None]:
+    """Files of streams after frazil's own validation; one that does not pass has another ending and a question.
+
+    The last value is what is wrong with new settings, which have another ending then; None if nothing is.
+    """
     texts = {_path(stream): stream_text(converted, stream) for converted, stream in conversion.streams}
     with tempfile.TemporaryDirectory(prefix="frazil-import-") as name:
         scratch = Path(name)
@@ -181,10 +190,15 @@ def _validated(conversion: Conversion, folder: Path, settings: str | None) -> tu
         for path, text in texts.items():
             (scratch / path).write_text(text, encoding="utf-8")
         problems = _problems(streams, own)
-        if settings is not None:
-            _check_settings(scratch, settings)
-    if not problems:
-        return conversion, texts
+        problem = None if settings is None else _settings_problem(scratch, settings)
+    if problem is not None and (folder / SETTINGS).exists():
+        raise FrazilError(
+            f"frazil.yaml would not be valid with what the import adds: {problem}. Nothing was written.",
+            fix="correct the connector's value, or import into a folder of its own: --into FOLDER",
+        )
+    if not problems and problem is None:
+        return conversion, texts, None
+    unloaded = (Question(f"{SETTINGS}{UNFINISHED} is not loaded: {problem}", blocks=True),) if problem else ()
     connectors: list[ConvertedConnector] = []
     for converted in conversion.connectors:
         asked = [
@@ -192,14 +206,15 @@ def _validated(conversion: Conversion, folder: Path, settings: str | None) -> tu
             for stream in converted.streams
             if _path(stream) in problems
         ]
-        connectors.append(replace(converted, questions=(*converted.questions, *asked)))
+        of_settings = unloaded if converted.streams else ()
+        connectors.append(replace(converted, questions=(*converted.questions, *of_settings, *asked)))
     conversion = replace(conversion, connectors=tuple(connectors))
     texts = {
         path + (UNFINISHED if path in problems else ""): stream_text(converted, stream)
         for converted, stream in conversion.streams
         for path in [_path(stream)]
     }
-    return conversion, texts
+    return conversion, texts, problem
 
 
 def _problems(streams: Path, own: set[str]) -> dict[str, str]:
@@ -219,16 +234,14 @@ def _sentence(error: SpecError, path: Path) -> str:
     return problem.replace(f"{path.parent}/", "streams/")
 
 
-def _check_settings(scratch: Path, settings: str) -> None:
+def _settings_problem(scratch: Path, settings: str) -> str | None:
+    """What is wrong with settings; None if they are valid."""
     (scratch / SETTINGS).write_text(settings, encoding="utf-8")
     try:
         load_settings(None, home=scratch)
     except SpecError as error:
-        sentences = "; ".join(place.sentence for place in error.places) or "it does not validate"
-        raise FrazilError(
-            f"frazil.yaml would not be valid with what the import adds: {sentences}. Nothing was written.",
-            fix="correct frazil.yaml, or import into a folder of its own: --into FOLDER",
-        ) from None
+        return "; ".join(place.sentence for place in error.places) or "it does not validate"
+    return None
 
 
 def _path(stream: Yaml) -> str:

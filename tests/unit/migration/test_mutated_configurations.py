@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jobs.migration.connectors.model import Connector, Setting, Sources
 from jobs.migration.connectors.reading import read_sources
 from jobs.migration.conversion.conversion import convert
+from jobs.migration.files.plan import plan_import
 from jobs.migration.report.document import report_document
 from jobs.migration.report.markdown import report_markdown
 
@@ -77,3 +78,14 @@ def test_every_key_has_one_answer_and_no_secret_is_shown(sources: Sources) -> No
     outputs = json.dumps(document) + report_markdown(document) + streams
     assert SECRET not in outputs
     assert json.dumps(report_document(convert(sources))) == json.dumps(document)
+
+
+@settings(max_examples=150, deadline=None)
+@given(mutated())
+def test_no_value_stops_the_others_from_being_imported(sources: Sources) -> None:
+    conversion = convert(sources)
+
+    plan = plan_import(conversion, Path("/nonexistent/deployment"))
+
+    assert len(plan.files) == len(conversion.streams) + bool(conversion.streams)
+    assert all(SECRET not in file.text for file in plan.files)

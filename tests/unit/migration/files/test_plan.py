@@ -153,3 +153,29 @@ def test_a_report_that_is_none_stops(tmp_path: Path) -> None:
     (tmp_path / "home/import-report.json").write_text("[")
     with pytest.raises(FrazilError, match="is no report of an import"):
         imported(tmp_path, orders={})
+
+
+def test_new_settings_that_are_not_valid_are_written_beside_their_place(tmp_path: Path) -> None:
+    source = tmp_path / "sink.json"
+    config = {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "a",
+        "iceberg.tables": "lake.a",
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": "catalog.example",
+    }
+    source.write_text(json.dumps({"name": "sink", "config": config}))
+    conversion = convert(read_sources([str(source)]))
+
+    plan = plan_import(conversion, tmp_path / "lake")
+
+    assert [file.path for file in plan.files] == ["streams/sink.yaml", "frazil.yaml.undecided"]
+    (one,) = plan.conversion.connectors
+    assert any("catalog.properties.uri" in question.text and question.blocks for question in one.questions)
+    write_import(plan, replace_edited=False)
+    assert write_import(plan_import(conversion, tmp_path / "lake"), replace_edited=False) == []
+
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "frazil.yaml").write_text("spark: {master: 'local[2]'}\n")
+    with pytest.raises(FrazilError, match=r"would not be valid.*catalog\.properties\.uri"):
+        plan_import(conversion, tmp_path / "kept")
