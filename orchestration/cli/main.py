@@ -52,6 +52,7 @@ _COMMANDS = {
     "registry": ("streams.registry", "Ask the schema registry; forget schemas after it was made anew."),
     "state": ("streams.state", "Copy what streams keep outside their tables to another store."),
     "maintain": ("tables.maintain", "Keep tables healthy: compact, expire, clean up."),
+    "compare": ("connect.compare.command", "Compare what a stream would make with the rows of a sink's table."),
     "certify": ("local.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("tables.audit", "Prove that every record read stands in its tables, exactly once."),
     "check": ("tables.check", "Hold what is new in a stream's tables against its contract."),
@@ -71,15 +72,16 @@ _GROUPS = {
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
+    "Kafka Connect": ("compare",),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
     ),
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest", "open",
-    "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run", "start",
-    "status", "stop", "tag", "test", "validate", "watch",
+    "accept", "at", "audit", "check", "compare", "discard", "flush", "generate", "letters", "logs",
+    "maintain", "manifest", "open", "pause", "preview", "publish", "query", "release", "replay", "reset-offsets",
+    "restart", "resume", "run", "start", "status", "stop", "tag", "test", "validate", "watch",
 })  # fmt: skip
 
 

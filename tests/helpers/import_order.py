@@ -40,6 +40,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.local": ["generate", "broker", "registry", "certify"],
     "jobs.maintenance": ["measure", "plan", "run", "backfill"],
     "jobs.mirrors": ["model", "fold", "merge", "run", "check", "main"],
+    "jobs.migration": ["comparison"],
     "jobs.proof": ["audit", "lookup"],
     "jobs.quality": ["publishing", "incremental_scan", "contracts", "schema_checks"],
     "jobs.records": ["schema", "formats", "expressions", "transforms"],
@@ -56,7 +57,7 @@ ORDER: dict[str, list[str]] = {
     ],
     "jobs.supervise": ["launchers", "keeper_process", "kept_stream", "keeper_restart"],
     "jobs.tables": ["write", "commit", "dead_letter_table", "ledger"],
-    "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "local"],
+    "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "connect", "local"],
     "orchestration.jobs": [
         "mirrors",
         "audit",
@@ -122,6 +123,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.driver": ["context", "tables", "watch", "opening", "batch", "process", "main"],
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
+    "orchestration.cli.connect": ["compare"],
     "orchestration.cli.local": [
         "completion",
         "generate",

@@ -12,7 +12,7 @@ from orchestration.cli.main import main
 LOOK = {
     "status", "watch", "logs", "preview", "query", "shell", "open", "at", "schema infer", "schema diff",
     "schema check", "mirror status", "mirror check", "validate", "audit", "contract import", "test", "certify",
-    "doctor", "completion", "registry status", "manifest",
+    "doctor", "completion", "compare", "registry status", "manifest",
 }  # fmt: skip
 # What they do can be repeated safely, or taken back by a command.
 ACT = {
