@@ -41,6 +41,7 @@ _COMMANDS = {
     "restart": ("streams.control", "End streams' drivers after their batch, and start others."),
     "flush": ("streams.control", "Land now what a stream's topics hold, without the trigger's pause."),
     "reset-offsets": ("streams.reset_offsets", "Move a stopped stream to other offsets."),
+    "backfill": ("streams.backfill", "Land a range of offsets that a stream did not read."),
     "manifest": ("streams.manifest", "Print the pod in which Kubernetes would run a stream's driver."),
     "letters": ("dead_letters.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("dead_letters.replay", "Bring dead letters back, each record once."),
@@ -69,7 +70,7 @@ _COMMANDS = {
 _GROUPS = {
     "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush"),
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
-    "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
+    "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
     "Kafka Connect": ("compare",),
@@ -79,7 +80,7 @@ _GROUPS = {
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "check", "compare", "discard", "flush", "generate", "letters", "logs",
+    "accept", "at", "audit", "backfill", "check", "compare", "discard", "flush", "generate", "letters", "logs",
     "maintain", "manifest", "open", "pause", "preview", "publish", "query", "release", "replay", "reset-offsets",
     "restart", "resume", "run", "start", "status", "stop", "tag", "test", "validate", "watch",
 })  # fmt: skip

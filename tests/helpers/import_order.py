@@ -40,7 +40,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.local": ["generate", "broker", "registry", "certify"],
     "jobs.maintenance": ["measure", "plan", "run", "backfill"],
     "jobs.mirrors": ["model", "fold", "merge", "run", "check", "main"],
-    "jobs.migration": ["comparison"],
+    "jobs.migration": ["comparison", "offset_backfill"],
     "jobs.proof": ["audit", "lookup"],
     "jobs.quality": ["publishing", "incremental_scan", "contracts", "schema_checks"],
     "jobs.records": ["schema", "formats", "expressions", "transforms"],
@@ -146,6 +146,7 @@ ORDER: dict[str, list[str]] = {
         "accept",
         "manifest",
         "reset_offsets",
+        "backfill",
         "status",
     ],
     "orchestration.cli.tables": [
