@@ -39,7 +39,16 @@ ORDER: dict[str, list[str]] = {
     "jobs.dead_letters": ["replay", "connect_queue", "expiry"],
     "jobs.local": ["generate", "broker", "registry", "certify"],
     "jobs.maintenance": ["measure", "plan", "run", "backfill"],
-    "jobs.migration": ["connectors", "conversion", "report", "files", "sink_protocol", "takeover"],
+    "jobs.migration": [
+        "connectors",
+        "conversion",
+        "report",
+        "files",
+        "comparison",
+        "offset_backfill",
+        "sink_protocol",
+        "takeover",
+    ],
     "jobs.mirrors": ["model", "fold", "merge", "run", "check", "main"],
     "jobs.proof": ["audit", "lookup"],
     "jobs.quality": ["publishing", "incremental_scan", "contracts", "schema_checks"],
@@ -152,6 +161,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.driver": ["context", "tables", "watch", "opening", "batch", "process", "main"],
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
+    "orchestration.cli.connect": ["compare"],
     "orchestration.cli.local": [
         "completion",
         "generate",
@@ -174,6 +184,7 @@ ORDER: dict[str, list[str]] = {
         "accept",
         "manifest",
         "reset_offsets",
+        "backfill",
         "status",
     ],
     "orchestration.cli.tables": [
