@@ -161,7 +161,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.driver": ["context", "tables", "watch", "opening", "batch", "process", "main"],
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
-    "orchestration.cli.connect": ["compare"],
+    "orchestration.cli.connect": ["compare", "import_connectors", "offsets", "takeover"],
     "orchestration.cli.local": [
         "completion",
         "generate",
