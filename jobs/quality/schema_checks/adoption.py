@@ -100,7 +100,7 @@ def adoption(
     if given and (whose := other_owner(metadata, spec.stream)):
         refused = (*refused, f"it is {whose}")
     stream = spec.stream if given and not made_for(metadata, spec.stream) else None
-    found = Adoption(columns, mapping=_needs_mapping(metadata, schema), stream=stream)
+    found = Adoption(columns, mapping=bool(columns) and _needs_mapping(metadata, schema), stream=stream)
     whole = found.added_to(schema, metadata.last_column_id, spec.kafka_columns.names)
     wanted = spec.table_settings(name or spec.table.name).sort_by
     wrong = [

@@ -85,25 +85,21 @@ def test_rows_land_exactly_beside_those_of_the_sink(tmp_path: Path) -> None:
     assert sort_order_text(sort_order_of(one.table.metadata), one.table.schema()) == "createdAt desc nulls last"
     mapping = parse_mapping_from_json(one.table.properties["schema.name-mapping.default"])
     assert mapping == create_mapping_from_schema(one.table.schema())
-    exact = {
-        "id": 2**60,
-        "amount": "123456789012345678901234567890123456.78",
-        "createdAt": "2026-03-02T14:00:00.123456+02:00",
-        "ref": "00000000-0000-0000-0000-0000000000ff",
-        "payer": {"name": "now"},
-    }
+    exact = (
+        b'{"id": 1152921504606846976, "amount": 123456789012345678901234567890123456.78, "payer": {"name": "now"}, '
+        b'"createdAt": "2026-03-02T14:00:00.123456+02:00", "ref": "00000000-0000-0000-0000-0000000000ff"}'
+    )
     # More digits behind the point than the column has, another case, and no identifier: none is changed in silence.
-    done = one.land(exact, {"id": 5, "amount": "0.005"}, {"id": 6, "createdat": "2026-03-02"}, {"amount": 1})
-    assert (done.counts.landed, done.counts.dead) == (2, 2)
+    one.land(exact, {"id": 5, "amount": 0.005}, {"id": 6, "createdat": "2026-03-02T00:00:00Z"}, {"amount": 1})
+    assert one.letters == {1: "precision_loss", 2: "key_case", 3: "missing_field"}
     rows = one.table.scan().to_arrow().sort_by([("id", "ascending")]).to_pylist()
-    assert [each["id"] for each in rows] == [1, 2, 3, 6, 2**60]
+    assert [each["id"] for each in rows] == [1, 2, 3, 2**60]
     assert all(each[name] is None for each in rows[:3] for name in KAFKA)
     assert [each["amount"] for each in rows[:3]] == [each["amount"] for each in SINK_ROWS]
     assert rows[-1]["amount"] == Decimal("123456789012345678901234567890123456.78")
     assert rows[-1]["createdAt"] == datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
     assert rows[-1]["ref"] == uuid.UUID(int=255)
     assert [rows[-1][name] for name in KAFKA[:3]] == ["payments", 0, 0]
-    assert rows[-2]["createdAt"] is None, "a field in another case is another field"
 
 
 def test_fields_in_other_cases_find_their_columns_if_the_file_says_so(tmp_path: Path) -> None:
