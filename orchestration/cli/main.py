@@ -81,8 +81,8 @@ _GROUPS = {
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
     "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest",
-    "offsets", "open", "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run",
-    "start", "status", "stop", "tag", "takeover", "test", "validate", "watch",
+    "offsets", "open", "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart",
+    "resume", "run", "start", "status", "stop", "tag", "takeover", "test", "validate", "watch",
 })  # fmt: skip
 
 
