@@ -24,7 +24,11 @@ from tests.integration.pipeline import GOOD, Pipeline
 
 # A worker that was killed counts as a member for so long, and its transactions stay open for so long.
 QUICK_DEATH = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1500"}
-QUICK_ABORT = {"iceberg.kafka.transaction.timeout.ms": "5000"}
+QUICK_ABORT = {
+    "iceberg.kafka.transaction.timeout.ms": "5000",
+    "iceberg.kafka.session.timeout.ms": "6000",
+    "iceberg.kafka.heartbeat.interval.ms": "1500",
+}
 
 
 @dataclass

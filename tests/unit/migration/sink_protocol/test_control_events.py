@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import base64
 import io
 import json
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -168,3 +170,22 @@ def test_the_schema_may_be_longer_than_its_sign() -> None:
     value = encoded(schema, 2, {"commit_id": UUID, "assignments": None})
     assert len(json.dumps(schema)) > 2**15
     assert decode_event(value, 0, 0).payload == Progress({})
+
+
+def test_events_of_apaches_sink_1_12_0() -> None:
+    """What a first commit told, as the released sink wrote it."""
+    recorded = json.loads((Path(__file__).parent / "events_1_12_0.json").read_text())
+    events = [decode_event(base64.b64decode(each["value"]), 0, each["offset"]) for each in recorded]
+    assert {event.group for event in events} == {"connect-payments-sink"}
+    start, written, progress, *others = (event.payload for event in events)
+    assert (start, others) == (None, [None] * 3)
+    assert progress == Progress({TopicPartition("payments", 0): 100})
+    assert isinstance(written, Announcement)
+    assert (written.table, written.table_uuid) == ("tests.payments", "006ee076-17df-4253-a49e-10e22249a16a")
+    assert sum(file["record_count"] for file in written.data_files) == 100
+    assert {file["partition"]["id_bucket"] for file in written.data_files} == {0, 1, 2, 3}
+    for file in written.data_files:
+        assert file["partition"]["created_at_day"] == 20_758
+        assert f"/created_at_day=2026-11-01/id_bucket={file['partition']['id_bucket']}/" in file["file_path"]
+        assert file["value_counts"].keys() == file["column_sizes"].keys()
+        assert isinstance(file["lower_bounds"][1], bytes)

@@ -59,11 +59,8 @@ def test_a_connectors_class_state_and_stop(monkeypatch: pytest.MonkeyPatch) -> N
         assert rest.config("a b") == {"name": "a b", "tasks.max": "2"}
         state = rest.state("a b")
         assert state == ConnectorState("RUNNING", ("RUNNING",))
-        assert not state.stopped
         rest.stop("a b")
-        state = rest.state("a b")
-        assert state is not None
-        assert state.stopped
+        assert rest.state("a b") == ConnectorState("STOPPED", ())
         assert rest.state("other") is None
     expected = "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode()
     assert {authorization for _, _, authorization in worker.asked} == {expected}

@@ -14,7 +14,9 @@ TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
 
 def test_apaches_sink_by_its_defaults() -> None:
     sink = sink_of_config("orders", {"connector.class": APACHE, "topics": "a, b,"})
-    assert sink == Sink("orders", "apache", *["connect-orders"] * 3, "control-iceberg", ("a", "b"))
+    assert sink == Sink(
+        "orders", "apache", "connect-orders", "connect-orders", "connect-orders", "control-iceberg", ("a", "b")
+    )
     assert sink.floor_key == "kafka.connect.offsets.control-iceberg.connect-orders"
     assert sink.coordinator_group == "connect-orders-coord"
 

@@ -22,6 +22,7 @@ from jobs.migration.takeover.takeover import COMPLETED_KEY, complete_table
 from jobs.migration.takeover.takeover_plan import AnnouncedFile, TableCompletion, TakeoverRefusedError
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.history.branch import on_branch
+from jobs.tables.commit.history.lineage import last_sequence
 from tests.helpers.lake import NAME, spec_of
 
 SINK = sink_of("orders", "apache", group=None, control_topic="control")
@@ -185,7 +186,7 @@ def test_live_files_are_those_of_the_branchs_head(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     old, new, never = (written(table, range(at, at + 3)) for at in (0, 3, 6))
     sink_commits(table, old, 5)
-    sequence = table.metadata.last_sequence_number
+    sequence = last_sequence(table.metadata)
     sink_commits(table, new, 9)
     paths = {file["file_path"] for file in (*old, *new, *never)}
     now = catalog.load_table(NAME)
