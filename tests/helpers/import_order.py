@@ -32,7 +32,7 @@ ORDER: dict[str, list[str]] = {
         "runtime",
         "supervise",
     ],
-    "orchestration": ["formatting", "reconcile", "jobs", "alerts", "cli", "sensors", "definitions"],
+    "orchestration": ["formatting", "reconcile", "deployment_plan", "jobs", "alerts", "cli", "sensors", "definitions"],
     "jobs.base": ["errors", "failpoints", "system"],
     "jobs.clients": ["state_store", "catalog", "registry", "kafka", "install", "spark"],
     "jobs.config": ["documents", "values", "services", "contract", "steps", "stream", "settings", "redaction"],
@@ -134,7 +134,7 @@ ORDER: dict[str, list[str]] = {
         "init_questions",
         "init",
     ],
-    "orchestration.cli.stream_files": ["preview", "stream_cases", "validate", "schema"],
+    "orchestration.cli.stream_files": ["preview", "stream_cases", "validate", "schema", "plan"],
     "orchestration.cli.streams": [
         "registry",
         "state",

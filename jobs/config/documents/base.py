@@ -160,9 +160,21 @@ def config_hash(spec: SpecModel) -> str:
         block = meaning
         for each in blocks:
             block = block.setdefault(each, {})
-        block[name] = marker.written(spec, value) if marker.written else _plain(value)
+        block[name] = _hashed(spec, marker, value)
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def row_meanings(spec: SpecModel) -> dict[str, Any]:
+    """What is hashed of each field of a stream that changes its rows, by the field's path with dots.
+
+    Two ways to write the same give the same.
+    """
+    return {".".join(path): _hashed(spec, marker, value) for path, marker, value in _marked(spec)}
+
+
+def _hashed(spec: SpecModel, marker: ChangesRows, value: Any) -> Any:
+    return marker.written(spec, value) if marker.written else _plain(value)
 
 
 def _marked(model: SpecModel, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ChangesRows, Any]]:

@@ -12,14 +12,14 @@ from orchestration.cli.main import main
 LOOK = {
     "status", "watch", "logs", "preview", "query", "shell", "open", "at", "schema infer", "schema diff",
     "schema check", "mirror status", "mirror check", "validate", "audit", "contract import", "test", "certify",
-    "doctor", "completion", "registry status", "manifest",
+    "doctor", "completion", "registry status", "manifest", "plan",
 }  # fmt: skip
 # What they do can be repeated safely, or taken back by a command.
 ACT = {
     "run", "start", "stop", "pause", "resume", "restart", "flush", "letters", "replay", "publish", "mirror run",
     "mirror rebuild", "maintain", "tag", "check", "state copy", "generate",
 }  # fmt: skip
-ASK = {"accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget"}
+ASK = {"accept", "apply", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget"}
 # They start and end what is on this machine alone, or make a folder that was not there.
 LOCAL = {"up", "down", "dev", "demo", "init"}
 # Commands that act, but ask before what some of their options do.
