@@ -23,8 +23,8 @@ _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
     "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
-    "plan": ("stream_files.plan.command", "Show what the files would change against what is live."),
-    "apply": ("stream_files.plan.apply", "Carry out what plan shows: tables first, then drivers."),
+    "plan": ("streams.plan.command", "Show what the files would change against what is live."),
+    "apply": ("streams.plan.apply", "Carry out what plan shows: tables first, then drivers."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
     "preview": ("stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
@@ -79,9 +79,9 @@ _GROUPS = {
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "apply", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest",
-    "open", "pause", "plan", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume",
-    "run", "start", "status", "stop", "tag", "test", "validate", "watch",
+    "accept", "apply", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain",
+    "manifest", "open", "pause", "plan", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart",
+    "resume", "run", "start", "status", "stop", "tag", "test", "validate", "watch",
 })  # fmt: skip
 
 

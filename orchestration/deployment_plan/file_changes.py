@@ -16,6 +16,7 @@ from orchestration.deployment_plan.key_classes import SETTINGS_KEYS, STREAM_KEYS
 # Several ways to write them mean the same, and only what they mean is a change.
 _WRITTEN_FREELY = ("decode", "transform", "rules", "changes")
 _SHOWN = 60
+_CONTEXT = 20
 
 Difference = tuple[str, Any, Any]
 """A key with dots, and its values before and after, as JSON has them."""
@@ -46,6 +47,9 @@ def changed_keys(former: StreamSpec, spec: StreamSpec) -> frozenset[str]:
 
 
 def _differences(former: StreamSpec, spec: StreamSpec) -> Iterator[Difference]:
+    if former is spec or former == spec:
+        # As a rule: of hundreds of streams few change.
+        return
     before, after = (each.model_dump(mode="json", by_alias=True, exclude={"mirrors"}) for each in (former, spec))
     meanings = row_meanings(former), row_meanings(spec)
     for key, was, now in differences(before, after):
@@ -137,8 +141,23 @@ def shown_value(value: Any) -> str:
     """A value in a line of text; of a long one the beginning."""
     if value is None:
         return "none"
-    text = " ".join((value if isinstance(value, str) else json.dumps(value, default=str)).split())
+    text = _text(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def shown_pair(before: Any, after: Any) -> tuple[str, str]:
+    """Two values of a key, each in a line of text; of long ones the part in which they differ."""
+    texts = _text(before), _text(after)
+    if max(map(len, texts)) <= _SHOWN or before is None or after is None:
+        return shown_value(before), shown_value(after)
+    unlike = (at for at, (was, now) in enumerate(zip(*texts, strict=False)) if was != now)
+    same = max(0, next(unlike, min(map(len, texts))) - _CONTEXT)
+    old, new = (f"…{text[same:]}" if same else text for text in texts)
+    return shown_value(old), shown_value(new)
+
+
+def _text(value: Any) -> str:
+    return " ".join((value if isinstance(value, str) else json.dumps(value, default=str)).split())
 
 
 def dagster_changes(

@@ -131,7 +131,9 @@ class LiveFacts:
         """The stream as it last ran: by its newest launch, or by its newest opening if that was later."""
         launch, store = observed.actual.launch, observed.folder.store
         with contextlib.suppress(FrazilError, OSError):
-            opening = read_epoch(store, newest.epoch) if newest is not None else None
+            # The lease knows the newest opening, also where the file names another table by now.
+            epoch = max(observed.actual.lease.epoch, newest.epoch if newest is not None else 0)
+            opening = read_epoch(store, epoch) if epoch else None
             if opening is not None and observed.driver is None and (launch is None or opening.at > launch.at):
                 text = read_file(store, opening.config, opening.generation)
                 return None if text is None else self._parsed(observed.stream, text)

@@ -24,7 +24,7 @@ from jobs.tables.write.dry_run import check_writable
 from orchestration.deployment_plan.change import DeploymentPlan, StepAction
 from orchestration.deployment_plan.table_changes import alteration_of, properties_to_set
 
-_ORDER = {each: number for number, each in enumerate((StepAction.END, *StepAction))}
+_ACTIONS = (StepAction.ALTER, StepAction.PROPERTIES, StepAction.END, StepAction.ROLL, StepAction.START)
 OF_TABLES = frozenset({StepAction.ALTER, StepAction.PROPERTIES})
 
 
@@ -49,22 +49,14 @@ class Step:
 
 
 def steps_of(plan: DeploymentPlan) -> list[Step]:
-    """The steps that carry a plan out: drivers without a file end first, tables come before drivers."""
+    """The steps that carry a plan out: all tables come before all drivers."""
     found: dict[tuple[str, StepAction, str], list[str]] = {}
     for change in plan.pending:
         if change.step is not None and change.stream is not None:
             table = change.place if change.step in OF_TABLES else ""
             found.setdefault((change.stream, change.step, table), []).append(change.sentence)
     steps = [Step(stream, action, table, tuple(said)) for (stream, action, table), said in found.items()]
-    return sorted(steps, key=lambda each: (each.action is not StepAction.END, each.stream, _ORDER[each.action]))
-
-
-def by_stream(steps: Iterable[Step]) -> dict[str, list[Step]]:
-    """The steps of each stream, in their order."""
-    found: dict[str, list[Step]] = {}
-    for each in steps:
-        found.setdefault(each.stream, []).append(each)
-    return found
+    return sorted(steps, key=lambda each: (_ACTIONS.index(each.action), each.stream, each.table))
 
 
 def change_table(spec: StreamSpec, settings: Settings, step: Step, by: str) -> Iterator[str]:

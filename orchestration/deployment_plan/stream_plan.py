@@ -98,7 +98,8 @@ def plan_stream(live: LiveStream, settings: Settings) -> StreamPlan:
     restarts = live.actual.launch is None or live.desired.generation != live.actual.launch.generation
     driver = driver_changes(live.desired, live.actual, live.decision, file_changed=bool(keys) and restarts, new=new)
     changes = [] if former is None else _key_changes(live, former, spec, driver)
-    changes += dagster_changes(former, spec, settings, live=True)
+    if (former is not None or new) and former is not spec:
+        changes += dagster_changes(former, spec, settings, live=True)
     if former is None and live.newest is not None and live.newest.config != spec.config_hash:
         said = f"the file is not kept under which the newest rows were made; {ROWS}"
         changes.append(_of_file(live, "file", said, Doer.APPLY))
@@ -156,9 +157,9 @@ def _positions(live: LiveStream, spec: StreamSpec, keys: Collection[str], *, new
     """Where a new stream begins, and what becomes of topics that come or go."""
     waiting, stream = live.waiting, live.stream
     if waiting is not None and waiting.missing:
-        said = f"topic {', '.join(waiting.missing)} does not exist"
+        said = f"topic {', '.join(waiting.missing)} does not exist, so no driver would start"
         fix = "create the topic, or correct source in " + f"streams/{stream}.yaml"
-        yield Change(stream, "position", "source", ChangeClass.RESTART, Doer.OPERATOR, said, fix)
+        yield Change(stream, "position", "source", ChangeClass.BREAKING, Doer.OPERATOR, said, fix)
     if not new and not _READS.intersection(keys):
         return
     detail = "" if waiting is None else counted_topics(waiting.records)

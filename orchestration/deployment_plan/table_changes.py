@@ -6,7 +6,9 @@ judged a second time.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -32,6 +34,7 @@ from jobs.tables.write.partitioning import partition_spec, partition_texts
 from jobs.tables.write.table_remaking import differs, is_as_made, made_schema_id
 from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.deployment_plan.change import Change, ChangeClass, Doer, StepAction
+from orchestration.deployment_plan.key_classes import STREAM_KEYS
 
 Decide = Callable[[TableMetadata], Alteration]
 # Of the format, and no property that is set.
@@ -109,6 +112,8 @@ def table_changes(spec: StreamSpec, former: StreamSpec | None, facts: TableFacts
         found += _existing(of_table, former, name, metadata)
         if of_table.tables_follow:
             found += _followers(of_table, name, metadata, facts)
+    if former is None and facts.written and spec.table.name not in facts.written:
+        found.append(_another(spec, facts))
     found += [
         _left(spec.stream, name) for name in sorted(facts.written - named) if former and name in former.target_names
     ]
@@ -134,6 +139,14 @@ def _missing(spec: StreamSpec, of_table: StreamSpec, name: str, facts: TableFact
         columns = f"with {len(of_table.table_schema_for(name).fields)} columns"
     said = f"table {name} is created {columns}, partitioned by {partitions}"
     return Change(spec.stream, "table", name, ChangeClass.METADATA, Doer.FRAZIL, said)
+
+
+def _another(spec: StreamSpec, facts: TableFacts) -> Change:
+    """A stream that has landed in other tables than its file names, of which nobody knows the former file."""
+    rule = STREAM_KEYS["table.name"]
+    fix = rule.fix.format(stream=spec.stream) if rule.fix else None
+    said = f"the stream has landed in {', '.join(sorted(facts.written))}; {rule.sentence}"
+    return Change(spec.stream, "file", "table.name", rule.kind, Doer.OPERATOR, said, fix, None, spec.table.name)
 
 
 def _left(stream: str, name: str) -> Change:
@@ -288,7 +301,7 @@ def _layout(
                 name,
                 ChangeClass.REWRITE,
                 Doer.NOBODY,
-                f"earlier files of table {name} keep their partitions until they are rewritten; readers find them all the same",
+                f"earlier files of table {name} keep their partitions until they are rewritten; all readers find them",
                 _in_shell(f"CALL system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"),
                 drift=drift,
             )
@@ -331,8 +344,8 @@ def _partition_statements(name: str, actual: list[str], declared: list[str]) -> 
 
 
 def _in_shell(*statements: str) -> str:
-    """The statements as one types them in `frazil shell`."""
-    return "in frazil shell: " + "; ".join(f'spark.sql("{each}")' for each in statements)
+    """The command that runs the statements in Spark, one after the other."""
+    return f"frazil shell -c {shlex.quote('; '.join(f'sql({json.dumps(each)})' for each in statements))}"
 
 
 def _place(location: str) -> str:

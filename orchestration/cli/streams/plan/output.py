@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import click
 
 from jobs.base.errors import FrazilError
-from orchestration.cli.common.terminal import visible
 from orchestration.deployment_plan.change import (
     ORDER,
     Change,
@@ -18,7 +17,7 @@ from orchestration.deployment_plan.change import (
     StreamPlan,
     counted,
 )
-from orchestration.deployment_plan.file_changes import shown_value
+from orchestration.deployment_plan.file_changes import shown_pair
 
 _SIGNS = {"new": "+", "changed": "~", "removed": "-", "unchanged": "="}
 _COLOURS = {
@@ -42,8 +41,8 @@ _INDENT = " " * (_WIDTH + 4)
 def change_sentence(change: Change) -> str:
     """A change on a line: its key with its values, if it has one, and what follows."""
     if change.subject in ("file", "settings") or change.place.startswith("mirrors."):
-        values = f"{shown_value(change.before)} → {shown_value(change.after)}"
-        return f"{change.place}: {values}. {change.sentence[:1].upper()}{change.sentence[1:]}"
+        before, after = shown_pair(change.before, change.after)
+        return f"{change.place}: {before} → {after}. {change.sentence[:1].upper()}{change.sentence[1:]}"
     return change.sentence
 
 
@@ -59,8 +58,8 @@ def summary(plan: DeploymentPlan) -> str:
         return f"Nothing to do: {looked} {'stream is' if looked == 1 else 'streams are'} as the files say."
     named = ", ".join(f"{count} {kind.value}" for kind, count in plan.counts.items())
     streams = sum(bool(each.pending) for each in plan.streams)
-    of = f"{streams} of {looked} {'stream' if looked == 1 else 'streams'}" if looked else "the settings"
-    return f"{len(plan.pending)} {'change' if len(plan.pending) == 1 else 'changes'} of {of}: {named}."
+    of = f"{streams} of {looked} {'stream' if looked == 1 else 'streams'}" if streams else "the settings"
+    return f"{len(plan.pending)} {'change' if len(plan.pending) == 1 else 'changes'}, in {of}: {named}."
 
 
 def next_step(plan: DeploymentPlan) -> str | None:
@@ -92,7 +91,7 @@ def print_plan(plan: DeploymentPlan, *, everything: bool) -> None:
     for each in plan.unknown:
         _print_unknown(each.sentence, each.fix)
     click.echo(summary(plan))
-    if plan.pending and not plan.supervised and plan.against is None:
+    if any(each.step for each in plan.pending) and not plan.supervised and plan.against is None:
         click.echo(
             "Nobody supervises the deployment: a changed file takes effect with frazil apply, or frazil restart."
         )
@@ -124,7 +123,7 @@ def _print_changes(changes: Sequence[Change]) -> None:
 
 def _line(text: str) -> str:
     """A text on one line that does nothing to a terminal."""
-    return visible(" ".join(text.split())) if len(text) <= 250 else "".join(c if c.isprintable() else " " for c in text)
+    return "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
 
 
 def _print_unknown(sentence: str, fix: str | None) -> None:
@@ -186,8 +185,7 @@ def _row(stream: StreamPlan | None, change: Change) -> str:
 
 def _cell(text: str) -> str:
     """A text within a cell of a table: on one line, and without effect as Markdown or HTML."""
-    line = "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
-    return re.sub(r"([\\|*_`<>\[\]~#@])", r"\\\1", line)
+    return re.sub(r"([\\|*_`<>\[\]~#@])", r"\\\1", _line(text))
 
 
 def refusal(plan: DeploymentPlan) -> FrazilError | None:

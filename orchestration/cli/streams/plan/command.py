@@ -6,7 +6,7 @@ import click
 
 from orchestration.cli.common.options import json_option, streams_argument
 from orchestration.cli.common.terminal import print_json
-from orchestration.cli.stream_files.plan.output import markdown, print_plan
+from orchestration.cli.streams.plan.output import markdown, print_plan
 from orchestration.deployment_plan.plan import make_plan
 from resources.deployment import Deployment
 

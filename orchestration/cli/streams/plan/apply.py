@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,24 @@ import click
 
 from jobs.base.errors import FrazilError
 from jobs.config.settings.settings import Settings
-from jobs.streaming.supervision.control.lifecycle import ActionResult
 from orchestration.cli.common.consent import consent, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, streams_argument, yes_option
+from orchestration.cli.common.recorded_runs import open_recorder
 from orchestration.cli.common.terminal import current_user, print_error, print_json
-from orchestration.cli.stream_files.plan.output import change_sentence, print_plan, refusal, summary
-from orchestration.deployment_plan.change import DeploymentPlan, Saved, StepAction
+from orchestration.cli.streams.control import begin_controls, carry_out_control, streams_by_driver
+from orchestration.cli.streams.plan.output import change_sentence, print_plan, refusal, summary
+from orchestration.deployment_plan.change import Saved, StepAction
 from orchestration.deployment_plan.plan import make_plan
-from orchestration.deployment_plan.steps import OF_TABLES, Step, by_stream, change_table, refuse_new_changes, steps_of
+from orchestration.deployment_plan.steps import OF_TABLES, Step, change_table, refuse_new_changes, steps_of
+from orchestration.jobs.control import ControlConfig, StreamAction
 from resources.deployment import Deployment
 
 _REASON = "frazil apply"
+_CONTROLS = {
+    StepAction.START: StreamAction.ensure_running,
+    StepAction.ROLL: StreamAction.roll,
+    StepAction.END: StreamAction.end,
+}
 
 
 @click.command()
@@ -74,7 +83,7 @@ def apply(
             click.echo("Nothing was changed.")
         return
     consent("Do it?", yes=yes)
-    facts = _carried_out(deployment, made, steps, reason, as_json=as_json)
+    facts = _carried_out(deployment, steps, reason, as_json=as_json)
     done = all(each["done"] for each in facts)
     if as_json:
         print_json({"done": done, "summary": summary(made), "steps": facts})
@@ -107,69 +116,68 @@ def _shown(step: Step) -> str:
     return f"{step.stream}: {step.shown}"
 
 
-def _carried_out(
-    deployment: Deployment, made: DeploymentPlan, steps: list[Step], reason: str, *, as_json: bool
-) -> list[dict[str, Any]]:
-    """Carry the steps out, stream by stream. A stream of which one fails is left; the others go on."""
-    settings, facts = deployment.settings(), list[dict[str, Any]]()
-    for of_stream in by_stream(steps).values():
-        for number, step in enumerate(of_stream):
-            try:
-                said = _done(deployment, settings, step, reason)
-            except FrazilError as problem:
-                facts.append(_facts(step, problem))
-                facts += [_facts(each, None) for each in of_stream[number + 1 :]]
-                if not as_json:
-                    print_error(problem)
-                break
-            facts.append(_facts(step, said))
-            if not as_json:
-                click.echo(said)
-    return facts
+def _carried_out(deployment: Deployment, steps: list[Step], reason: str, *, as_json: bool) -> list[dict[str, Any]]:
+    """Carry the steps out. If a stream's table fails, its driver stays as it is; the other streams go on."""
+    outcomes: dict[Step, str | FrazilError] = {}
+    drivers = [each for each in steps if each.action not in OF_TABLES]
+    settings = deployment.settings()
+    for step, outcome in chain(
+        _changed_tables(deployment, settings, [each for each in steps if each.action in OF_TABLES]),
+        _controlled(deployment, lambda: [each for each in drivers if not _failed(each.stream, outcomes)], reason),
+    ):
+        outcomes[step] = outcome
+        if as_json:
+            continue
+        if isinstance(outcome, FrazilError):
+            print_error(outcome)
+        else:
+            click.echo(outcome)
+    return [_facts(each, outcomes.get(each)) for each in steps]
 
 
-def _done(deployment: Deployment, settings: Settings, step: Step, reason: str) -> str:
-    """Carry one step out.
+def _failed(stream: str, outcomes: Mapping[Step, str | FrazilError]) -> bool:
+    return any(step.stream == stream and isinstance(outcome, FrazilError) for step, outcome in outcomes.items())
 
-    Returns:
-        What has come of it.
 
-    Raises:
-        FrazilError: It could not be done.
+def _changed_tables(
+    deployment: Deployment, settings: Settings, steps: Iterable[Step]
+) -> Iterator[tuple[Step, str | FrazilError]]:
+    for step in steps:
+        try:
+            said = list(change_table(deployment.stream(step.stream), settings, step, current_user()))
+        except FrazilError as problem:
+            yield step, problem
+        else:
+            yield step, f"{step.stream}: {'; '.join(said) or f'table {step.table} is as the file says already'}"
+
+
+def _controlled(
+    deployment: Deployment, steps: Callable[[], list[Step]], reason: str
+) -> Iterator[tuple[Step, str | FrazilError]]:
+    """Start, replace or end drivers by the supervisor's actions, which leave the operator's word as it is.
+
+    Args:
+        steps: Gives the steps, once the tables are changed.
     """
-    if step.action in OF_TABLES:
-        said = list(change_table(deployment.stream(step.stream), settings, step, current_user()))
-        return f"{step.stream}: {'; '.join(said) or f'table {step.table} is as the file says already'}"
-    return _controlled(deployment, step, reason).sentence
-
-
-def _controlled(deployment: Deployment, step: Step, reason: str) -> ActionResult:
-    """Start, replace or end a driver by the supervisor's actions, which leave the operator's word as it is."""
-    # Imported here: a plan without drivers, and a dry run, do without Dagster.
-    from orchestration.cli.common.recorded_runs import open_recorder
-    from orchestration.jobs.control import (
-        MAX_RUNTIME_SECONDS,
-        ControlConfig,
-        StreamAction,
-        control_job_of,
-        control_run_config,
-        control_tags,
-        perform_control,
-    )
-    from orchestration.jobs.runs import MAX_RUNTIME_TAG
-
-    actions = {
-        StepAction.START: StreamAction.ensure_running,
-        StepAction.ROLL: StreamAction.roll,
-        StepAction.END: StreamAction.end,
-    }
-    config = ControlConfig(stream=step.stream, action=actions[step.action], reason=reason, by=current_user())
-    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
+    chosen = {each.stream: each for each in steps()}
+    if not chosen:
+        return
+    by = current_user()
     with open_recorder(deployment) as recorder:
-        done, problem = recorder.run(control_job_of, perform_control, config, control_run_config(config), tags)
-    if problem:
-        click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
-    return done
+        for together in streams_by_driver(deployment, list(chosen)):
+            configs = [
+                ControlConfig(stream=stream, action=_CONTROLS[chosen[stream].action], reason=reason, by=by)
+                for stream in together
+            ]
+            for config, act in zip(configs, begin_controls(deployment, configs), strict=True):
+                try:
+                    done, problem = carry_out_control(recorder, config, act)
+                except FrazilError as failed:
+                    yield chosen[config.stream], failed
+                    continue
+                yield chosen[config.stream], done.sentence
+                if problem:
+                    click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
 
 
 def _facts(step: Step, outcome: str | FrazilError | None) -> dict[str, Any]:
