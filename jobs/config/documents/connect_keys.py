@@ -33,7 +33,8 @@ class ConnectKey:
         read_by: Generations of the Iceberg sink that read the key; empty if all do, or if it is another's.
         rest: Whether the entry takes what is left of a family; a misspelt key is told before it is asked.
         of: Whose key it is: any connector's or the Iceberg sink's; a Strimzi resource's outside of its `config`; a
-            worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, Debezium's sources, and GetInData's sink.
+            worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, Debezium's sources, and
+            GetInData's sink.
     """
 
     key: str

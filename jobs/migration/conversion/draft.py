@@ -73,16 +73,26 @@ class Takeover:
     """Facts that a takeover needs.
 
     Attributes:
-        group: Consumer group with the source offsets.
+        group: Consumer group with the source offsets, which also names an Iceberg sink's snapshot key.
         control_topic: Control topic of an Iceberg sink; None for other connectors.
         snapshot_key: Key of snapshot summaries with the offsets of the control topic; None for other connectors.
         read_uncommitted: Whether the connector also read records of open and aborted transactions.
+        member_group: Group of the connector's consumers, if `consumer.override.group.id` names another one.
+        topics: Topics that are known by name.
+        dynamic: Whether records name their table.
+        branches: Branch of each table that is not written on `branch`.
+        branch: Branch that tables are written on; None for `main`.
     """
 
     group: str | None
     control_topic: str | None = None
     snapshot_key: str | None = None
     read_uncommitted: bool = True
+    member_group: str | None = None
+    topics: tuple[str, ...] = ()
+    dynamic: bool = False
+    branch: str | None = None
+    branches: Mapping[str, str] = field(default_factory=dict)
 
 
 class SettingsDraft:

@@ -98,6 +98,13 @@ def sink_of(name: str, generation: Generation, *, group: str | None, control_top
     return Sink(name, generation, *groups, topic, **more)
 
 
+def _generation(class_: str) -> Generation | None:
+    for package, generation in _PACKAGES:
+        if class_.startswith(package):
+            return generation
+    return None
+
+
 def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
     """A sink by its configuration, as the worker has it.
 
@@ -105,7 +112,7 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
         UnknownSinkError: The connector is no Iceberg sink.
     """
     class_ = config.get("connector.class", "")
-    generation = next((each for package, each in _PACKAGES if class_.startswith(package)), None)
+    generation = _generation(class_)
     if generation is None:
         raise UnknownSinkError(
             f"connector {name} is {class_ or 'of no class'}, and no Iceberg sink: frazil does not know where its "
@@ -161,4 +168,8 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
         )
     said = str(facts.get("generation") or entry.get("generation") or "").lower()
     generation: Generation = "tabular" if said.startswith("tabular") else "apache"
-    return sink_of(name, generation, group=str(group), control_topic=str(topic))
+    more: dict[str, Any] = {
+        key: facts[key] for key in ("member_group", "dynamic", "branch", "branches") if facts.get(key)
+    }
+    topics = tuple(facts.get("topics") or ())
+    return sink_of(name, generation, group=str(group), control_topic=str(topic), topics=topics, **more)

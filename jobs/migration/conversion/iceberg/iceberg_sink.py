@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
+from jobs.config.values.targets import MAIN_BRANCH
 from jobs.migration.conversion.decoding import Format, leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block, restart_block, say_state
 from jobs.migration.conversion.iceberg.catalog import connect_catalog
 from jobs.migration.conversion.iceberg.replaced_rows import changelog_of, replaces_rows
 from jobs.migration.conversion.iceberg.sink_tables import output_blocks, sink_tables
-from jobs.migration.conversion.source import source_block, stream_name, trigger_block
+from jobs.migration.conversion.source import names_in, source_block, stream_name, trigger_block
 from jobs.migration.conversion.transforms import transform_blocks
 
 Generation = Literal["apache", "tabular"]
@@ -82,13 +84,24 @@ def _takeover(draft: Draft, generation: Generation) -> Takeover:
     topic = keys.get("iceberg.control.topic") or "control-iceberg"
     if keys.is_open("iceberg.control.topic"):
         draft.ask("the control topic: its name is a template, and a takeover needs it")
-    if generation == "tabular":
-        group = keys.get("iceberg.control.group-id") or f"cg-control-{name}"
-    else:
-        own = keys.get("consumer.override.group.id")
-        group = keys.get("iceberg.connect.group-id") or own or f"connect-{name}"
-    isolation = keys.get("consumer.override.isolation.level")
-    return Takeover(group, topic, f"kafka.connect.offsets.{topic}.{group}", isolation != "read_committed")
+    own = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
+    group = keys.get(own) or (f"cg-control-{name}" if generation == "tabular" else f"connect-{name}")
+    branches = {
+        match[1]: keys.get(key) or MAIN_BRANCH
+        for key in keys.keys("iceberg.table.")
+        if (match := re.fullmatch(r"iceberg\.table\.(.+)\.commit-branch", key))
+    }
+    return Takeover(
+        group,
+        topic,
+        f"kafka.connect.offsets.{topic}.{group}",
+        read_uncommitted=keys.get("consumer.override.isolation.level") != "read_committed",
+        member_group=keys.get("consumer.override.group.id"),
+        topics=tuple(names_in(keys.get("topics"))),
+        dynamic=keys.flag("iceberg.tables.dynamic-enabled"),
+        branch=keys.get("iceberg.tables.default-commit-branch"),
+        branches=branches,
+    )
 
 
 def _decode(draft: Draft, values: Format, *, shaped: bool, dynamic: bool) -> tuple[Yaml, Yaml]:

@@ -112,6 +112,11 @@ def test_imports_of_single_connectors_share_one_report(tmp_path: Path) -> None:
         "control_topic": "control-iceberg",
         "snapshot_key": "kafka.connect.offsets.control-iceberg.connect-orders",
         "read_uncommitted": True,
+        "member_group": None,
+        "topics": ["orders"],
+        "dynamic": False,
+        "branch": None,
+        "branches": {},
     }
 
 
