@@ -49,6 +49,8 @@ from orchestration.cli.stream_files.validate.findings import Finding
 from orchestration.cli.stream_files.validate.property_checks import property_problems
 from orchestration.cli.stream_files.validate.service_checks import check_new_columns
 from orchestration.cli.stream_files.validate.table_checks import (
+    check_adoptable,
+    check_equality_deletes,
     check_followers,
     check_lane_tables,
     followed_findings,
@@ -152,6 +154,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from _contract_findings(spec, letter_contract_problems_of(spec.contract, DEAD_LETTER_SCHEMA))
     if spec.own_columns:
         yield from check_lane_tables(spec, settings, None if isinstance(catalog, NoCatalogYet) else catalog)
+    if not isinstance(catalog, NoCatalogYet):
+        yield from check_adoptable(spec, catalog)
     has_rows, spec = spec.coordinator_has_rows or not spec.own_columns, spec.for_table(name)
     if has_rows and spec.tables_follow and table is not None and not isinstance(catalog, NoCatalogYet):
         yield from check_followers(spec, table.metadata, catalog)
@@ -159,6 +163,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from _check_places(spec, settings, there)
     if has_rows:
         yield from _partition_names(spec, table)
+    if table is not None and has_rows:
+        yield from check_equality_deletes(spec, table)
     for each in there:
         try:
             check_writable(".".join(each.name()), each.metadata)
@@ -228,7 +234,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
     wrong = spec.disagreements_with(table.schema(), properties=properties)
-    fix = misfit_fix(spec)
+    fix = misfit_fix(spec, table.schema())
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return
@@ -260,8 +266,8 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
             spec.stream,
             "table",
             "wrong",
-            f"table {name} is sorted by {actual}, the stream says {declared}; sort_by is for a new table",
-            f"correct table.sort_by of stream {spec.stream}, or in Spark: ALTER TABLE {name} WRITE ORDERED BY …",
+            f"table {name} is sorted by {actual}, the stream says {declared}",
+            f"{spec.apply_command}, or correct table.sort_by of stream {spec.stream}",
         )
     if other := identifier_sentence(spec, table.schema()):
         fix = f"frazil schema apply {spec.stream}, or correct table.identifier_fields of stream {spec.stream}"
