@@ -62,6 +62,7 @@ _COMMANDS = {
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "open": ("local.open_page", "Open a stream's page in Dagster."),
     "demo": ("local.demo.command", "Show it all: produce payments, land them, add them up."),
+    "connect-api": ("connect.connect_api", "Serve Kafka Connect's REST interface over the streams."),
     "completion": ("local.completion", "Print what completes commands and streams in a shell."),
 }  # fmt: skip
 # The help's sections, each with its commands in the order in which one meets them.
@@ -70,6 +71,7 @@ _GROUPS = {
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
+    "Kafka Connect": ("connect-api",),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",

@@ -32,7 +32,7 @@ ORDER: dict[str, list[str]] = {
         "runtime",
         "supervise",
     ],
-    "orchestration": ["formatting", "reconcile", "jobs", "alerts", "cli", "sensors", "definitions"],
+    "orchestration": ["formatting", "reconcile", "jobs", "alerts", "connect_api", "cli", "sensors", "definitions"],
     "jobs.base": ["errors", "failpoints", "system"],
     "jobs.clients": ["state_store", "catalog", "registry", "kafka", "install", "spark"],
     "jobs.config": ["documents", "values", "services", "contract", "steps", "stream", "settings", "redaction"],
@@ -56,7 +56,7 @@ ORDER: dict[str, list[str]] = {
     ],
     "jobs.supervise": ["launchers", "keeper_process", "kept_stream", "keeper_restart"],
     "jobs.tables": ["write", "commit", "dead_letter_table", "ledger"],
-    "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "local"],
+    "orchestration.cli": ["common", "tables", "dead_letters", "main", "stream_files", "streams", "connect", "local"],
     "orchestration.jobs": [
         "mirrors",
         "audit",
