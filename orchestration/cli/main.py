@@ -58,6 +58,7 @@ _COMMANDS = {
     "at": ("tables.at.command", "From a record, a row or a time to the snapshot, and back."),
     "query": ("tables.query.command", "Show rows of a stream's tables, by SQL or the first ones."),
     "shell": ("tables.shell", "Open Python with Spark and the deployment's catalog."),
+    "register": ("tables.register", "Enter a table that another catalog made in this one."),
     "tag": ("tables.tag", "Name a snapshot, and keep it from expiry."),
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "open": ("local.open_page", "Open a stream's page in Dagster."),
@@ -70,7 +71,7 @@ _GROUPS = {
     "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush"),
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
-    "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
+    "Tables": ("schema", "publish", "mirror", "maintain", "register", "tag"),
     "Kafka Connect": ("connect-api",),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
     "Set up": (

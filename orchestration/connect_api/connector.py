@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat
 
 CLASS = "frazil.Stream"
 """What stands in `connector.class`, and among the plugins."""
+VERSION = version("frazil")
+"""The plugin's version."""
 
 ConnectState = Literal["RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"]
 
@@ -94,7 +97,7 @@ class Connector:
 
     def _part(self, state: ConnectState | None) -> dict[str, Any]:
         trace = self.trace if state is None else ""
-        part = {"state": state or self.state, "worker_id": self.worker_id}
+        part = {"state": state or self.state, "worker_id": self.worker_id, "version": VERSION}
         return {**part, **({"trace": trace} if trace else {})}
 
 

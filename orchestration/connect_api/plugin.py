@@ -11,7 +11,7 @@ from jobs.config.documents.judgement import judge
 from jobs.config.documents.secrets import looks_secret
 from jobs.config.settings.stream_rules import STREAM_RULES
 from jobs.config.stream.models import StreamSpec
-from orchestration.connect_api.connector import CLASS, nested_config
+from orchestration.connect_api.connector import CLASS, VERSION, nested_config
 
 _TOPICS: dict[tuple[str, ...], str] = {("source", "topics"): "topics", ("source", "topics_pattern"): "topics.regex"}
 _NAMES = (CLASS, CLASS.rpartition(".")[2])
@@ -22,9 +22,9 @@ def is_plugin(name: str) -> bool:
     return name in _NAMES
 
 
-def plugins(version: str) -> list[dict[str, str]]:
+def plugins() -> list[dict[str, str]]:
     """Answer to `GET /connector-plugins`."""
-    return [{"class": CLASS, "type": "sink", "version": version}]
+    return [{"class": CLASS, "type": "sink", "version": VERSION}]
 
 
 def validated(config: Mapping[str, str], base: Path) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def validated(config: Mapping[str, str], base: Path) -> dict[str, Any]:
     errors: dict[str, list[str]] = {key: [] for key in ("name", "connector.class", *config)}
     for location, text in found:
         errors.setdefault(_key_of(location, errors), []).append(text)
-    if not is_plugin(config.get("connector.class", "")):
-        errors["connector.class"].append(f"must be {CLASS}")
+    if "connector.class" not in config:
+        errors["connector.class"].append(f"is required and missing; it is {CLASS}")
     configs = [_described(key, config.get(key), problems) for key, problems in errors.items()]
     return {"name": CLASS, "error_count": sum(map(len, errors.values())), "groups": [], "configs": configs}
 
@@ -72,7 +72,7 @@ def _described(key: str, value: str | None, errors: list[str]) -> dict[str, Any]
             "width": "NONE",
             "display_name": key,
             "dependents": [],
-            "order": -1,
+            "order_in_group": -1,
         },
         "value": {"name": key, "value": shown, "recommended_values": [], "errors": errors, "visible": True},
     }

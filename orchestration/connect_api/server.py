@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jobs.base.errors import FrazilError
 from jobs.config.documents.secrets import Secret
@@ -20,7 +21,7 @@ from jobs.config.documents.validation import shown_path
 from orchestration.connect_api.access import Access
 from orchestration.connect_api.actions import Actions, ApiAction, Begin
 from orchestration.connect_api.answers import error
-from orchestration.connect_api.connector import CLASS, Connector
+from orchestration.connect_api.connector import CLASS, VERSION, Connector
 from orchestration.connect_api.connectors import Connectors, UnknownConnector
 from orchestration.connect_api.plugin import is_plugin, plugins, validated
 from resources.deployment import Deployment
@@ -33,21 +34,18 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 _LARGEST_BODY = 1_000_000
 
 
-def connect_app(
-    connectors: Connectors, begin: Begin, deployment: Deployment, version: str, token: Secret | None
-) -> Starlette:
+def connect_app(connectors: Connectors, begin: Begin, deployment: Deployment, token: Secret | None) -> Starlette:
     """The ASGI application.
 
     Args:
         connectors: What it shows.
         begin: Begins an action on a stream.
         deployment: Whose streams' folder is named in refusals.
-        version: Version of frazil.
         token: Reference to the token that requests have to give; None for none.
     """
     return Starlette(
-        routes=_Routes(connectors, Actions(begin, connectors.forget), deployment, version).routes(),
-        middleware=[Middleware(Access, token=token)],
+        routes=_Routes(connectors, Actions(begin, connectors.forget), deployment).routes(),
+        middleware=[Middleware(Access, token=token), Middleware(_WithoutSlash)],
         exception_handlers={
             FrazilError: _frazil_error,
             HTTPException: _http_error,
@@ -73,14 +71,25 @@ async def _http_error(_: Request, problem: Exception) -> Response:
     return error(problem.status_code, said, headers=problem.headers)
 
 
+class _WithoutSlash:
+    """ASGI middleware that takes `/connectors/` for `/connectors`, as Connect does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app: ASGIApp = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
+        await self._app(scope, receive, send)
+
+
 class _Routes:
     """The endpoints. What reads files or asks services does so in a thread."""
 
-    def __init__(self, connectors: Connectors, actions: Actions, deployment: Deployment, version: str) -> None:
+    def __init__(self, connectors: Connectors, actions: Actions, deployment: Deployment) -> None:
         self._connectors: Connectors = connectors
         self._actions: Actions = actions
         self._deployment: Deployment = deployment
-        self._version: str = version
 
     def routes(self) -> list[Route]:
         """All routes."""
@@ -122,13 +131,16 @@ class _Routes:
     async def root(self, request: Request) -> Response:
         """The release that is followed, and the Kafka cluster."""
         cluster = await run_in_threadpool(self._connectors.cluster_id)
-        commit = f"frazil-{self._version}"
-        return JSONResponse({"version": CONNECT_VERSION, "commit": commit, "kafka_cluster_id": cluster})
+        return JSONResponse(
+            {"version": CONNECT_VERSION, "commit": f"frazil-{VERSION}", "kafka_cluster_id": cluster},
+        )
 
     async def health(self, request: Request) -> Response:
         """Whether the streams can be read."""
         await run_in_threadpool(self._connectors.all)
-        return JSONResponse({"status": "healthy", "message": "Worker has completed startup and is ready."})
+        return JSONResponse(
+            {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
+        )
 
     async def connector_list(self, request: Request) -> Response:
         """Names of the streams; or a document of each, by name."""
@@ -198,7 +210,7 @@ class _Routes:
 
     async def plugins(self, request: Request) -> Response:
         """The one plugin: streams."""
-        return JSONResponse(plugins(self._version))
+        return JSONResponse(plugins())
 
     async def plugin_config(self, request: Request) -> Response:
         """Nothing: the reference of stream files has the keys."""
@@ -209,6 +221,9 @@ class _Routes:
         """Each key of a configuration with what is wrong with it."""
         _refuse_other_plugin(request)
         config = await _config_of(request)
+        if not is_plugin(given := config.get("connector.class", CLASS)):
+            named = request.path_params["plugin"]
+            return error(400, f"Included connector type {given} does not match request type {named}")
         return JSONResponse(await run_in_threadpool(validated, config, self._deployment.streams_folder))
 
     async def loggers(self, request: Request) -> Response:

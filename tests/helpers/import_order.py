@@ -156,6 +156,7 @@ ORDER: dict[str, list[str]] = {
         "maintain",
         "mirror",
         "publish",
+        "register",
         "shell",
         "tag",
     ],

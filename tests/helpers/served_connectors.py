@@ -63,7 +63,7 @@ def serving_connectors(deployment: Deployment, begin: Begin, token: Secret | Non
     """Serve a deployment's streams until the end of the block; gives the URL."""
     with socket.create_server((HOST, 0)) as listening:
         address = f"{HOST}:{listening.getsockname()[1]}"
-        app = connect_app(Connectors(deployment, address), begin, deployment, "0.0.0", token)
+        app = connect_app(Connectors(deployment, address), begin, deployment, token)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

@@ -7,7 +7,6 @@ import queue
 import socket
 import threading
 from concurrent.futures import Future
-from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -139,10 +138,9 @@ def connect_api(
     logging.getLogger("orchestration").setLevel(logging.INFO)
     listening = _listen(host, port)
     address = _shown_address(host, listening.getsockname()[1])
-    frazil = version("frazil")
     actions = RecordedActions(deployment, current_user())
     actions.start()
-    app = connect_app(Connectors(deployment, address), actions.begin, deployment, frazil, token)
+    app = connect_app(Connectors(deployment, address), actions.begin, deployment, token)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -19,7 +19,7 @@ ACT = {
     "run", "start", "stop", "pause", "resume", "restart", "flush", "letters", "replay", "publish", "mirror run",
     "mirror rebuild", "maintain", "tag", "check", "state copy", "generate",
 }  # fmt: skip
-ASK = {"accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget"}
+ASK = {"accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget", "register"}
 # They start and end what is on this machine alone, or make a folder that was not there.
 LOCAL = {"up", "down", "dev", "demo", "init", "connect-api"}
 # Commands that act, but ask before what some of their options do.

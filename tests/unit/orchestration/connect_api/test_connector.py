@@ -17,7 +17,7 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.stream_rules import STREAM_RULES
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.heartbeat import FINAL, State
-from orchestration.connect_api.connector import CLASS, STATES, _flat, _value, flat_config, nested_config
+from orchestration.connect_api.connector import CLASS, STATES, VERSION, _flat, _value, flat_config, nested_config
 from orchestration.connect_api.plugin import is_plugin, plugins, validated
 from orchestration.reconcile.stream_state import state_word
 
@@ -136,16 +136,16 @@ def test_validation_names_what_is_wrong_by_key(tmp_path: Path) -> None:
     assert "jason" not in str(errors["decode.value"])
 
 
-def test_validation_of_another_class_and_of_nothing(tmp_path: Path) -> None:
-    answer = validated({"connector.class": "org.example.Other", "db.password": "hunter2"}, tmp_path)
+def test_validation_of_next_to_nothing(tmp_path: Path) -> None:
+    answer = validated({"db.password": "hunter2"}, tmp_path)
     errors = {each["value"]["name"]: each["value"]["errors"] for each in answer["configs"]}
-    assert errors["connector.class"] == [f"must be {CLASS}"]
+    assert errors["connector.class"] == [f"is required and missing; it is {CLASS}"]
     assert "hunter2" not in str(answer)
     assert errors["name"]
 
 
 def test_the_plugin() -> None:
-    assert plugins("1.2.3") == [{"class": CLASS, "type": "sink", "version": "1.2.3"}]
+    assert plugins() == [{"class": CLASS, "type": "sink", "version": VERSION}]
     assert is_plugin(CLASS)
     assert is_plugin("Stream")
     assert not is_plugin("org.apache.iceberg.connect.IcebergSinkConnector")
