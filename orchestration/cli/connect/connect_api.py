@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import queue
 import socket
@@ -20,7 +21,6 @@ from jobs.streaming.supervision.control.lifecycle import ActionResult
 from orchestration.cli.common.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.common.terminal import current_user
 from orchestration.cli.streams.control import carry_out_control
-from orchestration.connect_api.access import is_loopback, read_token
 from orchestration.connect_api.actions import ApiAction
 from orchestration.jobs.control import ControlConfig, StreamAction, perform_control
 from resources.deployment import Deployment
@@ -117,9 +117,13 @@ def connect_api(
     restart. Configurations are read only, since they are files. A request gives the token as `Authorization: Bearer`,
     or as the password of any user.
     """
-    # Imported here: no other command serves anything.
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise FrazilError(f"The web server is not installed: {', '.join(missing)}.", fix="pip install 'frazil[ui]'")
+    # Imported here: they are of an extra.
     import uvicorn
 
+    from orchestration.connect_api.access import is_loopback
     from orchestration.connect_api.connectors import Connectors
     from orchestration.connect_api.server import connect_app
 
@@ -176,6 +180,9 @@ def _token(variable: str | None, file: Path | None) -> Secret | None:
             "The token's variable has a name of letters, digits and _; its file a path without braces.",
             fix="name the variable, not the token, with --token-env",
         ) from None
+    # Imported here: it is of an extra.
+    from orchestration.connect_api.access import read_token
+
     read_token(token)
     return token
 

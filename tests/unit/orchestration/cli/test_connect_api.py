@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -106,6 +107,17 @@ def test_what_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch, words: tup
     assert message in refused.output.replace("\n", " ")
     assert "only-a-few" not in refused.output
     assert TOKEN not in refused.output.replace(f"${TOKEN}", "")
+
+
+def test_without_the_extra_it_names_the_package(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "uvicorn" else find(name, *more)
+    )
+    refused = frazil(home)
+    assert refused.exit_code == 1
+    assert "The web server is not installed: uvicorn." in refused.output
+    assert "pip install 'frazil[ui]'" in refused.output
 
 
 def test_a_port_that_is_taken_is_named(home: Path) -> None:
