@@ -81,6 +81,8 @@ def _handler(jvm: Any, folder: Path, database: str) -> Any:
         "datanucleus.schema.autoCreateAll": "true",
         "datanucleus.connectionPoolingType": "HikariCP",
         "hive.metastore.schema.verification": "false",
+        # As Iceberg needs it: by default a column in the middle of a table is refused.
+        "hive.metastore.disallow.incompatible.col.type.changes": "false",
         "hive.metastore.uris": "",
         "hive.metastore.warehouse.dir": (folder / "warehouse").as_uri(),
     }.items():
