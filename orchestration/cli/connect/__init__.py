@@ -1,1 +1,1 @@
-"""Commands for those who come from Kafka Connect."""
+"""Commands for coming from Kafka Connect, and for going back."""
