@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 KINDS = {GOOD: 5, NULL_AMOUNT: 1, TRUNCATED: 1, TOMBSTONE: 1}
 EACH = sum(KINDS.values())
 KILLED_AT = (
-    "after_anchor_claim", "before_backfill_pass", "after_reset_claims", "after_reset_stamp", "after_backfill_pass",
+    "after_anchor_claim", "before_backfill_pass", "after_reset_stamp", "after_backfill_pass",
     "after_tasks", "before_commit", "inside_anchor_commit", "after_anchor_commit", "after_table_commit",
     "after_commits",
 )  # fmt: skip
