@@ -45,6 +45,7 @@ Kind = Literal[
     "event time",
     "tag",
     "mirror",
+    "sink takeover",
 ]
 
 
@@ -322,6 +323,31 @@ STEPS: dict[str, Step] = {
         "check",
         "Rows are checked and the history has it, how far is not recorded; whoever checks next looks at them again.",
         "action",
+    ),
+    "takeover_before_files": Step(
+        "sink takeover", "The sink is at rest and its position is known; no table is changed.", "action"
+    ),
+    "takeover_after_files": Step(
+        "sink takeover",
+        "A table has the files that the sink had announced, with the sink's own key; others may lack theirs.",
+        "action",
+    ),
+    "takeover_before_stamp": Step(
+        "sink takeover", "The sink's tables are complete and tagged; the stream has no position yet.", "action"
+    ),
+    "takeover_after_claim": Step(
+        "sink takeover",
+        "The stream's tables are claimed at the sink's offsets, without where they come from.",
+        "action",
+    ),
+    "takeover_after_stamp": Step(
+        "sink takeover", "The stream starts where the sink ended, and says so; nobody was told.", "action"
+    ),
+    "hand_back_after_floor": Step(
+        "sink takeover", "A table has the sink's floor; the group stands where the sink had ended.", "action"
+    ),
+    "hand_back_after_offsets": Step(
+        "sink takeover", "The group has the stream's positions, and nobody was told; the sink may go on.", "action"
     ),
     "maintain_before_release": Step(
         "maintenance", "All of it is done and noted; the lock counts no more with its process.", "action"

@@ -22,6 +22,7 @@ _PACKAGE = "orchestration.cli"
 _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
     "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
+    "import": ("connect.import_connectors", "Make streams and settings of Kafka Connect's connectors."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
@@ -51,6 +52,8 @@ _COMMANDS = {
     "accept": ("streams.accept", "Answer the question that stopped a stream."),
     "registry": ("streams.registry", "Ask the schema registry; forget schemas after it was made anew."),
     "state": ("streams.state", "Copy what streams keep outside their tables to another store."),
+    "takeover": ("connect.takeover", "Go on where an Iceberg sink of Kafka Connect has ended."),
+    "offsets": ("connect.offsets", "Show where a stream stands; hand it back to a sink's group."),
     "maintain": ("tables.maintain", "Keep tables healthy: compact, expire, clean up."),
     "certify": ("local.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("tables.audit", "Prove that every record read stands in its tables, exactly once."),
@@ -70,6 +73,7 @@ _GROUPS = {
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
+    "Kafka Connect": ("import", "takeover", "offsets"),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
@@ -77,9 +81,9 @@ _GROUPS = {
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest", "open",
-    "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run", "start",
-    "status", "stop", "tag", "test", "validate", "watch",
+    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest",
+    "offsets", "open", "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run",
+    "start", "status", "stop", "tag", "takeover", "test", "validate", "watch",
 })  # fmt: skip
 
 

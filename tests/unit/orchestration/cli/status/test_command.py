@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.base.system.boot import boot_clock
+from jobs.clients.catalog import catalog
 from jobs.clients.state_store.lease import Lease
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFieldsRecord
@@ -28,7 +29,6 @@ from jobs.streaming.supervision.documents.heartbeat import (
     write_heartbeat,
 )
 from orchestration.cli.main import main
-from orchestration.cli.streams.status import report
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
@@ -308,7 +308,7 @@ def test_an_object_store_that_is_away_is_asked_once_and_a_damaged_table_hides_no
             tables.append(name)
             raise problem
 
-    monkeypatch.setattr(report, "quick_catalog", lambda settings: Away())
+    monkeypatch.setattr(catalog, "quick_catalog", lambda settings: Away())
     shown = frazil(world, "status").stdout
     assert len(tables) == asked
     assert shown.count(f"? catalog: table {tables[0]}: {type(problem).__name__}: ") == 1
