@@ -32,6 +32,9 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 
+# Progress of what takes longer than a few seconds, which depends on the machine.
+_PROGRESS = re.compile(r"^[^!?].*, \d+0 s$")
+
 
 def masked(line: str) -> str:
     """A line without what differs from run to run; runs of spaces count as one."""
@@ -54,7 +57,7 @@ def difference(shown: list[str], printed: list[str]) -> str:
 
 def _trimmed(lines: list[str]) -> list[str]:
     lines = [line.rstrip() for line in lines]
-    return [line for line in lines if line]
+    return [line for line in lines if line and not _PROGRESS.match(line)]
 
 
 def _matches(want: list[str], got: list[str]) -> bool:

@@ -97,7 +97,7 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
     return ConnectWorker(
         folder,
         names[BROKER],
-        [*resolve_jars("connect"), *resolve_jars("aws")],
+        [*resolve_jars("connect"), *resolve_jars("aws"), *_store_client()],
         settings={
             "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
             "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -107,3 +107,8 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
         connectors={CONNECTOR: connector},
         options=(*SMALL_JVM, "-Xmx384m"),
     )
+
+
+def _store_client() -> list[Path]:
+    """Iceberg's own classes for S3, which the set of the sink lacks."""
+    return [jar for jar in resolve_jars("rest_catalog") if jar.name.startswith("iceberg-aws-1")]
