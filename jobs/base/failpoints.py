@@ -34,6 +34,7 @@ Kind = Literal[
     "outbox",
     "maintenance",
     "backfill",
+    "offset backfill",
     "branch",
     "publish",
     "check",
@@ -171,6 +172,12 @@ STEPS: dict[str, Step] = {
     ),
     "after_reset_stamp": Step(
         "reset", "A stamp of the reset stands: but for the last, the old positions hold.", "action"
+    ),
+    "before_backfill_pass": Step(
+        "offset backfill", "A backfill is open; its positions are where the pass before ended.", "action"
+    ),
+    "after_backfill_pass": Step(
+        "offset backfill", "A backfill stands at the beginning of a pass; nothing of it is landed.", "action"
     ),
     "replay_before_claim": Step(
         "replay", "The lease of the replays is taken, no table knows it; the replay before may still commit.", "action"

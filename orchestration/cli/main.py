@@ -42,6 +42,7 @@ _COMMANDS = {
     "restart": ("streams.control", "End streams' drivers after their batch, and start others."),
     "flush": ("streams.control", "Land now what a stream's topics hold, without the trigger's pause."),
     "reset-offsets": ("streams.reset_offsets", "Move a stopped stream to other offsets."),
+    "backfill": ("streams.backfill", "Land a range of offsets that a stream did not read."),
     "manifest": ("streams.manifest", "Print the pod in which Kubernetes would run a stream's driver."),
     "letters": ("dead_letters.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("dead_letters.replay", "Bring dead letters back, each record once."),
@@ -55,6 +56,7 @@ _COMMANDS = {
     "takeover": ("connect.takeover", "Go on where an Iceberg sink of Kafka Connect has ended."),
     "offsets": ("connect.offsets", "Show where a stream stands; hand it back to a sink's group."),
     "maintain": ("tables.maintain", "Keep tables healthy: compact, expire, clean up."),
+    "compare": ("connect.compare.command", "Compare what a stream would make with the rows of a sink's table."),
     "certify": ("local.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("tables.audit", "Prove that every record read stands in its tables, exactly once."),
     "check": ("tables.check", "Hold what is new in a stream's tables against its contract."),
@@ -71,9 +73,9 @@ _COMMANDS = {
 _GROUPS = {
     "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush"),
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
-    "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
+    "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
-    "Kafka Connect": ("import", "takeover", "offsets"),
+    "Kafka Connect": ("import", "compare", "takeover", "offsets"),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
@@ -81,9 +83,10 @@ _GROUPS = {
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest",
-    "offsets", "open", "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run",
-    "start", "status", "stop", "tag", "takeover", "test", "validate", "watch",
+    "accept", "at", "audit", "backfill", "check", "compare", "discard", "flush", "generate", "letters", "logs",
+    "maintain", "manifest", "offsets", "open", "pause", "preview", "publish", "query", "release", "replay",
+    "reset-offsets", "restart", "resume", "run", "start", "status", "stop", "tag", "takeover", "test", "validate",
+    "watch",
 })  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 KeyClass = Literal["same", "approximated", "not_needed", "no_effect", "impossible", "decide"]
 KEY_CLASSES: tuple[KeyClass, ...] = get_args(KeyClass)
-KeyOwner = Literal["connector", "strimzi", "worker", "files", "aiven-files", "jdbc", "debezium"]
+KeyOwner = Literal["connector", "strimzi", "worker", "files", "aiven-files", "jdbc", "debezium", "getindata"]
 _FILE = Path(__file__).with_suffix(".json")
 # One letter wrong, or another separator; keys of the same family are less alike.
 _NEAR = 0.88
@@ -33,7 +33,7 @@ class ConnectKey:
         read_by: Generations of the Iceberg sink that read the key; empty if all do, or if it is another's.
         rest: Whether the entry takes what is left of a family; a misspelt key is told before it is asked.
         of: Whose key it is: any connector's or the Iceberg sink's; a Strimzi resource's outside of its `config`; a
-            worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, and Debezium's sources.
+            worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, Debezium's sources, and GetInData's sink.
     """
 
     key: str

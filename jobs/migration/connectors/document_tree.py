@@ -150,7 +150,7 @@ def _of_node(node: yaml.Node, above: tuple[int, ...]) -> Tree:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:merge":
                 parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
-                for part in map(lambda part: _of_node(part, above), parts):
+                for part in [_of_node(part, above) for part in parts]:
                     merged.pairs += [p for p in part.pairs if p.key not in merged] if isinstance(part, Mapping) else []
             else:
                 name = as_text(_of_node(key, above))

@@ -67,15 +67,16 @@ def read_worker(address: str, login: Login | None = None) -> Sources:
             "--user NAME --password '${env:NAME}'",
         )
     base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/connectors')}"
+    login = login or Login()
+    timeout = login.timeout
     with requests.Session() as session:
         session.trust_env = False
-        if login is not None and login.ca is not None:
+        if login.ca is not None:
             session.verify = str(login.ca)
-        if login is not None and login.user is not None:
+        if login.user is not None:
             session.auth = (login.user, reveal(login.password or ""))
-        elif login is not None and login.password is not None:
+        elif login.password is not None:
             session.headers["Authorization"] = f"Bearer {login.password.reveal()}"
-        timeout = login.timeout if login else Login.timeout
         tree = _get(session, f"{base}/connectors?expand=info&expand=status", base, timeout)
         if isinstance(tree, list):
             # Kafka before 2.3 lists names alone.

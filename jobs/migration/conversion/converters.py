@@ -46,9 +46,14 @@ class Converter:
 CONVERTERS = (
     Converter(
         "iceberg-sink",
-        r"(org\.apache\.iceberg\.connect|io\.tabular\.iceberg\.connect|(com|io)\..*iceberg.*)\.IcebergSink(Connector)?"
-        r"|IcebergSink(Connector)?",
-        "iceberg_sink:convert_iceberg_sink",
+        r"([\w.]+\.)?iceberg\.(kafka\.)?connect\.IcebergSinkConnector|IcebergSinkConnector",
+        "iceberg.iceberg_sink:convert_iceberg_sink",
+    ),
+    Converter(
+        "iceberg-sink",
+        r"(com\.getindata\.kafka\.connect\.iceberg\.sink\.)?IcebergSink",
+        "iceberg.getindata_sink:convert_getindata_sink",
+        ("getindata",),
     ),
     Converter("s3-sink", S3_CLASSES, "file_sinks:convert_storage_sink", ("files",)),
     Converter("s3-sink", AIVEN_S3_CLASSES, "file_sinks:convert_aiven_s3_sink", ("aiven-files",)),

@@ -144,8 +144,8 @@ def _options(draft: Draft, owner: Account, key: str, name: str, at: str) -> Yaml
             owner.not_needed(written, said)
             if owner.flag(written):
                 draft.note(
-                    f"unions of several records: if columns of the table have names with namespaces, write {option}: true "
-                    f"into {at}"
+                    f"unions of several records: if columns of the table have names with namespaces, write {option}: "
+                    f"true into {at}"
                 )
         elif owner.get(written) is not None:
             found[option] = owner.flag(written)

@@ -1,4 +1,4 @@
-"""Fifty configurations of Kafka Connect, each with what has to come of it.
+"""Fifty configurations of Kafka Connect and twelve worked examples, each with what has to come of it.
 
 `corpus/NN-name.json|yaml|properties` is what is imported, `corpus/NN-name.expect.yaml` what has to come of it:
 `outcome` of all connectors together; subsets of `streams` and `settings`; `secrets`; keys by heading, as `KEY` or
@@ -23,7 +23,10 @@ from jobs.migration.report.markdown import report_markdown
 from tests.helpers.import_expectations import differences, stream_differences
 
 CORPUS = Path(__file__).with_name("corpus")
-CASES = sorted(path for path in CORPUS.iterdir() if not path.name.endswith(".expect.yaml"))
+EXAMPLES = Path(__file__).with_name("examples")
+CASES = [
+    path for folder in (CORPUS, EXAMPLES) for path in sorted(folder.iterdir()) if not path.name.endswith(".expect.yaml")
+]
 # Every secret of the corpus begins so.
 SECRET = re.compile(r"plain-[\w-]+")
 
@@ -49,10 +52,10 @@ def outcome(conversion: Conversion) -> str:
     return "decide" if "decide" in found else "converted"
 
 
-def test_the_corpus_has_fifty_cases_with_an_expectation_each() -> None:
-    assert len(CASES) == 50
+def test_every_case_has_an_expectation() -> None:
+    assert len(CASES) == 62
     assert all(expected(case) for case in CASES)
-    assert len(list(CORPUS.iterdir())) == 100
+    assert (len(list(CORPUS.iterdir())), len(list(EXAMPLES.iterdir()))) == (100, 24)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from jobs.migration.conversion.catalog import connect_catalog
 from jobs.migration.conversion.decoding import Format, leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block, restart_block
-from jobs.migration.conversion.replaced_rows import changelog_of, replaces_rows
-from jobs.migration.conversion.sink_tables import output_blocks, sink_tables
+from jobs.migration.conversion.iceberg.catalog import connect_catalog
+from jobs.migration.conversion.iceberg.replaced_rows import changelog_of, replaces_rows
+from jobs.migration.conversion.iceberg.sink_tables import output_blocks, sink_tables
 from jobs.migration.conversion.source import source_block, stream_name, trigger_block
 from jobs.migration.conversion.transforms import transform_blocks
 
@@ -20,7 +20,6 @@ _INTERVAL = "iceberg.control.commit.interval-ms"
 
 def convert_iceberg_sink(draft: Draft) -> None:
     """Fill the draft of an Iceberg sink."""
-    keys = draft.keys
     draft.generation = generation = _generation(draft)
     draft.takeover = _takeover(draft, generation)
     tables = sink_tables(draft)
@@ -29,7 +28,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
     values = value_format(draft)
     connect_catalog(draft)
     errors, restart = errors_block(draft), restart_block(draft)
-    changes = changelog_of(draft, generation, tables.is_dynamic, values)
+    changes = changelog_of(draft, generation)
     steps, predicates = transform_blocks(draft, changes.replaced if changes else None)
     decode, evolve = _decode(draft, values, shaped=bool(steps) or changes is not None, dynamic=tables.is_dynamic)
     if changes is not None:
@@ -61,7 +60,20 @@ def convert_iceberg_sink(draft: Draft) -> None:
 
 
 def _generation(draft: Draft) -> Generation:
-    return "tabular" if draft.connector.connector_class.startswith("io.tabular.") else "apache"
+    """Generation of the sink; of another package's class as its keys say."""
+    name = draft.connector.connector_class
+    if name.startswith(("org.apache.", "IcebergSinkConnector")):
+        return "apache"
+    if name.startswith("io.tabular."):
+        return "tabular"
+    tabular = ("iceberg.tables.cdc-field", "iceberg.tables.upsert-mode-enabled", "iceberg.control.group-id")
+    found: Generation = "tabular" if any(draft.keys.has(key) for key in tabular) else "apache"
+    draft.ask(
+        f"the class is a fork of the sink, taken for one of {found}'s: does it keep its position in the group of the "
+        "report?",
+        blocks=True,
+    )
+    return found
 
 
 def _takeover(draft: Draft, generation: Generation) -> Takeover:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from jobs.config.documents.secrets import literal_secret_problem, looks_secret
@@ -10,7 +13,7 @@ from jobs.config.services.catalog_properties import known_properties, nearest_pr
 from jobs.migration.conversion.draft import Draft, Yaml
 from jobs.migration.conversion.references import has_template
 
-_ABOVE = "iceberg.catalog."
+_SINK = "iceberg.catalog."
 _TYPES = {
     "rest": "rest", "hive": "hive", "glue": "glue", "jdbc": "sql", "sql": "sql", "dynamodb": "dynamodb",
     "bigquery": "bigquery", "hadoop": "hadoop", "nessie": "nessie",
@@ -20,7 +23,10 @@ _CLASSES = {
     "HadoopCatalog": "hadoop", "NessieCatalog": "nessie", "DynamoDbCatalog": "dynamodb",
     "BigQueryMetastoreCatalog": "bigquery",
 }  # fmt: skip
-_FILE_IO = r"org\.apache\.iceberg\.(aws\.s3\.S3FileIO|hadoop\.HadoopFileIO|io\.ResolvingFileIO|gcp\.gcs\.GCSFileIO|azure\.adlsv2\.ADLSFileIO)"
+_FILE_IO = (
+    r"org\.apache\.iceberg\.(aws\.s3\.S3FileIO|hadoop\.HadoopFileIO|io\.ResolvingFileIO|gcp\.gcs\.GCSFileIO|"
+    r"azure\.adlsv2\.ADLSFileIO)"
+)
 _REGISTER = (
     "register each table in a supported catalog (frazil shell, then "
     "catalog.register_table('NAMESPACE.TABLE', 'LOCATION/metadata/NEWEST.metadata.json')), and write that catalog here"
@@ -48,39 +54,55 @@ NOWHERE = "https://undecided.invalid/catalog"
 """Address of a catalog that only a person knows; nothing answers there."""
 
 
-def connect_catalog(draft: Draft) -> None:
-    """Write section `catalog`. Answers `iceberg.catalog*` and `iceberg.hadoop*`."""
+def connect_catalog(
+    draft: Draft,
+    above: str = _SINK,
+    name_key: str = "iceberg.catalog",
+    *,
+    skipped: Collection[str] = (),
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write section `catalog`. Answers `iceberg.catalog*` and `iceberg.hadoop*`.
+
+    Args:
+        draft: Draft of the connector.
+        above: What stands before the names of the catalog's properties.
+        name_key: Key of the catalog's name.
+        skipped: Keys below `above` that are none of the catalog.
+        more: Properties that other keys say, where the catalog's own do not.
+    """
     keys = draft.keys
-    kind = _kind(draft)
-    name = _name(draft, kind)
+    kind = _kind(draft, above)
+    name = _name(draft, kind, name_key)
     properties: Yaml = {}
     if kind in ("hadoop", "nessie"):
         properties |= {"type": "rest", "uri": NOWHERE}
         for key in ("uri", "warehouse"):
-            keys.decide(f"{_ABOVE}{key}", "that of the catalog in which the tables are registered")
+            keys.decide(f"{above}{key}", "that of the catalog in which the tables are registered")
         foreign = r"(ref|authentication\..*|nessie\..*|client-api-version|default-branch.*|cache-enabled)"
-        for key in keys.keys(_ABOVE):
-            if re.fullmatch(foreign, key.removeprefix(_ABOVE)) and not keys.is_answered(key):
+        for key in keys.keys(above):
+            if re.fullmatch(foreign, key.removeprefix(above)) and not keys.is_answered(key):
                 keys.impossible(key, f"{'Nessie' if kind == 'nessie' else 'Hadoop'}’s")
     elif kind is None:
         properties |= {"type": "rest", "uri": NOWHERE}
     else:
         properties["type"] = kind
         if kind == "sql":
-            _database(draft, properties)
-        if kind == "rest" and keys.has(f"{_ABOVE}ref"):
-            keys.no_effect(f"{_ABOVE}ref", "no property of a REST catalog; a branch is table.branch")
-    for key in keys.keys(_ABOVE):
-        if not keys.is_answered(key):
-            _property(draft, key, properties)
-    _hadoop(draft, properties)
-    _style(draft, properties)
+            _database(draft, above, properties)
+        if kind == "rest" and keys.has(f"{above}ref"):
+            keys.no_effect(f"{above}ref", "no property of a REST catalog; a branch is table.branch")
+    for key in keys.keys(above):
+        if not keys.is_answered(key) and key not in skipped:
+            _property(draft, key, above, properties)
+    properties |= {name: value for name, value in more.items() if name not in properties}
+    hadoop_properties(draft, "iceberg.hadoop.", properties)
+    _style(draft, above, properties)
     draft.put("catalog", {"name": name, "properties": properties})
 
 
-def _kind(draft: Draft) -> str | None:
+def _kind(draft: Draft, above: str) -> str | None:
     keys = draft.keys
-    by_type, by_class = f"{_ABOVE}type", f"{_ABOVE}catalog-impl"
+    by_type, by_class = f"{above}type", f"{above}catalog-impl"
     key = by_class if keys.has(by_class) else by_type
     written = keys.get(key) or ""
     kind = _CLASSES.get(written.rpartition(".")[2]) if key == by_class else _TYPES.get(written.lower())
@@ -101,35 +123,31 @@ def _kind(draft: Draft) -> str | None:
     return kind
 
 
-def _name(draft: Draft, kind: str | None) -> str:
+def _name(draft: Draft, kind: str | None, key: str) -> str:
     keys = draft.keys
-    written = keys.get("iceberg.catalog")
-    name = written or "iceberg"
+    written, otherwise = keys.get(key), "iceberg" if key == "iceberg.catalog" else "default"
+    name = written or otherwise
     if written is None:
-        draft.default("iceberg.catalog", "iceberg", "catalog.name", name)
+        draft.default(key, otherwise, "catalog.name", name)
     fitting = re.sub(r"\W", "_", name, flags=re.ASCII)
     fitting = fitting if re.match(r"[A-Za-z_]", fitting) else f"_{fitting}"
     if fitting == name:
-        keys.same("iceberg.catalog", "catalog.name")
+        keys.same(key, "catalog.name")
     elif kind == "sql":
-        keys.impossible(
-            "iceberg.catalog", "a database keeps tables by the catalog's name, and frazil's has no such letters"
-        )
+        keys.impossible(key, "a database keeps tables by the catalog's name, and frazil's has no such letters")
         draft.ask(
             "the catalog's name has letters that frazil's cannot have, and its database keeps tables by it", blocks=True
         )
     else:
-        keys.approximated(
-            "iceberg.catalog", "a name of letters, digits and _; this kind of catalog does not keep it", "catalog.name"
-        )
+        keys.approximated(key, "a name of letters, digits and _; this kind of catalog does not keep it", "catalog.name")
     if kind == "sql":
         draft.note(f"the catalog’s name keeps its tables: it must stay {fitting}")
     return fitting[:63]
 
 
-def _property(draft: Draft, key: str, properties: Yaml) -> None:
+def _property(draft: Draft, key: str, above: str, properties: Yaml) -> None:
     """Answer one property of the catalog, and write it if something reads it."""
-    keys, name = draft.keys, key.removeprefix(_ABOVE)
+    keys, name = draft.keys, key.removeprefix(above)
     value = keys.raw(key)
     at = f"catalog.properties.{name}"
     if not value:
@@ -145,7 +163,7 @@ def _property(draft: Draft, key: str, properties: Yaml) -> None:
         return
     if near := nearest_property(name):
         keys.no_effect(key, f"no client of a catalog reads it; did you mean {near}?")
-        draft.ask(f"{key} is read by no client; did you mean iceberg.catalog.{near}?")
+        draft.ask(f"{key} is read by no client; did you mean {above}{near}?")
         return
     reference = looks_secret(name) or keys.is_open(key) or literal_secret_problem(name, value) is not None
     if reference:
@@ -168,9 +186,9 @@ def _variable(name: str) -> str:
     return "CATALOG_" + re.sub(r"\W+", "_", name).upper().strip("_")
 
 
-def _style(draft: Draft, properties: Yaml) -> None:
+def _style(draft: Draft, above: str, properties: Yaml) -> None:
     """Style of addresses in S3: Java's client puts the bucket into the host unless told, PyIceberg's into the path."""
-    keys, key = draft.keys, f"{_ABOVE}s3.path-style-access"
+    keys, key = draft.keys, f"{above}s3.path-style-access"
     if keys.flag(key):
         keys.not_needed(key, "the bucket stands in the path unless s3.force-virtual-addressing is true")
     elif "s3.endpoint" in properties and not keys.is_open(key):
@@ -183,9 +201,9 @@ def _style(draft: Draft, properties: Yaml) -> None:
         keys.not_needed(key, "the client's own style, without an endpoint")
 
 
-def _database(draft: Draft, properties: Yaml) -> None:
+def _database(draft: Draft, above: str, properties: Yaml) -> None:
     """Address, user and password of a JDBC catalog, as SQLAlchemy wants them."""
-    keys, key = draft.keys, f"{_ABOVE}uri"
+    keys, key = draft.keys, f"{above}uri"
     match = re.fullmatch(r"jdbc:(\w+):(.*)", keys.raw(key), re.DOTALL)
     driver = _DRIVERS.get(match[1]) if match else None
     if match is None or driver is None or keys.is_open(key):
@@ -202,7 +220,7 @@ def _database(draft: Draft, properties: Yaml) -> None:
         return
     parts = urlsplit(f"{driver.partition('+')[0]}:{match[2]}")
     query, user, password = _query(draft, parts.query)
-    user = _first(draft, ("jdbc.user", "user"), user or unquote(parts.username or ""))
+    user = _first(draft, above, ("jdbc.user", "user"), user or unquote(parts.username or ""))
     password = password or (unquote(parts.password) if parts.password else "")
     host = parts.netloc.rpartition("@")[2]
     tail = f"?{urlencode(query, safe='/')}" if query else ""
@@ -211,7 +229,7 @@ def _database(draft: Draft, properties: Yaml) -> None:
     keys.same(key, "catalog.properties.uri")
     at = "catalog.properties.password"
     for name in ("jdbc.password", "password"):
-        written = f"{_ABOVE}{name}"
+        written = f"{above}{name}"
         if keys.has(written):
             properties["password"] = draft.secret(keys, written, at, "CATALOG_PASSWORD")
             keys.same(written, at)
@@ -219,15 +237,13 @@ def _database(draft: Draft, properties: Yaml) -> None:
     if password:
         properties["password"] = draft.secret(keys, key, at, "CATALOG_PASSWORD", value=password)
     for name in ("jdbc.useSSL", "jdbc.verifyServerCertificate", "jdbc.schema-version", "jdbc.init-catalog-tables"):
-        keys.approximated(
-            f"{_ABOVE}{name}", "Java's driver reads it; write its counterpart into catalog.properties.uri"
-        )
+        keys.approximated(f"{above}{name}", "Java's driver reads it; write its counterpart into catalog.properties.uri")
 
 
-def _first(draft: Draft, names: tuple[str, ...], otherwise: str) -> str:
+def _first(draft: Draft, above: str, names: tuple[str, ...], otherwise: str) -> str:
     keys = draft.keys
     for name in names:
-        key = f"{_ABOVE}{name}"
+        key = f"{above}{name}"
         if keys.has(key):
             keys.same(key, "catalog.properties.uri")
             if keys.is_open(key):
@@ -254,10 +270,17 @@ def _query(draft: Draft, text: str) -> tuple[list[tuple[str, str]], str, str]:
     return query, user, password
 
 
-def _hadoop(draft: Draft, properties: Yaml) -> None:
-    """Answer `iceberg.hadoop.*`: the keys of S3A have counterparts."""
-    keys, above = draft.keys, "iceberg.hadoop."
-    for key in keys.keys(above):
+def hadoop_properties(draft: Draft, above: str, properties: Yaml, *, only: str = "") -> None:
+    """Answer keys of Hadoop: those of S3A have counterparts.
+
+    Args:
+        draft: Draft of the connector.
+        above: What stands before Hadoop's names.
+        properties: Properties of the catalog, to which counterparts are added.
+        only: Beginning of the keys; without it, all below `above`.
+    """
+    keys = draft.keys
+    for key in keys.keys(only or above):
         name = key.removeprefix(above)
         ours = _S3A.get(name)
         if ours is None or ours in properties:

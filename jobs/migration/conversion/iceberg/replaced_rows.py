@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.migration.conversion.decoding import Format, key_format
+from jobs.migration.conversion.change_form import change_form, change_key
 from jobs.migration.conversion.draft import Draft, Yaml
 from jobs.migration.conversion.source import names_in
 from jobs.migration.conversion.transforms import transform_classes
@@ -16,7 +16,6 @@ _TABLES = "iceberg.tables"
 _UPSERT, _CDC, _IDS = f"{_TABLES}.upsert-mode-enabled", f"{_TABLES}.cdc-field", f"{_TABLES}.default-id-columns"
 # The sink looks at the first letter alone; these are the words that tools write.
 _WORDS = {"update": ["U", "UPDATE", "u"], "delete": ["D", "DELETE", "d"], "insert": ["I", "INSERT", "c", "r"]}
-_KEY = "_change_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +35,42 @@ class Changelog:
     replaced: Mapping[str, str] = field(default_factory=dict)
 
     def mirror(self, draft: Draft, output: dict[str, Any]) -> None:
-        """Make the sink's table the mirror, and give the changelog a name of its own."""
+        """Make the sink's tables mirrors, and give the changelogs names of their own."""
         table = output["table"]
-        name = table["name"]
         table.pop("partition_by", None)
-        mirror: Yaml = {"table": name}
-        if "route" in output:
-            output["route"]["to"] = output["route"]["to"].replace("{value}", "{value}_log")
-            mirror["table"] = output["route"]["to"].rpartition(".")[0] + ".{table}_now"
+        if (route := output.get("route")) is None:
+            mirror: Yaml = {"table": table["name"]}
+            table["name"] = f"{table['name']}_log"
         else:
-            table["name"] = f"{name}_log"
+            mirror = {"table": f"{_namespace(draft, table, route)}.{{table}}"}
+            table["name"] = _changelog(table["name"])
+            if "to" in route:
+                route["to"] = _changelog(route["to"])
+                if self.replaced:
+                    # Nothing adds _cdc.target to a change; the topic of a source's table ends with its name.
+                    route["by"] = "lower(regexp_replace(_topic, '^.*[.]', ''))"
+            for entry in route.get("tables", ()):
+                entry["table"] = _changelog(entry["table"])
+                entry.pop("partition_by", None)
         if self.key_columns:
             mirror["key"] = list(self.key_columns)
         output["mirrors"] = [mirror]
         draft.note("the changelog keeps every change; the mirror is merged from it, on demand or by mirrors[].every")
+
+
+def _changelog(table: str) -> str:
+    """Name of the changelog of one of several tables: in a namespace of its own."""
+    namespace, _, name = table.rpartition(".")
+    return f"{namespace}_changes.{name}"
+
+
+def _namespace(draft: Draft, table: Yaml, route: Yaml) -> str:
+    """Namespace of the mirrors of a route; a question if its tables have several."""
+    names = [table["name"], *([route["to"]] if "to" in route else []), *(e["table"] for e in route.get("tables", ()))]
+    found = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    if len(found) > 1:
+        draft.ask("mirrors of a route are in one namespace, and the sink's tables in several: mirrors[]", blocks=True)
+    return found[0]
 
 
 def replaces_rows(draft: Draft) -> Iterator[tuple[str, str]]:
@@ -59,7 +80,7 @@ def replaces_rows(draft: Draft) -> Iterator[tuple[str, str]]:
             yield key, lost
 
 
-def changelog_of(draft: Draft, generation: str, dynamic: bool, values: Format) -> Changelog | None:
+def changelog_of(draft: Draft, generation: str) -> Changelog | None:
     """Changelog of a sink that replaced rows; None of one that only appended.
 
     Answers `upsert-mode-enabled`, `cdc-field`, `default-id-columns` and the keys' converter.
@@ -67,8 +88,6 @@ def changelog_of(draft: Draft, generation: str, dynamic: bool, values: Format) -
     Args:
         draft: Draft of the connector.
         generation: Generation of its keys; Apache's releases ignore both keys.
-        dynamic: Whether records name their tables.
-        values: Format of values.
     """
     keys = draft.keys
     upserts, field_name = keys.flag(_UPSERT), keys.get(_CDC)
@@ -76,39 +95,35 @@ def changelog_of(draft: Draft, generation: str, dynamic: bool, values: Format) -
         _ask_about_changes(draft)
         return None
     ids = _ids(draft)
-    chain = transform_classes(draft)
-    unwraps = next((alias for alias, name in chain.items() if name.endswith(".DebeziumTransform")), None)
-    dms = next((alias for alias, name in chain.items() if name.endswith(".DmsTransform")), None)
-    key = _key(draft, values)
+    form = change_form(draft.sources, draft.connector)
+    said = "a changelog, and a mirror that is merged; no equality deletes"
     if field_name:
-        keys.approximated(_CDC, "a changelog, and a mirror that is merged; no equality deletes", "changes")
-    if keys.has(_UPSERT):
-        if upserts:
-            said = "a changelog, and a mirror that is merged; no equality deletes"
-            keys.approximated(_UPSERT, said, "changes")
-        else:
-            keys.no_effect(_UPSERT, "is false")
-    _say_equality_deletes(draft)
-    replaced: dict[str, str] = {}
-    block: Yaml
-    if field_name and unwraps is not None and len(chain) == 1:
-        block, replaced = {"envelope": "debezium"}, {unwraps: "changes"}
-    elif field_name and dms is not None and len(chain) == 1:
-        block, replaced = {"envelope": "dms"}, {dms: "changes"}
-    elif field_name:
-        block = {"envelope": "columns", "op": {"column": field_name, **_WORDS}}
-        draft.ask(f"the words of {field_name}: the sink took those that begin with U or D; see changes.op", blocks=True)
+        keys.approximated(_CDC, said, "changes")
+    if upserts:
+        keys.approximated(_UPSERT, said, "changes")
     else:
-        block = {"envelope": "upsert"}
-        if len(ids) == 1 and key["format"] in ("string", "long", "int", "short"):
-            block["key"] = ids[0]
-            draft.ask(f"is the record’s key the column {ids[0]}? a mirror of upserts goes by record keys", blocks=True)
-        else:
-            draft.ask("do the records' keys name the row? a mirror of upserts goes by record keys", blocks=True)
-        return Changelog(block, key, ())
-    if dynamic:
-        draft.ask("mirrors of dynamic tables are named by mirrors[].table: correct the names", blocks=True)
-    return Changelog(block, key, ids, replaced)
+        keys.no_effect(_UPSERT, "is false")
+    key, single = change_key(draft)
+    _say_equality_deletes(draft)
+    chain = transform_classes(draft)
+    if form.replaced and len(chain) == len(form.replaced):
+        return Changelog(form.block, key, ids, dict.fromkeys(form.replaced, "changes"))
+    dms = [alias for alias, name in chain.items() if name.endswith(".DmsTransform")]
+    if dms and len(chain) == 1:
+        return Changelog({"envelope": "dms"}, key, ids, {dms[0]: "changes"})
+    if field_name:
+        block: Yaml = {"envelope": "columns", "op": {"column": field_name, **_WORDS}}
+        draft.ask(f"the words of {field_name}: the sink took those that begin with U or D; see changes.op", blocks=True)
+        return Changelog(block, key, ids)
+    if not form.assumed and not form.replaced:
+        return Changelog(form.block, key, ids)
+    block = {"envelope": "upsert"}
+    if len(ids) == 1 and single:
+        block["key"] = ids[0]
+        draft.ask(f"is the record’s key the column {ids[0]}? a mirror of upserts goes by record keys", blocks=True)
+    else:
+        draft.ask("do the records' keys name the row? a mirror of upserts goes by record keys", blocks=True)
+    return Changelog(block, key, ())
 
 
 def _ids(draft: Draft) -> tuple[str, ...]:
@@ -126,17 +141,6 @@ def _ids(draft: Draft) -> tuple[str, ...]:
             found = found or names_in(keys.get(key))
             keys.approximated(key, "the mirror’s key", "mirrors[0].key")
     return tuple(found)
-
-
-def _key(draft: Draft, values: Format) -> Yaml:
-    """Block `decode.key`, which a changelog needs."""
-    found = key_format(draft)
-    key: Yaml = {"format": found.name, **found.options, "into": _KEY}
-    if found.has_registry and values.has_registry:
-        key["schema"] = "registry"
-    elif found.name in ("json", "connect_json"):
-        key["schema"] = "infer"
-    return key
 
 
 def _say_equality_deletes(draft: Draft) -> None:
