@@ -112,6 +112,11 @@ STEPS: dict[str, Step] = {
     "after_schema_commit": Step(
         "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
     ),
+    "after_plan_alteration": Step(
+        "schema",
+        "A table is as the stream's file says, and the driver still runs as before; the same command goes on.",
+        "action",
+    ),
     "before_follower_change": Step(
         "followers",
         "The stream's own table has columns that a further one lacks, which gets them before the next tasks run.",

@@ -24,6 +24,8 @@ _COMMANDS = {
     "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
     "import": ("connect.import_connectors", "Make streams and settings of Kafka Connect's connectors."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
+    "plan": ("streams.plan.command", "Show what the files would change against what is live."),
+    "apply": ("streams.plan.apply", "Carry out what plan shows: tables first, then drivers."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
     "preview": ("stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
@@ -71,22 +73,22 @@ _COMMANDS = {
 }  # fmt: skip
 # The help's sections, each with its commands in the order in which one meets them.
 _GROUPS = {
-    "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush"),
+    "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush", "apply"),
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
     "Kafka Connect": ("import", "compare", "takeover", "offsets"),
-    "Check": ("validate", "check", "audit", "contract", "test", "certify"),
+    "Check": ("validate", "plan", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
     ),
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "backfill", "check", "compare", "discard", "flush", "generate", "letters", "logs",
-    "maintain", "manifest", "offsets", "open", "pause", "preview", "publish", "query", "release", "replay",
-    "reset-offsets", "restart", "resume", "run", "start", "status", "stop", "tag", "takeover", "test", "validate",
-    "watch",
+    "accept", "apply", "at", "audit", "backfill", "check", "compare", "discard", "flush", "generate", "letters",
+    "logs", "maintain", "manifest", "offsets", "open", "pause", "plan", "preview", "publish", "query", "release",
+    "replay", "reset-offsets", "restart", "resume", "run", "start", "status", "stop", "tag", "takeover", "test",
+    "validate", "watch",
 })  # fmt: skip
 
 

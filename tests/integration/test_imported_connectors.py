@@ -183,7 +183,7 @@ def test_imported_streams_do_what_the_connectors_did(broker: str, spark: SparkSe
     assert {row["open"] for row in doors} == {True, False}
     assert {(row["sku"], row["amount"]) for row in tables["dwh.prices"]} == {("a", 3), ("c", 4)}
     assert {(row["id"], row["name"]) for row in tables["dwh.customers"]} == {anna}
-    assert len(tables["dwh_changes.customers"]) == 4
+    assert len(tables["dwh.customers_changes"]) == 4
 
 
 def run(home: Path, spark: SparkSession) -> dict[str, list[dict[str, Any]]]:

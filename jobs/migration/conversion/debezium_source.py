@@ -93,7 +93,7 @@ def _lone_stream(draft: Draft, found: ChangeTopics) -> None:
     stream: Yaml = {"stream": name, "source": source, "decode": decode, "changes": changes}
     if len(found.topics) == 1:
         own = table_part(found.topics[0].rpartition(".")[2])
-        stream |= {"table": {"name": f"{namespace}_changes.{own}"}, "mirrors": [{"table": f"{namespace}.{own}"}]}
+        stream |= {"table": {"name": f"{namespace}.{own}_changes"}, "mirrors": [{"table": f"{namespace}.{own}"}]}
     else:
         route: Yaml = {"by": "regexp_replace(_topic, '^.*[.]', '')", "to": f"{namespace}_changes.{{value}}"}
         if found.topics:

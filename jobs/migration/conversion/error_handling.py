@@ -61,6 +61,15 @@ def restart_block(draft: Draft) -> Yaml:
     return {} if most is None else {"max_restarts": most}
 
 
+def say_state(draft: Draft) -> None:
+    """Say that a connector is paused or stopped, and which of its tasks have failed."""
+    state = draft.connector.state
+    if state in ("paused", "stopped"):
+        draft.ask(f"{draft.connector.name} is {state}: leave it stopped after the import")
+    for failed in draft.connector.failed:
+        draft.note(f"{failed} at the worker")
+
+
 def _retry(draft: Draft) -> Yaml:
     keys = draft.keys
     found: Yaml = {}

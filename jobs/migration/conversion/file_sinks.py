@@ -9,7 +9,7 @@ from jobs.migration.connectors.model import Connector
 from jobs.migration.conversion.change_form import decode_rows
 from jobs.migration.conversion.decoding import leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
-from jobs.migration.conversion.error_handling import errors_block
+from jobs.migration.conversion.error_handling import errors_block, restart_block, say_state
 from jobs.migration.conversion.file_layout import (
     KAFKA_TIME,
     Layout,
@@ -183,6 +183,7 @@ def _finish(
                 "route": route,
                 "errors": errors_block(draft),
                 "trigger": {"every": trigger} if trigger else None,
+                "restart": restart_block(draft),
             }
         )
     )
@@ -191,6 +192,7 @@ def _finish(
         "your own, and catalog in frazil.yaml.",
         blocks=True,
     )
+    say_state(draft)
     group = f"connect-{draft.connector.name}"
     draft.ask(
         f"The position: group {group}. Such sinks also go by the names of their files, and then the group lags: "

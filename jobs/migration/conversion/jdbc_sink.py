@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.migration.conversion.change_form import change_form, change_key, decode_rows
 from jobs.migration.conversion.decoding import leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
-from jobs.migration.conversion.error_handling import errors_block
+from jobs.migration.conversion.error_handling import errors_block, restart_block, say_state
 from jobs.migration.conversion.references import has_template
 from jobs.migration.conversion.source import source_block, stream_name
 from jobs.migration.conversion.topic_tables import BY_WHOLE_TOPIC, NAMESPACE, table_part
@@ -85,6 +85,7 @@ def convert_jdbc_sink(draft: Draft) -> None:
         f"The position: group {group} says where the sink is, which is no position of a new Iceberg table. Begin with "
         "the earliest record, or load the table's rows first and set source.start to offsets of the group."
     )
+    say_state(draft)
     draft.note("The database's table and its rows stay as they are.")
     draft.takeover = Takeover(group=group)
 
@@ -135,7 +136,14 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
             blocks=True,
         )
     errors = errors_block(draft)
-    base: Yaml = {"decode": decode, "changes": changes, "transform": steps, "predicates": predicates, "evolve": evolve}
+    base: Yaml = {
+        "decode": decode,
+        "changes": changes,
+        "transform": steps,
+        "predicates": predicates,
+        "evolve": evolve,
+        "restart": restart_block(draft),
+    }
     topics: list[str] = source.get("topics") or []
     if len(topics) == 1 or (topics and form.needs_one_topic):
         for topic in topics:
@@ -146,7 +154,7 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
                     stream,
                     source | {"topics": [topic]},
                     base,
-                    {"name": f"{names.namespace}_changes.{own}"},
+                    {"name": f"{names.namespace}.{own}_changes"},
                     None,
                     errors,
                 )
@@ -193,7 +201,13 @@ def _convert_appends(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
         steps = [*steps, {"keep": [part.strip() for part in kept.split(",") if part.strip()]}]
         _same(draft, _KEEP, "transform[].keep")
     topics: list[str] = source.get("topics") or []
-    base: Yaml = {"decode": decode, "transform": steps, "predicates": predicates, "evolve": evolve}
+    base: Yaml = {
+        "decode": decode,
+        "transform": steps,
+        "predicates": predicates,
+        "evolve": evolve,
+        "restart": restart_block(draft),
+    }
     single = len(topics) == 1 or not names.by_topic
     own = f"{names.namespace}.{names.own(topics[0] if topics else '')}" if single else ""
     table = {"name": own or f"{names.namespace}.{table_part(name)}_stream", "kafka_columns": columns}

@@ -98,6 +98,13 @@ def sink_of(name: str, generation: Generation, *, group: str | None, control_top
     return Sink(name, generation, *groups, topic, **more)
 
 
+def _generation(class_: str) -> Generation | None:
+    for package, generation in _PACKAGES:
+        if class_.startswith(package):
+            return generation
+    return None
+
+
 def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
     """A sink by its configuration, as the worker has it.
 
@@ -105,7 +112,7 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
         UnknownSinkError: The connector is no Iceberg sink.
     """
     class_ = config.get("connector.class", "")
-    generation = next((each for package, each in _PACKAGES if class_.startswith(package)), None)
+    generation = _generation(class_)
     if generation is None:
         raise UnknownSinkError(
             f"connector {name} is {class_ or 'of no class'}, and no Iceberg sink: frazil does not know where its "

@@ -153,13 +153,14 @@ def _connector_obstacle(request: TakeoverRequest) -> TakeoverRefusedError | None
 
 
 def _member_obstacle(sink: Sink, kafka: SinkKafka) -> TakeoverRefusedError | None:
-    members = kafka.members(sink.member_group)
-    if not members:
-        return None
-    return TakeoverRefusedError(
-        f"group {sink.member_group} has {members} members: tasks of connector {sink.name} run, or have just ended.",
-        fix="stop the connector, then run this again; pausing it is not enough",
-    )
+    # The coordinator commits to the tables, and is a member of a group of its own.
+    for group in (sink.member_group, sink.coordinator_group):
+        if members := kafka.members(group):
+            return TakeoverRefusedError(
+                f"group {group} has {members} members: tasks of connector {sink.name} run, or have just ended.",
+                fix="stop the connector, then run this again; pausing it is not enough",
+            )
+    return None
 
 
 def look(
@@ -247,7 +248,7 @@ def wait_until_settled(request: TakeoverRequest, kafka: SinkKafka, on_wait: OnWa
             raise running
         obstacle = running or _member_obstacle(request.sink, kafka)
         if obstacle is not None:
-            on_wait(f"group {request.sink.member_group} to be empty")
+            on_wait("the members of the sink's groups to leave")
         else:
             control = kafka.control_log(topic)
             if control is None or not control.undecided:
@@ -292,14 +293,16 @@ def _looked(
     obstacle = obstacle_of(request, kafka)
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
     facts = _control(sink, kafka, floors, on_read)
-    for name in facts.tables:
-        if name not in tables:
-            tables[name] = existing_table(catalog, name, sink.branch_of(name))
+    # Loaded again: of a sink that runs, the tables may not be older than what its topic and its groups say.
+    names = dict.fromkeys([*tables, *facts.tables])
+    tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
     completions = plan_tables(
         sink, facts, {name: _facts(name, table, sink, facts) for name, table in tables.items()}, request.passed_over
     )
     committed = kafka.committed(sink.offset_group, sorted(log.earliest))
-    partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=request.trust_group)
+    # A sink that runs commits while its topic is read: that the two differ says nothing yet.
+    trust = request.trust_group or obstacle is not None
+    partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust)
     start = {each.partition: each.start for each in partitions}
     there = _stands_there(spec, catalog, start)
     notes = tuple(_notes(spec, sink, facts, completions, rows, with_rest=request.rest is not None))

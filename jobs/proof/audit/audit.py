@@ -28,6 +28,7 @@ from jobs.proof.audit.audit_totals import (
     counts_every_row,
 )
 from jobs.proof.audit.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
+from jobs.proof.audit.earlier_rows import earlier_rows
 from jobs.proof.audit.expected_rows import DeadLetterAgreement
 from jobs.proof.audit.former_targets import former_targets
 from jobs.proof.audit.found_rows import compare_rows
@@ -108,6 +109,8 @@ def audit(
     found.tables = [each.facts for each in audited]
     totals = AuditTotals(found)
     for each in audited:
+        if each.table is not None and each.target.role == "rows":
+            each.facts.earlier = earlier_rows(each.table, each.target)
         found.decisions += each.expected.decisions
         totals.add_expected(each.expected, each.after)
     undecided = half.ranges if half is not None else {}

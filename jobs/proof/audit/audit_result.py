@@ -137,6 +137,7 @@ class TableAudit:
         since: When it was audited last; None if all was looked at.
         unchecked: Batches whose snapshot has expired, so that nothing tells how many rows they added.
         unknown: Ranges whose stamps had expired before they were recorded: only the running totals speak of them.
+        earlier: Rows that do not say which record they are of: others wrote them.
         missing, doubled: The sums over all problems of the table, those of no partition included.
     """
 
@@ -146,6 +147,7 @@ class TableAudit:
     partitions: list[PartitionSums] = field(default_factory=list)
     unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
     unchecked: int = 0
+    earlier: int = 0
     missing: int = 0
     doubled: int = 0
 

@@ -30,6 +30,7 @@ from jobs.proof.audit.audit_result import (
     queue_sentence,
     verdict_sentence,
 )
+from jobs.proof.audit.earlier_rows import earlier_rows_sentence
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import WHOLE_TABLE
@@ -114,6 +115,7 @@ def _table_facts(table: TableAudit) -> dict[str, Any]:
         ],
         "unknown": [{**_place(partition), **_range(range_)} for partition, range_ in table.unknown],
         "batches_unchecked": table.unchecked,
+        "earlier_rows": table.earlier,
         "missing": table.missing,
         "doubled": table.doubled,
     }
@@ -238,6 +240,8 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
             )
         if table.method == "summaries":
             yield f"? {table.table}: its rows do not say where they came from: checked by what each batch added"
+        if table.earlier:
+            yield f"? {earlier_rows_sentence(table.table, table.earlier)}"
         if table.unchecked:
             yield f"? {table.table}: {table.unchecked:,} batches were not checked: their snapshots have expired"
     if audit.route is not None:

@@ -47,10 +47,10 @@ def convert_getindata_sink(draft: Draft) -> None:
     _answer_upserts(draft, upserts)
 
     def table_of(topic: str) -> str:
-        return f"{namespace}.{prefix}{table_part(topic)}" + ("_log" if upserts else "")
+        return f"{namespace}.{prefix}{table_part(topic)}" + ("_changes" if upserts else "")
 
     own, route = tables_of_topics(source, stream_name(draft), table_of)
-    mirrors = [{"table": own.removesuffix("_log")}] if route is None else [{"table": f"{namespace}.{{table}}_now"}]
+    mirrors = [{"table": own.removesuffix("_changes")}] if route is None else [{"table": f"{namespace}.{{table}}_now"}]
     table: Yaml = {"name": own, "properties": properties}
     if partition := _partition(draft, upserts):
         table["partition_by"] = [partition]

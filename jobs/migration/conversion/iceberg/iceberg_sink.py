@@ -6,7 +6,7 @@ from typing import Literal
 
 from jobs.migration.conversion.decoding import Format, leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
-from jobs.migration.conversion.error_handling import errors_block, restart_block
+from jobs.migration.conversion.error_handling import errors_block, restart_block, say_state
 from jobs.migration.conversion.iceberg.catalog import connect_catalog
 from jobs.migration.conversion.iceberg.replaced_rows import changelog_of, replaces_rows
 from jobs.migration.conversion.iceberg.sink_tables import output_blocks, sink_tables
@@ -49,7 +49,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
     stream = {"stream": stream_name(draft), "source": source, **common, **output}
     stream |= {"errors": errors, "trigger": trigger, "evolve": evolve, "restart": restart}
     draft.streams.append(without_empty(stream))
-    _say_state(draft)
+    say_state(draft)
     draft.note(
         "the sink's tables have no _kafka_* columns: `frazil schema apply STREAM` adds them; "
         "table.kafka_columns: false goes without them, and then audits, replays and changes do not work"
@@ -148,11 +148,3 @@ def _answer_id_columns(draft: Draft, generation: Generation, changes: bool) -> N
             )
         else:
             keys.no_effect(key, "is false or empty")
-
-
-def _say_state(draft: Draft) -> None:
-    state = draft.connector.state
-    if state in ("paused", "stopped"):
-        draft.ask(f"{draft.connector.name} is {state}: leave it stopped after the import")
-    for failed in draft.connector.failed:
-        draft.note(f"{failed} at the worker")

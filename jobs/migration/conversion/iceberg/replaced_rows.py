@@ -40,7 +40,7 @@ class Changelog:
         table.pop("partition_by", None)
         if (route := output.get("route")) is None:
             mirror: Yaml = {"table": table["name"]}
-            table["name"] = f"{table['name']}_log"
+            table["name"] = f"{table['name']}_changes"
         else:
             mirror = {"table": f"{_namespace(draft, table, route)}.{{table}}"}
             table["name"] = _changelog(table["name"])

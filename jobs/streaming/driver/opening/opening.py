@@ -277,7 +277,7 @@ def ensure_tables(
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
             + "; ".join(differences),
-            fix=misfit_fix(spec),
+            fix=misfit_fix(spec, table.schema()),
         )
 
 

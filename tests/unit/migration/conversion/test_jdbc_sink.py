@@ -39,13 +39,13 @@ def headings(draft: Draft) -> dict[str, Heading]:
 @pytest.mark.parametrize(
     ("written", "changelog", "mirror"),
     [
-        ("dwh.${topic}", "dwh_changes.shop_prices", "dwh.shop_prices"),
-        ("dwh.live_${topic}", "dwh_changes.live_shop_prices", "dwh.live_shop_prices"),
-        ("dwh.prices", "dwh_changes.prices", "dwh.prices"),
-        ("${topic}", "raw_changes.prices", "raw.prices"),
-        ("", "raw_changes.prices", "raw.prices"),
-        ("prices", "raw_changes.prices", "raw.prices"),
-        ("a.b.prices", "a.b_changes.prices", "a.b.prices"),
+        ("dwh.${topic}", "dwh.shop_prices_changes", "dwh.shop_prices"),
+        ("dwh.live_${topic}", "dwh.live_shop_prices_changes", "dwh.live_shop_prices"),
+        ("dwh.prices", "dwh.prices_changes", "dwh.prices"),
+        ("${topic}", "raw.prices_changes", "raw.prices"),
+        ("", "raw.prices_changes", "raw.prices"),
+        ("prices", "raw.prices_changes", "raw.prices"),
+        ("a.b.prices", "a.b.prices_changes", "a.b.prices"),
     ],
 )
 def test_names_changelog_and_mirror_after_the_sinks_table(written: str, changelog: str, mirror: str) -> None:

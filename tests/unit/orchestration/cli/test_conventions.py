@@ -12,7 +12,7 @@ from orchestration.cli.main import main
 LOOK = {
     "status", "watch", "logs", "preview", "query", "shell", "open", "at", "schema infer", "schema diff",
     "schema check", "mirror status", "mirror check", "validate", "audit", "contract import", "test", "certify",
-    "doctor", "completion", "compare", "registry status", "manifest",
+    "doctor", "completion", "compare", "registry status", "manifest", "plan",
 }  # fmt: skip
 # What they do can be repeated safely, or taken back by a command.
 ACT = {
@@ -21,7 +21,7 @@ ACT = {
 }  # fmt: skip
 ASK = {
     "accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget", "takeover",
-    "import", "backfill",
+    "import", "backfill", "apply",
 }  # fmt: skip
 # They start and end what is on this machine alone, or make a folder that was not there.
 LOCAL = {"up", "down", "dev", "demo", "init"}

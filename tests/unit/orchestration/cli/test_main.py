@@ -51,7 +51,7 @@ def test_every_command_has_help_and_is_listed() -> None:
 def test_the_help_shows_every_command_once_in_its_group() -> None:
     lines = CliRunner().invoke(main, ["--help"]).stdout.splitlines()
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert sections == ["Options:", "Run:", "Look:", "Repair:", "Tables:", "Check:", "Kafka Connect:", "Set up:"]
+    assert sections == ["Options:", "Run:", "Look:", "Repair:", "Tables:", "Kafka Connect:", "Check:", "Set up:"]
     grouped = [name for names in _GROUPS.values() for name in names]
     assert len(grouped) == len({*grouped})
     assert {*_COMMANDS} <= {*grouped}
