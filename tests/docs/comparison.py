@@ -26,6 +26,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?:127\.0\.0\.1|localhost):\d+", "<address>"),
         (r"\b(process|pid) \d+", r"\1 <number>"),
         (r"(?:/[\w.@+-]+){2,}/(?=[\w.])", "<folder>/"),
+        (r"\b(?:\d+ d )?(?:\d+ h )?\d+ (?:min|h|d) ago", "<amount>"),
         (r"\b[\d,]+(?:\.\d+)? ?(?:ms|s|min|h|d|kB|KB|MB|GB|B)\b(?:ytes)?(?: ago)?", "<amount>"),
         (r"\b\d+ (?:second|minute|hour|day)s?\b(?: ago)?", "<amount>"),
         (r"[\d,.]+(?=/s\b)", "<rate>"),

@@ -222,7 +222,8 @@ def produce(address: str, topic: str, records: Sequence[Message]) -> None:
     """Produce records, a minute apart, to a topic of one partition, which is created if it is missing."""
     admin = AdminClient({"bootstrap.servers": address})
     if topic not in admin.list_topics(timeout=30).topics:
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        # The records are older than Kafka keeps others, some day.
+        admin.create_topics([NewTopic(topic, 1, 1, config={"retention.ms": "-1"})])[topic].result(30)
     producer = Producer({"bootstrap.servers": address})
     for number, record in enumerate(records):
         producer.produce(
