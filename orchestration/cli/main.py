@@ -77,8 +77,8 @@ _GROUPS = {
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
     "Tables": ("schema", "publish", "mirror", "maintain", "register", "tag"),
-    "Kafka Connect": ("import", "compare", "takeover", "offsets", "connect-api"),
     "Check": ("validate", "check", "audit", "contract", "test", "certify"),
+    "Kafka Connect": ("import", "compare", "takeover", "offsets", "connect-api"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
     ),
