@@ -79,7 +79,7 @@ _GROUPS = {
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
     "Tables": ("schema", "publish", "mirror", "maintain", "register", "tag"),
-    "Kafka Connect": ("import", "compare", "takeover", "offsets", "connect-api", "register"),
+    "Kafka Connect": ("import", "compare", "takeover", "offsets", "connect-api"),
     "Check": ("validate", "plan", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
