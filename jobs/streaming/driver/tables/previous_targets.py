@@ -69,10 +69,10 @@ def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> No
     for name, target in targets.items():
         if spec.branch_of(name) == MAIN_BRANCH and (keys := _sink_keys(target.table.metadata)):
             raise GapError(
-                f"stream {spec.stream}: table {name} has rows of a Kafka Connect sink ({keys[0]}), and the stream has no "
-                f"position. At source.start, {spec.source.start}, records would land twice or be left out.",
-                fix=f"frazil takeover {spec.stream} --from-connect NAME; or write offsets or a time in source.start, if "
-                "the sink read other topics",
+                f"stream {spec.stream}: table {name} has rows of a Kafka Connect sink ({keys[0]}), and the stream has "
+                f"no position. From source.start, {spec.source.start}, records would land twice or be left out.",
+                fix=f"frazil takeover {spec.stream} --from-connect NAME; or, if the sink read other topics, write "
+                "offsets or a time in source.start",
             )
 
 
