@@ -34,6 +34,7 @@ Kind = Literal[
     "outbox",
     "maintenance",
     "backfill",
+    "offset backfill",
     "branch",
     "publish",
     "check",
@@ -111,6 +112,11 @@ STEPS: dict[str, Step] = {
     "after_schema_commit": Step(
         "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
     ),
+    "after_plan_alteration": Step(
+        "schema",
+        "A table is as the stream's file says, and the driver still runs as before; the same command goes on.",
+        "action",
+    ),
     "before_follower_change": Step(
         "followers",
         "The stream's own table has columns that a further one lacks, which gets them before the next tasks run.",
@@ -171,6 +177,12 @@ STEPS: dict[str, Step] = {
     ),
     "after_reset_stamp": Step(
         "reset", "A stamp of the reset stands: but for the last, the old positions hold.", "action"
+    ),
+    "before_backfill_pass": Step(
+        "offset backfill", "A backfill is open; its positions are where the pass before ended.", "action"
+    ),
+    "after_backfill_pass": Step(
+        "offset backfill", "A backfill stands at the beginning of a pass; nothing of it is landed.", "action"
     ),
     "replay_before_claim": Step(
         "replay", "The lease of the replays is taken, no table knows it; the replay before may still commit.", "action"

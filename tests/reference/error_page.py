@@ -48,6 +48,8 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     ("jobs.streaming", "Drivers"),
     ("jobs.clients.state_store.lease", "Drivers"),
     ("jobs.clients.spark", "Drivers"),
+    ("jobs.migration", "Kafka Connect"),
+    ("orchestration.cli.connect", "Kafka Connect"),
     ("orchestration.alerts", "Alerts"),
     ("orchestration.cli.common", "Files"),
     ("orchestration", "Drivers"),

@@ -94,8 +94,12 @@ def identifier_problems_of(rows: Schema, table: Table) -> list[Problem]:
     return [(("table", "identifier_fields", index), problem) for index, problem in enumerate(problems) if problem]
 
 
-def new_table_problems_of(decode: Decode, table: Table) -> Iterator[Problem]:
-    """Returns what does not go with where the columns of a new table are from."""
+def new_table_problems_of(decode: Decode, table: Table, *, shaped: bool) -> Iterator[Problem]:
+    """Returns what does not go with where the columns of a new table are from.
+
+    Args:
+        shaped: Whether steps make other columns than those that are inferred.
+    """
     source = decode.schema_source
     if table.force_optional and source not in ("registry", "infer"):
         yield (
@@ -104,9 +108,9 @@ def new_table_problems_of(decode: Decode, table: Table) -> Iterator[Problem]:
             if source == "declared"
             else "is for a table that frazil makes, and decode.schema is 'table'",
         )
-    if table.identifiers and source == "infer":
-        problem = "is for columns that are always there, and those of decode.schema 'infer' never are: declare them"
-        yield ("table", "identifier_fields"), problem
+    if table.identifiers and source == "infer" and shaped:
+        said = "is for columns that are always there, and nobody knows that of what steps make of inferred columns"
+        yield ("table", "identifier_fields"), f"{said}: declare them in decode.schema"
 
 
 def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[Problem]:

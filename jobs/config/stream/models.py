@@ -26,7 +26,7 @@ from jobs.records.formats.record_columns import RecordColumns
 from jobs.records.schema.compatibility import disagreements
 from jobs.records.schema.decoded_columns import DecodedColumns, decoded_columns, key_as_widened
 from jobs.records.schema.iceberg_schema import unread_problem
-from jobs.records.schema.identifier_fields import optional_columns, with_identifier_fields
+from jobs.records.schema.identifier_fields import optional_columns, required_columns, with_identifier_fields
 from jobs.records.schema.name_matching import aliases_of
 from jobs.records.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.records.transforms.columns import Columns
@@ -273,6 +273,9 @@ class StreamSpec(StreamTables):
             FrazilError: frazil could not maintain it, or the columns of the key are not known.
         """
         columns, whole = self.record_columns.with_key_of(key), partial(self.table_columns, name=name)
+        if self.decode.schema_source == "infer":
+            # Records never say that a field is always there; who names it an identifier does.
+            rows = required_columns(rows, self.table.identifiers)
         maintained = self.maintenance.enabled
         how = {"maintained": maintained, "shaped": self.shapes}
         return new_table_schema(self.stream, self.table, columns, rows, whole, **how)
@@ -335,6 +338,7 @@ class StreamSpec(StreamTables):
         errors = self.errors.model_copy(update={"dead_letters": letters})
         made = self.model_copy(update={"table": self.table_settings(name), "route": None, "errors": errors})
         made._named, made._absent, made._lane = (), frozenset(), lane_columns(self.route, self.table, name)
+        made._apply_option = f" --table {name}"
         return made
 
     @property

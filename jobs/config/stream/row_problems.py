@@ -84,12 +84,21 @@ def changes_problems(
         if tuple(names) != (KEY,):
             said = f"must be {KEY} beside changes, so that the changelog has the records' keys"
             yield ("decode", "key", "into"), said
+    elif changes.needs_keys and not decode.declares_all:
+        said = f"{changes.envelope} says by a record's key which row it is about"
+        yield ("changes", "envelope"), f"{said}: {_key_form(decode, changes)}"
     columns = kafka_columns(table.kafka_columns)
     if lost := [part for part in _KAFKA if getattr(columns, part) is None]:
         said = "is needed beside changes: the changes of a row are told apart and ordered by it"
         yield ("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said
     if changes.keeps_tombstones and route is not None:
         yield from _tombstone_problems(route, own_columns=own_columns)
+
+
+def _key_form(decode: Decode, changes: Changes) -> str:
+    """What to write for keys of records that are written as their values are."""
+    columns = '"id string"' if changes.envelope == "mongo" and decode.format == "json" else decode.schema_source
+    return f"write decode: {{…, key: {{format: {decode.format}, schema: {columns}, into: {KEY}}}}}"
 
 
 def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
@@ -121,7 +130,7 @@ def agreement_checks(spec: StreamSpec) -> tuple[Check, ...]:
         ),
         lambda: _declared_problems(spec),
         lambda: _letters_apart(spec),
-        lambda: new_table_problems_of(spec.decode, spec.table),
+        lambda: new_table_problems_of(spec.decode, spec.table, shaped=spec.shapes),
         lambda: topic_problems_of(spec.errors, spec.source),
         lambda: evolve_problems(spec.evolve, spec.decode, spec.stream),
         lambda: freshness_problems(spec.freshness, spec.event_time),

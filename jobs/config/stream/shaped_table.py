@@ -206,13 +206,22 @@ def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaCha
     return changed_schema(metadata.schema(), changes, metadata.last_column_id, spec.kafka_columns.names)
 
 
-def misfit_fix(spec: StreamSpec) -> str:
-    """What to do where a table does not take what the stream's file makes of its records."""
+def misfit_fix(spec: StreamSpec, table: Schema) -> str:
+    """What to do where a table does not take what the stream's file makes of its records.
+
+    Args:
+        table: The table's schema.
+    """
+    if spec.kafka_columns.names - {*table.column_names}:
+        return (
+            f"`{spec.apply_command}`, which adds the columns; or write kafka_columns: false below table in "
+            f"streams/{spec.stream}.yaml, which gives up audits by row, replays without doubles, and changes"
+        )
     if spec.decode.declared is None:
         if spec.chain or spec.shapes:
-            return f"frazil schema apply {spec.stream}, or correct streams/{spec.stream}.yaml"
+            return f"{spec.apply_command}, or correct streams/{spec.stream}.yaml"
         return f"alter table {spec.table.name} so that it has the column, or correct streams/{spec.stream}.yaml"
-    return f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml"
+    return f"{spec.apply_command}, or correct decode.schema in streams/{spec.stream}.yaml"
 
 
 def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:

@@ -110,11 +110,17 @@ class StreamFile(WithPredicates, WithKeyColumns):
     _absent: frozenset[str] = PrivateAttr(frozenset())
     _lane: LaneColumns | None = PrivateAttr(None)
     _read_by_topic: bool = PrivateAttr(True)
+    _apply_option: str = PrivateAttr("")
 
     @property
     def declared_rows(self) -> Schema:
         """The columns that the stream's file declares, without those that say where rows came from; else none."""
         return declared.schema if (declared := self.decode.declared) else Schema()
+
+    @property
+    def apply_command(self) -> str:
+        """The command that gives the table what the stream's rows need of it."""
+        return f"frazil schema apply {self.stream}{self._apply_option}"
 
     @property
     def chain(self) -> Chain:

@@ -98,7 +98,8 @@ def two_tables(route: Route, topic: str, entries: Sequence[int]) -> str:
     first, second = (f"route.tables[{at}] ({route.tables[at].table})" for at in entries[:2])
     return (
         f"topic {topic} is taken by {first} and {second}: of tables with columns of their own a topic goes to one, "
-        "as their columns may differ; narrow one of the two"
+        "as their columns may differ; narrow one of the two, or, if each table is to get every record, write by: "
+        "\"'all'\" with match: all, and one of the tables as table.name: they all have its columns then"
     )
 
 
@@ -128,9 +129,6 @@ def topic_route_problems(
         said = "is needed beside a route over columns that no file declares: rows of its tables say where they are from"
         yield ("table", "kafka_columns", lost[0]), said
     yield from _column_problems(route, columns, decode, shadow=shadow)
-    if route.to is not None and decode.schema_source == "table":
-        said = "names tables that are made, and with decode.schema 'table' each is there before: list them in tables"
-        yield ("route", "to"), said
     for topic, found in topic_values(route, source.topics or ()).items():
         entries = entries_of(route, found.value)
         if len(entries) > 1:

@@ -33,6 +33,7 @@ from jobs.tables.commit.history.discards import Discards, is_discarded
 from jobs.tables.commit.history.publications import published_through
 from jobs.tables.dead_letter_table.row_json import DISCARDED_ROW
 from jobs.tables.dead_letter_table.selection import any_of
+from jobs.tables.write.data_file_rows import equality_deletes_named
 
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp")
 
@@ -58,7 +59,8 @@ def already_landed(
         return np.zeros(records.num_rows, dtype=bool)
     wanted = near(records, columns)
     wanted = wanted if only is None else And(wanted, only)
-    rows = table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader()
+    with equality_deletes_named(".".join(table.name())):
+        rows = table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader()
     return landed_among(rows, records, columns=columns, by_time=by_time)
 
 

@@ -201,11 +201,20 @@ def _of_partition(at: PlanInput, compact: Compact, partition: PartitionFacts) ->
     found = found or _applying_deletes(at, compact, partition)
     if not isinstance(found, Candidate):
         found = _of_small(at, compact, partition, cold=cold) or found
-    if isinstance(found, Candidate) and not cold and (why := _must_wait(at, partition)):
+    waits = not cold and not _hides_rows(at, partition)
+    if isinstance(found, Candidate) and waits and (why := _must_wait(at, partition)):
         newest = f"{partition.newest_at:%H:%M} UTC" if partition.newest_at else "now"
         waits = f"{found.step.reason} It waits until {duration_text(compact.cold_after)} pass without a new file"
         return Skip("compact", partition.name, f"{waits} (the newest is of {newest}): {why}.")
     return found
+
+
+def _hides_rows(at: PlanInput, partition: PartitionFacts) -> bool:
+    """Whether equality deletes of an earlier writer keep audits and replays from reading what a stream writes now.
+
+    No merge adds to them any more, so applying them meets none.
+    """
+    return partition.equality_deletes > 0 and written_by_frazil(at.facts)
 
 
 def _must_wait(at: PlanInput, partition: PartitionFacts) -> str | None:
@@ -243,13 +252,16 @@ def _sorting(at: PlanInput, compact: Compact, partition: PartitionFacts) -> Cand
 
 def _applying_deletes(at: PlanInput, compact: Compact, partition: PartitionFacts) -> Candidate | Skip | None:
     many = partition.delete_files > compact.max_delete_files
-    if not partition.delete_files or not (many or partition.delete_ratio >= compact.delete_ratio):
+    many = many or partition.delete_ratio >= compact.delete_ratio
+    if not partition.delete_files or not (many or _hides_rows(at, partition)):
         return None
     limits = f"at most {compact.max_delete_files} delete files, less than {compact.delete_ratio:.0%}"
     reason = (
         f"{partition.delete_files:,} delete files for {files_text(partition.files)}, {partition.delete_ratio:.1%} of "
         f"the rows deleted ({limits})."
     )
+    if not many:
+        reason = f"{partition.equality_deletes:,} equality deletes: no audit reads the table until they are applied."
     since = at.since("compact", partition)
     if since is not None and since < (_DELETES_OF_MIRRORS_EVERY if is_mirror(at.facts) else _DELETES_EVERY):
         return Skip("compact", partition.name, f"Not due: {reason} It was compacted {duration_text(since)} ago.")

@@ -168,4 +168,8 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
         )
     said = str(facts.get("generation") or entry.get("generation") or "").lower()
     generation: Generation = "tabular" if said.startswith("tabular") else "apache"
-    return sink_of(name, generation, group=str(group), control_topic=str(topic))
+    more: dict[str, Any] = {
+        key: facts[key] for key in ("member_group", "dynamic", "branch", "branches") if facts.get(key)
+    }
+    topics = tuple(facts.get("topics") or ())
+    return sink_of(name, generation, group=str(group), control_topic=str(topic), topics=topics, **more)

@@ -137,6 +137,7 @@ class TableAudit:
         since: When it was audited last; None if all was looked at.
         unchecked: Batches whose snapshot has expired, so that nothing tells how many rows they added.
         unknown: Ranges whose stamps had expired before they were recorded: only the running totals speak of them.
+        earlier: Rows that do not say which record they are of: others wrote them.
         missing, doubled: The sums over all problems of the table, those of no partition included.
     """
 
@@ -146,6 +147,7 @@ class TableAudit:
     partitions: list[PartitionSums] = field(default_factory=list)
     unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
     unchecked: int = 0
+    earlier: int = 0
     missing: int = 0
     doubled: int = 0
 
@@ -205,6 +207,7 @@ class StreamAudit:
     Attributes:
         since: What was committed from then on was counted again; None: of what had been audited nothing was.
         queue: What came from dead-letter topics of Kafka Connect, which is in no range; None if nothing did.
+        backfill: What backfills landed beside the stream, of what was counted now; None if there was none.
         recorded: Rows that this audit added to the ledger before it began.
         scanned: Rows of the tables that were read.
         pending: What is no problem yet: a commit that is still to come.
@@ -217,6 +220,7 @@ class StreamAudit:
     full: bool
     since: datetime | None = None
     queue: Counts | None = None
+    backfill: Counts | None = None
     tables: list[TableAudit] = field(default_factory=list)
     problems: list[AuditProblem] = field(default_factory=list)
     decisions: list[OperatorDecision] = field(default_factory=list)
@@ -315,6 +319,17 @@ def queue_sentence(audit: StreamAudit) -> str | None:
     return (
         f"from dead-letter topics of Kafka Connect came {rows:,} row{'' if rows == 1 else 's'} and {dead:,} dead "
         f"letter{'' if dead == 1 else 's'}: they are of no range that this stream read, and are not counted here"
+    )
+
+
+def backfill_sentence(audit: StreamAudit) -> str | None:
+    """What backfills landed, of what was counted now; None if there was none."""
+    if audit.backfill is None or audit.backfill == Counts():
+        return None
+    rows, dead = audit.backfill.landed, audit.backfill.dead
+    return (
+        f"backfills landed {rows:,} row{'' if rows == 1 else 's'} and {dead:,} dead letter{'' if dead == 1 else 's'} "
+        "of offsets that this stream did not read: they were counted as well"
     )
 
 

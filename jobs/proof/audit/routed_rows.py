@@ -43,6 +43,7 @@ from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.ledger.ledger_row import LedgerRow, effective_rows
 from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.tables.ledger.row_counter import missing_column
+from jobs.tables.write.data_file_rows import equality_deletes_named
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -223,9 +224,10 @@ class _Work:
         if table.current_snapshot() is None:
             return
         try:
-            for batch in table.scan(selected_fields=columns).to_arrow_batch_reader():
-                self._judge_batch(target, judges, batch)
-                on_rows(batch.num_rows)
+            with equality_deletes_named(target.name):
+                for batch in table.scan(selected_fields=columns).to_arrow_batch_reader():
+                    self._judge_batch(target, judges, batch)
+                    on_rows(batch.num_rows)
         except FrazilError:
             raise
         except Exception as problem:

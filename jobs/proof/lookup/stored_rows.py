@@ -19,6 +19,7 @@ from jobs.proof.lookup.stream_tables import LookedAt, StreamTables
 from jobs.records.schema.row_filters import filter_advice, filter_problem
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.dead_letter_table.parked_letters import TARGET
+from jobs.tables.write.data_file_rows import equality_deletes_named
 
 # Columns of a dead letter that say why it is one, and what became of it; never its value.
 _LETTER = (
@@ -93,7 +94,8 @@ def rows_at(
 
 def _read(looked_at: LookedAt, scan: DataScan) -> pa.Table:
     try:
-        return scan.to_arrow()
+        with equality_deletes_named(looked_at.target.name):
+            return scan.to_arrow()
     except OSError as problem:
         raise FrazilError(
             f"table {looked_at.target.name}: a file of snapshot {scan.snapshot_id} cannot be read: "

@@ -26,6 +26,7 @@ from jobs.quality.incremental_scan.row_selection import RowSelection
 from jobs.quality.incremental_scan.spark_rows import rows_to_read_again
 from jobs.records.schema.name_matching import aliases_of
 from jobs.records.schema.rescued_data import EXTRA_COLUMN
+from jobs.tables.write.data_file_rows import is_of_equality_deletes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +89,7 @@ def loaded_rows(
                     f"{problem.message}: too many for pandas", fix="check them with --engine spark"
                 ) from None
         except (NotImplementedError, ValueError) as problem:
-            if "equality" not in str(problem):
+            if not is_of_equality_deletes(problem):
                 raise
             if engine == "pandas":
                 raise FrazilError(

@@ -13,6 +13,7 @@ from jobs.base.errors import FrazilError
 from jobs.config.stream.column_problems import contract_problems_of
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import changed_columns
+from jobs.quality.schema_checks.adoption import NOTHING, Adoption, adoption
 from jobs.quality.schema_checks.declared import declared_columns, own_columns
 from jobs.records.schema.column_names import name_problems, partition_names
 from jobs.records.schema.difference import RenamedColumn, renamed_schema
@@ -36,7 +37,7 @@ from jobs.records.schema.schema_change import SchemaChange, changed_schema, colu
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
-from jobs.tables.commit.schema.followers import needed_changes
+from jobs.tables.commit.schema.followers import following, needed_changes
 from jobs.tables.commit.schema.opening_columns import (
     OpeningColumns,
     columns_operation,
@@ -46,8 +47,9 @@ from jobs.tables.commit.schema.opening_columns import (
     opening_operation,
 )
 from jobs.tables.commit.schema.operations import ChangeSchema
-from jobs.tables.commit.schema.schema_operation import schema_operation, with_operation
+from jobs.tables.commit.schema.schema_operation import changed_mapping, schema_operation, with_operation
 from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.write.table_sort_order import sort_order
 
 _ANY = 1_000_000
 
@@ -61,6 +63,7 @@ class Alteration:
         renames: Made before them.
         refused: Why the table would still not be as the file declares, as sentences.
         identifiers: The table's identifier fields from now on, by their full names; None: as they are.
+        adoption: What else the table gets so that frazil lands rows in it.
         told: The changes as sentences, where they are of the columns before a stream's steps.
         opening: What the next start would make of the table, where that is what is changed.
     """
@@ -71,18 +74,28 @@ class Alteration:
     identifiers: tuple[str, ...] | None = None
     told: tuple[str, ...] = ()
     opening: OpeningColumns | None = None
+    adoption: Adoption = NOTHING
 
     @property
     def sentences(self) -> list[str]:
         """Each change, in the order in which they are made."""
-        if self.told:
-            return list(self.told)
+        columns = list(self.told) or [*map(str, self.renames), *map(str, self.changes)]
+        return [*columns, *self.further]
+
+    @property
+    def further(self) -> list[str]:
+        """Each change beside those of columns of rows."""
         named = [] if self.identifiers is None else [f"set identifier fields {', '.join(self.identifiers)}"]
-        return [*map(str, self.renames), *map(str, self.changes), *named]
+        return [*self.adoption.sentences, *named]
 
 
 def declared_alteration(
-    spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = (), name: str | None = None
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    renames: Sequence[RenamedColumn] = (),
+    name: str | None = None,
+    *,
+    given: bool = False,
 ) -> Alteration:
     """What lets a table take the columns that a stream's file declares; nothing is ever dropped.
 
@@ -90,6 +103,7 @@ def declared_alteration(
         spec: One whose file declares its columns.
         renames: Columns that are called otherwise from now on.
         name: Of the table; without it the stream's own.
+        given: See `adoption`.
 
     Raises:
         FrazilError: A column cannot be renamed so.
@@ -102,7 +116,7 @@ def declared_alteration(
     rows = declared_columns(spec, name, metadata.schema(), metadata.properties)
     fit = fitting(rows, metadata, schema, own=own, relax_missing=True)
     refused = (*fit.refused, *_misnamed(metadata, schema))
-    return with_identifiers(spec, metadata, Alteration(fit.changes, tuple(renames), refused))
+    return with_table_settings(spec, metadata, Alteration(fit.changes, tuple(renames), refused), name, given=given)
 
 
 def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
@@ -112,6 +126,9 @@ def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
         FrazilError: Which columns are decoded is not known before the stream has been started.
     """
     if spec.shapes and not keeps_decoded(spec, metadata) and not has_landed(spec, metadata):
+        if (found := with_table_settings(spec, metadata, Alteration())).sentences or found.refused:
+            # The first start needs the columns that say which records rows are of.
+            return found
         raise FrazilError(
             f"stream {spec.stream}: which columns are decoded, before its steps, is known with its first start.",
             fix=f"frazil run {spec.stream}",
@@ -121,7 +138,7 @@ def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
     made = Alteration(
         found.changes, (), (*found.refused, *problems), told=tuple(map(str, found.changes)), opening=found
     )
-    return made if found.changes or made.refused else with_identifiers(spec, metadata, Alteration())
+    return with_table_settings(spec, metadata, made if found.changes or made.refused else Alteration())
 
 
 def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn]) -> Alteration:
@@ -152,7 +169,7 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
     wrong = [each for each in _named_problems(spec, renamed) if each not in before]
     wrong += _misnamed(metadata, renamed)
     wrong += [each for rename in renames for each in _unmasked(spec, rename)]
-    return with_identifiers(spec, metadata, Alteration((), tuple(renames), tuple(wrong)))
+    return with_table_settings(spec, metadata, Alteration((), tuple(renames), tuple(wrong)))
 
 
 def _made_by_steps(spec: StreamSpec, metadata: TableMetadata) -> set[Path]:
@@ -186,12 +203,15 @@ def _named_problems(spec: StreamSpec, table: Schema) -> list[str]:
     return [f"{'.'.join(map(str, place))} in the stream's file: {said}" for place, said in found]
 
 
-def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange]) -> Alteration:
+def proposed_alteration(
+    spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange], *, given: bool = False
+) -> Alteration:
     """What proposals make of a table as it is: they were made one by one, for the table as it was then.
 
     Args:
         spec: The stream that they are of.
         proposed: Those that somebody has decided to make, limits or not.
+        given: See `adoption`.
     """
     nowhere = Coordinates("", 0, 0)
     found = needed_changes(
@@ -200,23 +220,50 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         metadata,
         policy=EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
     )
-    if spec.shapes:
-        told = changed_columns(spec, metadata, found.changes).told if found.changes else ()
-        return Alteration(found.changes, (), tuple(map(str, found.refused)), told=told)
-    return with_identifiers(spec, metadata, Alteration(found.changes, (), tuple(map(str, found.refused))))
+    refused = tuple(map(str, found.refused))
+    if spec.shapes and found.changes:
+        told = changed_columns(spec, metadata, found.changes).told
+        return Alteration(found.changes, (), refused, told=told)
+    return with_table_settings(spec, metadata, Alteration(found.changes, (), refused), given=given)
 
 
-def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> Alteration:
-    """The alteration with the identifier fields that a stream's file names, where the table has others.
+def following_alteration(
+    spec: StreamSpec, own: TableMetadata, metadata: TableMetadata, name: str, *, given: bool = False
+) -> Alteration:
+    """What lets a table take the rows of the stream's own one, whose columns it is to have.
+
+    Args:
+        own: Metadata of the stream's own table.
+        metadata: Metadata of the other one.
+        name: Its name.
+        given: See `adoption`.
+    """
+    fit = following(spec, own, metadata, name, adopting=True)
+    # Kafka's own columns are told with what they are for.
+    changes = tuple(each for each in fit.changes if not each.purpose)
+    return with_table_settings(spec, metadata, Alteration(changes, (), fit.refused), name, given=given)
+
+
+def with_table_settings(
+    spec: StreamSpec, metadata: TableMetadata, decided: Alteration, name: str | None = None, *, given: bool = False
+) -> Alteration:
+    """The alteration with what else the stream needs of its table, or its file says of it, where it is otherwise.
 
     Args:
         decided: What else is altered.
+        name: Of the table; without it the stream's own.
+        given: See `adoption`.
     """
-    names = spec.table.identifier_names
     renamed = renamed_schema(metadata.schema(), decided.renames)
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+    found, unfit = adoption(spec, metadata, after, name, given=given)
+    if decided.renames:
+        # The commit of a rename sets one by itself.
+        found = replace(found, mapping=False)
+    decided = replace(decided, adoption=found, refused=(*decided.refused, *unfit))
+    names = spec.table.identifier_names
     if not names or names == identifier_names(renamed):
         return decided
-    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
     problems = [identifier_problem(path, after) for path in spec.table.identifiers]
     if refused := tuple(f"table.identifier_fields: {problem} in the table" for problem in problems if problem):
         return replace(decided, refused=(*decided.refused, *refused))
@@ -274,15 +321,35 @@ def altered_metadata(spec: StreamSpec, metadata: TableMetadata, decided: Alterat
 
 def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, by: str) -> ChangeSchema:
     if decided.opening is not None:
-        operation = opening_operation(spec, metadata, decided.opening, by)
+        operation = opening_operation(spec, metadata, decided.opening, by, decided.further)
         assert operation is not None
-        return operation
-    if decided.told:
-        return columns_operation(spec, metadata, decided.changes, by=by)
-    renamed = renamed_schema(metadata.schema(), decided.renames)
-    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+    elif decided.told:
+        operation = columns_operation(spec, metadata, decided.changes, by=by)
+    else:
+        renamed = renamed_schema(metadata.schema(), decided.renames)
+        after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+        operation = schema_operation(
+            *(spec.stream, metadata, after, decided.changes, decided.sentences),
+            renames=decided.renames,
+            same_schema=not (decided.changes or decided.renames or decided.adoption.columns or decided.identifiers),
+            by=by,
+        )
+    return _with_further(operation, spec, metadata, decided)
+
+
+def _with_further(
+    operation: ChangeSchema, spec: StreamSpec, metadata: TableMetadata, decided: Alteration
+) -> ChangeSchema:
+    """The operation with what is altered beside the columns of rows, in the same commit."""
+    given, before = decided.adoption, operation.schema
+    after = given.added_to(before, metadata.last_column_id, own_columns(spec))
+    properties = {**metadata.properties, **operation.properties}
+    mapping = changed_mapping(properties, before, after, given.columns)
     if decided.identifiers is not None:
         after = with_identifier_fields(after, decided.identifiers)
-    return schema_operation(
-        spec.stream, metadata, after, decided.changes, decided.sentences, renames=decided.renames, by=by
+    return replace(
+        operation,
+        schema=after,
+        properties={**operation.properties, **mapping, **given.properties(after)},
+        order=sort_order(given.sort_by, after) if given.sort_by is not None else None,
     )

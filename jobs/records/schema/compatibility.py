@@ -104,21 +104,30 @@ def disagreements(rows: Schema, table: Schema, kafka: KafkaColumns) -> list[str]
     Returns:
         One sentence for each reason; empty if every row fits.
     """
-    found = _struct_disagreements(rows.as_struct(), table.as_struct(), "", kafka.names)
-    columns = {field.name: field for field in table.fields}
+    return [
+        *_struct_disagreements(rows.as_struct(), table.as_struct(), "", kafka.names),
+        *kafka_disagreements(table, kafka),
+    ]
+
+
+def kafka_disagreements(table: Schema, kafka: KafkaColumns) -> list[str]:
+    """Why a table does not keep which records its rows are of; sentences as those of `disagreements`."""
+    columns, found, lacking = {field.name: field for field in table.fields}, list[str](), list[str]()
     for each in kafka.columns:
         column = columns.get(each.name)
         if column is None:
-            found.append(f"The table has no column {each.name}; add it, or leave it out with table.kafka_columns.")
-        elif not _takes(each.type, column.field_type):
+            lacking.append(each.name)
+        elif not takes_kafka_column(each.type, column.field_type):
             needed = schema_text(each.type)
             found.append(
                 f"Column {each.name} is {schema_text(column.field_type)} in the table, where {needed} is needed."
             )
+    if lacking:
+        found.append(f"The table lacks what says which record a row is of: {', '.join(lacking)}.")
     return found
 
 
-def _takes(kind: ice.IcebergType, column: ice.IcebergType) -> bool:
+def takes_kafka_column(kind: ice.IcebergType, column: ice.IcebergType) -> bool:
     """Whether a column keeps what Kafka's column holds; that has no required part."""
     return holds(kind, column) if kind.is_primitive else schema_text(kind) == schema_text(column)
 

@@ -51,6 +51,24 @@ def with_identifier_fields(schema: Schema, names: Iterable[str]) -> Schema:
     return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=ids)
 
 
+def required_columns(schema: Schema, paths: Collection[Path]) -> Schema:
+    """The columns, those at some paths required, with the structs that they are in; other paths are left aside."""
+    wanted = {path[: depth + 1] for path in paths for depth in range(len(path))}
+    fields = _required(schema.as_struct(), (), wanted)
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+
+
+def _required(struct: ice.StructType, at: Path, wanted: Collection[Path]) -> list[ice.NestedField]:
+    made: list[ice.NestedField] = []
+    for each in struct.fields:
+        path, kind = (*at, each.name), each.field_type
+        if path in wanted:
+            inner = ice.StructType(*_required(kind, path, wanted)) if isinstance(kind, ice.StructType) else kind
+            each = each.model_copy(update={"required": True, "field_type": inner})
+        made.append(each)
+    return made
+
+
 def optional_columns(schema: Schema, besides: Collection[Path]) -> Schema:
     """The columns, all of them optional, elements of lists and values of maps too.
 

@@ -30,6 +30,16 @@ TYPES: Mapping[str, ice.IcebergType] = {
 """The type of each part's column."""
 ALL_NAMES: Mapping[str, str] = {part: f"_kafka_{part}" for part in TYPES}
 """The usual name of each part's column."""
+PURPOSES: Mapping[str, str] = {
+    "topic": "says with partition and offset which record a row is of: for audits, replays and changes",
+    "partition": "keeps the record's partition",
+    "offset": "keeps the record's offset",
+    "timestamp": "says when the record was sent: replays and lookups find its file by it",
+    "timestamp_type": "says whether the producer or the broker gave that time",
+    "key": "keeps the record's key as bytes",
+    "headers": "keeps the record's headers",
+}
+"""What each part's column is for, as the end of a sentence."""
 
 
 class KafkaColumn(NamedTuple):
@@ -47,6 +57,11 @@ class KafkaColumn(NamedTuple):
     def type(self) -> ice.IcebergType:
         """The type that it is created with."""
         return TYPES[self.part]
+
+    @property
+    def purpose(self) -> str:
+        """What it is for, as the end of a sentence."""
+        return PURPOSES[self.part]
 
 
 @dataclass(frozen=True, slots=True)

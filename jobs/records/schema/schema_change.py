@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
+from jobs.records.schema.compatibility import takes_kafka_column
 from jobs.records.schema.iceberg_schema import schema_text
-from jobs.records.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
 from jobs.records.schema.needs import (
     Change,
     Coordinates,
@@ -29,6 +30,7 @@ class SchemaChange:
         type: Of a new column, or the wider one; ids in it mean nothing.
         at: A record that needs it; None if nobody's record does.
         former: Of `add`: a column that may be the same under its former name, which is told and nothing else.
+        purpose: Of `add`: what the column is for, which is told and nothing else.
     """
 
     change: Change
@@ -36,10 +38,13 @@ class SchemaChange:
     type: ice.IcebergType | None = None
     at: Coordinates | None = None
     former: Path | None = None
+    purpose: str = ""
 
     @property
     def told(self) -> str:
-        """The change as a sentence, with the column that it looks like."""
+        """The change as a sentence, with what it is for, and the column that it looks like."""
+        if self.purpose:
+            return f"{self}, which {self.purpose}"
         if self.former is None:
             return str(self)
         return f"{self}, which looks like column {column_name(self.former)} under another name"
@@ -73,6 +78,33 @@ class RefusedChange:
 
     def __str__(self) -> str:
         return f"{self.change} {column_name(self.path)}: {self.why}"
+
+
+def kafka_column_changes(table: Schema, kafka: KafkaColumns) -> tuple[tuple[SchemaChange, ...], tuple[str, ...]]:
+    """What lets a table keep which records its rows are of, and what stands in the way.
+
+    Args:
+        table: The table's schema.
+        kafka: The columns of Kafka's own that rows have.
+
+    Returns:
+        The columns that it lacks, in their order; and why one cannot be added or filled, as sentences without a full
+        stop.
+    """
+    columns = {each.name: each.field_type for each in table.fields}
+    by_case = {each.name.casefold(): each.name for each in table.fields}
+    changes, refused = list[SchemaChange](), list[str]()
+    for each in kafka.columns:
+        there = columns.get(each.name)
+        if there is None and (other := by_case.get(each.name.casefold())):
+            refused.append(f"column {each.name} cannot stand beside {other}: names differ by case only")
+        elif there is None:
+            changes.append(SchemaChange("add", (each.name,), each.type, purpose=each.purpose))
+        elif not takes_kafka_column(each.type, there):
+            told, needed = schema_text(there), schema_text(each.type)
+            said = f"column {each.name} is {told} in the table, where {needed} is needed: name another one in"
+            refused.append(f"{said} table.kafka_columns.{each.part}")
+    return tuple(changes), tuple(refused)
 
 
 def changed_schema(

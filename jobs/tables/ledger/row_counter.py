@@ -25,6 +25,7 @@ from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.tables.write.data_file_rows import EqualityDeletesError, equality_deletes_named
 
 MAX_ROWS = 50_000_000
 MAX_SECONDS = 60.0
@@ -98,7 +99,8 @@ def rows_in_ranges(
     if stream is not None:
         within = And(within, EqualTo("stream", stream))
     scan = table.scan(row_filter=within, selected_fields=columns)
-    total = sum(task.file.record_count for task in scan.plan_files())
+    with equality_deletes_named(name):
+        total = sum(task.file.record_count for task in scan.plan_files())
     if total > max_rows:
         return RowsInRanges(None, f"it would read {total:,} rows of table {name}")
     sums, read = _Sums(asked, dict.fromkeys(asked, 0)), 0
@@ -178,9 +180,12 @@ class RowCounter:
             of.setdefault(each.partition, []).append((each.range, base))
         if ranges and self._table.current_snapshot() is not None:
             try:
-                for batch in self._batches(ranges):
-                    self._add(counts, batch, of)
-                    self._on_rows(batch.num_rows)
+                with equality_deletes_named(".".join(self._table.name())):
+                    for batch in self._batches(ranges):
+                        self._add(counts, batch, of)
+                        self._on_rows(batch.num_rows)
+            except EqualityDeletesError:
+                raise
             except Exception as problem:
                 # A file may have expired under the scan, or hold deletes that PyIceberg does not apply.
                 name, said = ".".join(self._table.name()), f"{type(problem).__name__}: {problem}"

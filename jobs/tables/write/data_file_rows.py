@@ -5,6 +5,7 @@ PyIceberg's own reader gives null lists of structs as empty ones, so what is wri
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
@@ -31,21 +32,48 @@ class UnreadableFileError(FrazilError):
     """
 
 
+class EqualityDeletesError(FrazilError):
+    """A table has equality deletes, such as upserts of an earlier sink leave, and PyIceberg does not apply them.
+
+    Safe: Nothing was changed. Rows land all the same, and Spark reads the table.
+    Next: apply the deletes with `frazil maintain`
+    """
+
+
+@contextlib.contextmanager
+def equality_deletes_named(table: str) -> Iterator[None]:
+    """Name equality deletes where a scan of PyIceberg meets them within the block.
+
+    Args:
+        table: The table's name.
+
+    Raises:
+        EqualityDeletesError: The table has some.
+    """
+    try:
+        yield
+    except (NotImplementedError, ValueError) as problem:
+        if not is_of_equality_deletes(problem):
+            raise
+        raise EqualityDeletesError(
+            f"table {table} has equality deletes, which another writer has made and only Spark applies.",
+            fix=f"frazil maintain {table} --only compact, which applies them",
+        ) from None
+
+
+def is_of_equality_deletes(problem: BaseException) -> bool:
+    """Whether PyIceberg says that it has met equality deletes."""
+    return isinstance(problem, NotImplementedError | ValueError) and "equality deletes" in str(problem)
+
+
 def data_files(table: Table) -> list[FileScanTask]:
     """The data files of a table's head, with the delete files of each.
 
     Raises:
-        FrazilError: The table has equality deletes, of which nothing here knows which rows they take out.
+        EqualityDeletesError: The table has equality deletes, of which nothing here knows which rows they take out.
     """
-    try:
+    with equality_deletes_named(".".join(table.name())):
         return list(table.scan().plan_files())
-    except (NotImplementedError, ValueError) as problem:
-        if "equality" not in str(problem):
-            raise
-        name = ".".join(table.name())
-        raise FrazilError(
-            f"table {name} has equality deletes, which another writer has made.", fix=f"frazil maintain {name}"
-        ) from None
 
 
 def stored_rows(

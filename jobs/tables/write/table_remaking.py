@@ -16,6 +16,8 @@ from jobs.tables.write.table_sort_order import sort_order_of
 
 _AS_MADE = "frazil.as-made"
 _LATE_ROWS = "frazil.late-rows"
+_ADOPTED = "frazil.adopted"
+_OWN_PREFIX = "frazil."
 _STAMP_PREFIX = "frazil.stamp."
 
 
@@ -25,8 +27,35 @@ def as_made_property(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[
 
 
 def made_for(metadata: TableMetadata, stream: str) -> bool:
-    """Whether the table was made for the stream, whatever has become of it since."""
-    return metadata.properties.get(_AS_MADE, "").rpartition(" ")[0] == stream
+    """Whether the table was made for the stream, or given to it, whatever has become of it since."""
+    return maker_of(metadata) == stream
+
+
+def maker_of(metadata: TableMetadata) -> str | None:
+    """The stream that the table was made for, or that an operator has given it to; None if frazil has not made it."""
+    made = metadata.properties.get(_AS_MADE)
+    return metadata.properties.get(_ADOPTED) if made is None else made.rpartition(" ")[0]
+
+
+def is_made_by_frazil(metadata: TableMetadata) -> bool:
+    """Whether frazil has made the table, for whatever stream."""
+    return _AS_MADE in metadata.properties
+
+
+def adopted_property(stream: str) -> dict[str, str]:
+    """The property of a table that others made and that an operator has given to a stream."""
+    return {_ADOPTED: stream}
+
+
+def is_unknown_to_frazil(metadata: TableMetadata) -> bool:
+    """Whether frazil has neither made the table, nor written or altered it."""
+    return not any(key.startswith(_OWN_PREFIX) for key in metadata.properties)
+
+
+def made_schema_id(metadata: TableMetadata, stream: str) -> int | None:
+    """The id of the schema that the table was made with for the stream; None if it was not made for it."""
+    schema_id = metadata.properties.get(_AS_MADE, "").rpartition(" ")[2].partition("/")[0]
+    return int(schema_id) if made_for(metadata, stream) and schema_id.isdecimal() else None
 
 
 def late_rows_property(stream: str, timely: str) -> dict[str, str]:

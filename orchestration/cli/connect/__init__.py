@@ -1,1 +1,1 @@
-"""Commands for who comes from Kafka Connect."""
+"""Commands for coming from Kafka Connect, and for going back."""

@@ -22,6 +22,7 @@ from jobs.proof.audit.audit_result import (
     PartitionSums,
     StreamAudit,
     TableAudit,
+    backfill_sentence,
     decision_sentence,
     more,
     not_judged_sentence,
@@ -29,6 +30,7 @@ from jobs.proof.audit.audit_result import (
     queue_sentence,
     verdict_sentence,
 )
+from jobs.proof.audit.earlier_rows import earlier_rows_sentence
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import WHOLE_TABLE
@@ -75,6 +77,7 @@ def audit_facts(audit: StreamAudit) -> dict[str, Any]:
         "problems": [problem_facts(problem) for problem in audit.problems],
         "answers": [_decision_facts(decision) for decision in audit.decisions],
         "connect_queue": _counts_facts(audit.queue) if audit.queue is not None else None,
+        "backfill": _counts_facts(audit.backfill) if audit.backfill is not None else None,
         "main": audit.main
         and {"rows": audit.main.rows, "unpublished": audit.main.unpublished, "left_out": audit.main.left_out},
         "route": audit.route
@@ -112,6 +115,7 @@ def _table_facts(table: TableAudit) -> dict[str, Any]:
         ],
         "unknown": [{**_place(partition), **_range(range_)} for partition, range_ in table.unknown],
         "batches_unchecked": table.unchecked,
+        "earlier_rows": table.earlier,
         "missing": table.missing,
         "doubled": table.doubled,
     }
@@ -236,12 +240,14 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
             )
         if table.method == "summaries":
             yield f"? {table.table}: its rows do not say where they came from: checked by what each batch added"
+        if table.earlier:
+            yield f"? {earlier_rows_sentence(table.table, table.earlier)}"
         if table.unchecked:
             yield f"? {table.table}: {table.unchecked:,} batches were not checked: their snapshots have expired"
     if audit.route is not None:
         yield from (f"? {not_judged_sentence(each)}" for each in audit.route.not_judged)
-    said = queue_sentence(audit)
-    yield from (f"? {sentence}" for sentence in (*([said] if said else []), *audit.notes, *audit.pending))
+    beside = [said for said in (queue_sentence(audit), backfill_sentence(audit)) if said is not None]
+    yield from (f"? {sentence}" for sentence in (*beside, *audit.notes, *audit.pending))
 
 
 @click.command()

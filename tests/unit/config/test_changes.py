@@ -176,6 +176,19 @@ FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
             {"changes": "upsert", "decode": {"value": "json", "schema": "id int"}},
             "needs decode.key with into: _change_key",
         ),
+        *(
+            (
+                {"changes": envelope, "decode": {"value": format_, "schema": schema}},
+                f"{envelope} says by a record's key which row it is about: write decode: {{…, key: {{{form}, "
+                "into: _change_key}}",
+            )
+            for envelope, format_, schema, form in (
+                ("upsert", "json", "infer", "format: json, schema: infer"),
+                ("upsert", "avro", "registry", "format: avro, schema: registry"),
+                ("upsert", "connect_json", "infer", "format: connect_json, schema: infer"),
+                ("mongo", "json", "infer", 'format: json, schema: "id string"'),
+            )
+        ),
         (
             {
                 "changes": "upsert",

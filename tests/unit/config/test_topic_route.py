@@ -115,12 +115,20 @@ def test_where_topics_go() -> None:
     assert closed["new"].table is None and "as many as route.limit allows" in closed["new"].refused
 
 
+def test_tables_that_are_there_may_say_their_columns_themselves() -> None:
+    assert spec(decode={"value": "json", "schema": "table"}, route={"to": "lake.{value}"}).own_columns
+
+
 def test_a_topic_goes_to_one_table() -> None:
     both = [*TABLES, {"match": "events.2", "table": "lake.two"}]
     with pytest.raises(FrazilError, match=r"route\.tables\[0\] \(lake\.events\) and route\.tables\[2\] \(lake\.two\)"):
         topic_tables(spec(route={"tables": both}), ["events.2"], {OWN})
     with pytest.raises(ValidationError, match=r"route\.tables\[2\]\.match: topic events\.2 is taken by"):
         spec(route={"tables": both}, source={"topics": ["events.2"]})
+    with pytest.raises(ValidationError, match="if each table is to get every record, write by: \"'all'\""):
+        spec(route={"tables": both}, source={"topics": ["events.2"]})
+    every = [{"match": "all", "table": each} for each in (OWN, "lake.two")]
+    assert spec(route={"by": "'all'", "to": None, "tables": every}).tables_follow
     same = [*TABLES, {"match": "events.2", "table": "lake.events"}]
     found = topic_tables(spec(route={"tables": same}), ["events.2"], {OWN})
     assert found["events.2"].table == "lake.events"
@@ -141,10 +149,6 @@ def test_of_listed_topics_those_of_a_table_are_known() -> None:
             r"transform\[0\]: gives records another topic",
         ),
         ({"table": {"name": OWN, "kafka_columns": False}}, "table.kafka_columns.topic: is needed beside a route"),
-        (
-            {"decode": {"value": "json", "schema": "table"}, "route": {"to": "lake.{value}", "by": "topic"}},
-            "route.to: names tables that are made",
-        ),
         (
             {
                 "event_time": {"column": "at", "grace": "1h", "late": "table"},

@@ -316,8 +316,7 @@ def test_small_delete_files_are_brought_together_where_nothing_else_comes() -> N
     few: dict[str, Any] = {"delete_files": 5, "delete_bytes": 5_000, "position_deletes": 50}
     hot = partition("hot", 100, 100, ago=MINUTE, **few)
     fewer = partition("fewer", 100, 100, **{**few, "delete_files": 4})
-    equality = partition("equality", 100, 100, equality_deletes=1, **few)
-    found = made(table(hot, fewer, equality, partition("cold", 100, 100, **few)))
+    found = made(table(hot, fewer, partition("cold", 100, 100, **few)))
     (step,) = found.steps
     assert (step.action, step.scope, step.files_before, step.files_after, step.bytes) == (
         "position_deletes", "cold", 5, 1, 5_000,
@@ -325,6 +324,19 @@ def test_small_delete_files_are_brought_together_where_nothing_else_comes() -> N
     assert [skip.scope for skip in skips_of(found, "position_deletes")] == ["hot"]
     done = LOOKED.done("position_deletes", NOW - HOUR, spec_id=0, scope="cold")
     assert made(table(partition("cold", 100, 100, **few)), done).steps == ()
+    equality = partition("equality", 100, 100, equality_deletes=1, **few)
+    assert made(table(equality, streams=(), properties={})).steps == (), "nobody counts the two apart"
+
+
+def test_equality_deletes_are_applied_at_once_where_a_stream_writes() -> None:
+    few: dict[str, Any] = {"delete_files": 1, "delete_bytes": 5_000, "equality_deletes": 1}
+    hot = partition("hot", 100, 100, ago=MINUTE, **few)
+    (step,) = steps_of(made(table(hot)), "compact")
+    assert "no audit reads the table until they are applied" in step.reason
+    assert (step.detail["delete_file_threshold"], step.detail["remove_dangling_deletes"]) == (1, 1)
+    assert steps_of(made(table(hot, streams=(), properties={})), "compact") == [], "others may merge into it"
+    done = LOOKED.done("compact", NOW - HOUR, spec_id=0, scope="hot")
+    assert steps_of(made(table(hot), done), "compact") == []
 
 
 def test_many_delete_files_are_brought_together_from_two_on() -> None:

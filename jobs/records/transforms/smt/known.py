@@ -10,6 +10,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from jobs.records.transforms.columns import Columns, TransformProblem
+from jobs.records.transforms.smt.former_names import present_properties
 from jobs.records.transforms.transform import (
     NO_ROWS,
     Applied,
@@ -19,15 +20,12 @@ from jobs.records.transforms.transform import (
     added_columns,
 )
 
-LEGACY: Mapping[str, str] = {"blacklist": "exclude", "whitelist": "include"}
-"""Names that Connect once had and now ignores in silence."""
-
 
 class Properties:
     """What a block says beside `type`.
 
     Args:
-        given: Names and values, as texts.
+        given: Names and values, as texts; former names count as the present ones.
         smt: What messages call the transform.
         known: Every name that it has.
 
@@ -36,14 +34,12 @@ class Properties:
     """
 
     def __init__(self, given: Mapping[str, str], smt: str, known: Sequence[str]) -> None:
-        self._given: dict[str, str] = dict(given)
+        self._given: dict[str, str] = present_properties(smt, given)
         self._smt: str = smt
-        for key in given:
+        for key in self._given:
             if key in known:
                 continue
-            if key in LEGACY and LEGACY[key] in known:
-                hint = f"Kafka Connect ignores it in silence; write {LEGACY[key]}"
-            elif near := difflib.get_close_matches(key, known, n=1, cutoff=0.6):
+            if near := difflib.get_close_matches(key, known, n=1, cutoff=0.6):
                 hint = f"did you mean '{near[0]}'?"
             else:
                 hint = f"it has {', '.join(known) or 'none'}"

@@ -18,6 +18,7 @@ from jobs.records.transforms.conditional import (
     TopicMatches,
 )
 from jobs.records.transforms.smt.cast import CAST
+from jobs.records.transforms.smt.former_names import present_class
 from jobs.records.transforms.smt.java import java_pattern
 from jobs.records.transforms.smt.json_to_map import JSON_TO_MAP
 from jobs.records.transforms.smt.keys import HEADER_TO_VALUE, KEYS, of_key
@@ -66,12 +67,12 @@ def known_smt(type_: str) -> Known:
     """What there is to know of a class.
 
     Args:
-        type_: Its name in full, or without the package, as `Flatten$Value`.
+        type_: Its name in full, also one of before, or without the package, as `Flatten$Value`.
 
     Raises:
         TransformProblem: It is unknown, or refused; with what to write.
     """
-    found = _by_name(type_, KNOWN)
+    found = _by_name(present_class(type_), KNOWN)
     if found is not None:
         return KNOWN[found]
     if refused := _by_name(type_, REFUSED):

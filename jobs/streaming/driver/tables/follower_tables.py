@@ -6,7 +6,7 @@ An opening brings each to what that one has, and so does each batch before its t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
@@ -46,7 +46,9 @@ from jobs.tables.write.table_remaking import as_made_property, is_as_made, late_
 log = logging.getLogger(__name__)
 
 
-def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name: str) -> Table:
+def ensure_follower(
+    spec: StreamSpec, catalog: Catalog, own: TableMetadata, name: str, *, adopting: bool = False
+) -> Table:
     """Create a dependent table, or give it what it lacks of the columns of the table that it follows, in one commit.
 
     One without rows, as frazil made it, is made anew where it is partitioned otherwise, or cannot be altered.
@@ -54,6 +56,7 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
     Args:
         spec: The stream; where each table has columns of its own, as the rows of the one that is followed are made.
         own: Metadata of the table that is followed.
+        adopting: Whether a table that others made gets Kafka's own columns as well.
 
     Raises:
         SchemaChangeError: It cannot take the columns; the message names each.
@@ -72,8 +75,8 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
 
     def attempt() -> Table:
         found = stream_table(catalog, spec, name)
-        fit = following(spec, own, found.metadata, name)
-        _refuse(spec, name, fit)
+        fit = following(spec, own, found.metadata, name, adopting=adopting)
+        _refuse(spec, name, fit, lacks=spec.kafka_columns.names - {*found.schema().column_names})
         if fit.changes:
             operation = following_operation(spec, found.metadata, fit.changes, by=f"table {spec.table.name}")
             step("before_follower_change")
@@ -183,7 +186,12 @@ def _tell(spec: StreamSpec, name: str, changes: tuple[SchemaChange, ...]) -> Non
     log.info("table %s follows table %s: %s", name, spec.table.name, "; ".join(map(str, changes)))
 
 
-def _refuse(spec: StreamSpec, name: str, fit: Fitting, said: str = "") -> None:
+def _refuse(spec: StreamSpec, name: str, fit: Fitting, said: str = "", lacks: Collection[str] = ()) -> None:
+    if fit.refused and lacks:
+        raise SchemaChangeError(
+            f"stream {spec.stream}: its further table {name} was not made by frazil: {' '.join(fit.refused)}",
+            fix=f"{spec.apply_command}, which adds the columns",
+        )
     if fit.refused:
         raise SchemaChangeError(
             f"stream {spec.stream}: its further table {name} cannot take the columns of table {spec.table.name}{said}: "

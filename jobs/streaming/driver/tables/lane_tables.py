@@ -41,7 +41,7 @@ class LaneTables:
         if self._stream.spec.own_columns:
             for name, topics in self._missing(ranges).items():
                 if not self._of_file(name) and is_foreign(self._stream, name):
-                    self._refused(sorted(topics), FOREIGN.format(name=name))
+                    self._refused(sorted(topics), FOREIGN.format(name=name, stream=self._stream.id))
 
     def ensure(self, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
         """Make the tables that a batch needs and that are not there.
@@ -92,7 +92,7 @@ class LaneTables:
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
         if not of_file and is_foreign(self._stream, name):
-            self._refused(topics, FOREIGN.format(name=name))
+            self._refused(topics, FOREIGN.format(name=name, stream=stream.id))
             return []
         try:
             there = catalog.table_exists(name)

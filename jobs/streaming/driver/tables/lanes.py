@@ -111,7 +111,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
             f"{' '.join(found)}",
-            fix=misfit_fix(spec),
+            fix=misfit_fix(spec, table.schema()),
         )
 
 

@@ -36,7 +36,9 @@ from jobs.tables.write.table_remaking import is_as_made
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
-FOREIGN = "names a table of this stream: {name} is there, and is not"
+FOREIGN = (
+    "names a table of this stream: {name} is there, and is not, until `frazil schema apply {stream} --adopt {name}`"
+)
 _DROPPED = "names a table that is dropped again and again: {name}"
 _LOOKS = 3
 _UNFIT = "names a table that holds the rows: {name} is there, and does not"
@@ -133,7 +135,7 @@ class NewTables:
         else:
             if found is not None:
                 self._passing.add(lacked.value)
-            return self._refused(lacked, (FOREIGN if found is None else _DROPPED).format(name=name))
+            return self._refused(lacked, (FOREIGN if found is None else _DROPPED).format(name=name, stream=stream.id))
         target = stream.new_target(name)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
@@ -145,7 +147,7 @@ class NewTables:
         if found is None:
             return None
         if not belongs_to(found.metadata, stream.id):
-            return FOREIGN.format(name=name)
+            return FOREIGN.format(name=name, stream=stream.id)
         if is_as_made(found.metadata, stream.id):
             return None
         if stream.spec.tables_follow:

@@ -19,6 +19,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import first_decoded, misfit_fix
 from jobs.config.stream.table import Table as TableSettings
 from jobs.records.formats.interface.decoder_spec import undeclared_column
+from jobs.records.schema.compatibility import kafka_disagreements
 from jobs.records.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
 from jobs.streaming.driver.tables.new_rows import NewColumns, refuse_misnamed
 from jobs.tables.commit.history.branch import stream_table
@@ -72,6 +73,7 @@ def ensure_row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewCo
         if declared is None:
             _refuse_unfilled(spec, spec.resolved_for(table.schema(), table.properties).schema)
             if not (spec.shapes and is_as_made(table.metadata, spec.stream)):
+                _refuse_unplaced(spec, table.schema())
                 return table
             schema = shaped_schema(spec, table.metadata)
         else:
@@ -115,6 +117,15 @@ def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has a column that JSON does not fill: {column}.",
             fix=f"declare the stream's columns in decode.schema of streams/{spec.stream}.yaml; others stay null",
+        )
+
+
+def _refuse_unplaced(spec: StreamSpec, table: Schema) -> None:
+    """Refuse a table that others made and whose rows would not say which records they are of."""
+    if problems := kafka_disagreements(table, spec.kafka_columns):
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} was not made by frazil: {' '.join(problems)}",
+            fix=misfit_fix(spec, table),
         )
 
 
@@ -189,7 +200,7 @@ def refuse_unfollowed(spec: StreamSpec, found: OpeningColumns) -> None:
     if found.refused:
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot take what the stream's steps make: {'; '.join(found.refused)}.",
-            fix=misfit_fix(spec),
+            fix=misfit_fix(spec, found.metadata.schema()),
         )
     if unasked := found.unasked(spec):
         said = "; ".join(map(str, unasked))

@@ -119,5 +119,5 @@ def all_with_named_tables(specs: Iterable[StreamSpec], catalog: Catalog) -> list
 
 
 def belongs_to(metadata: TableMetadata, stream: str) -> bool:
-    """Whether a table was made for a stream, or it has committed to it."""
+    """Whether a table was made for a stream or given to it, or it has committed to it."""
     return made_for(metadata, stream) or property_key(stream) in metadata.properties

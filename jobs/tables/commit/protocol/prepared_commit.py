@@ -12,13 +12,16 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddSchemaUpdate,
+    AddSortOrderUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -105,6 +108,7 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
         (
             AddSchemaUpdate.model_validate({"schema": schema}),
             SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
+            *order_updates(metadata, change.order),
             SetPropertiesUpdate(updates=properties_in_parts(change.properties, property_limit(table.catalog))),
         ),
         (
@@ -116,6 +120,25 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
         is_in,
         clean_up=lambda: None,
         id_in=lambda now: now.current_schema_id,
+    )
+
+
+def order_updates(metadata: TableMetadata, order: SortOrder | None) -> tuple[TableUpdate, ...]:
+    """The updates that give a table another sort order; none without one.
+
+    Args:
+        metadata: The table's, as it was read.
+        order: Its source ids are those of the schema of the same commit.
+    """
+    if order is None:
+        return ()
+    known = next((each.order_id for each in metadata.sort_orders if each.fields == order.fields), None)
+    if known is not None:
+        return (SetDefaultSortOrderUpdate.model_validate({"sort-order-id": known}),)
+    number = max((each.order_id for each in metadata.sort_orders), default=0) + 1
+    return (
+        AddSortOrderUpdate.model_validate({"sort-order": SortOrder(*order.fields, order_id=number)}),
+        SetDefaultSortOrderUpdate.model_validate({"sort-order-id": -1}),
     )
 
 

@@ -45,7 +45,7 @@ from jobs.tables.commit.history.lineage import (
     line_of,
     stands_on,
 )
-from jobs.tables.commit.protocol.prepared_commit import PreparedCommit, landed, schema_commit
+from jobs.tables.commit.protocol.prepared_commit import PreparedCommit, landed, order_updates, schema_commit
 from jobs.tables.commit.protocol.refusals import missing_manifest, refusal
 from jobs.tables.commit.protocol.snapshot_producers import (
     ExactMergeAppend,
@@ -97,7 +97,8 @@ def commit_once(
     try:
         if isinstance(operation, ChangeSchema) and operation.schema == metadata.schema():
             # A snapshot without files: whoever has read the properties before finds another head.
-            commit = _file_commit(table, Append(), {**summary, _COLUMNS_KEY: "decoded"}, operation.properties)
+            alone = Append(alter=order_updates(metadata, operation.order))
+            commit = _file_commit(table, alone, {**summary, _COLUMNS_KEY: "decoded"}, operation.properties)
             commit = replace(commit, id_in=lambda now: now.current_schema_id)
         elif isinstance(operation, ChangeSchema):
             commit = schema_commit(table, operation)

@@ -30,7 +30,7 @@ from jobs.records.schema.needs import (
     Path,
     RecordNeed,
 )
-from jobs.records.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.records.schema.schema_change import RefusedChange, SchemaChange, changed_schema, kafka_column_changes
 from jobs.records.transforms.columns import TransformProblem
 from jobs.tables.commit.schema.opening_columns import columns_operation
 from jobs.tables.commit.schema.operations import ChangeSchema
@@ -82,11 +82,15 @@ def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Sche
     return with_identifier_fields(schema, spec.table.identifier_names)
 
 
-def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, name: str) -> Fitting:
+def following(
+    spec: StreamSpec, own: TableMetadata, follower: TableMetadata, name: str, *, adopting: bool = False
+) -> Fitting:
     """What a follower has to become to take the rows of its stream.
 
     Args:
         follower: Metadata of the follower.
+        adopting: Whether it gets Kafka's own columns as well, of a table that others made; otherwise it is refused
+            without them.
 
     Returns:
         Refused with what stands in the way, also if Kafka's columns do.
@@ -96,6 +100,8 @@ def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, nam
     fit = fitting(rows, follower, own=kafka.names, relax_missing=False, maintained=spec.maintenance.enabled)
     if fit.refused:
         return fit
+    if adopting:
+        fit = replace(fit, changes=(*fit.changes, *kafka_column_changes(table, kafka)[0]))
     after = changed_schema(table, fit.changes, follower.last_column_id, kafka.names)
     return replace(fit, refused=tuple(disagreements(rows, after, kafka)))
 

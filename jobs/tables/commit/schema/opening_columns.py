@@ -7,7 +7,7 @@ file may change as well. Steps that change columns have the decoded ones kept wi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,13 +104,14 @@ def stamped_digest(properties: Mapping[str, str], stream: str) -> str | None:
 
 
 def opening_operation(
-    spec: StreamSpec, metadata: TableMetadata, found: OpeningColumns, by: str = ""
+    spec: StreamSpec, metadata: TableMetadata, found: OpeningColumns, by: str = "", further: Sequence[str] = ()
 ) -> ChangeSchema | None:
     """The commit that makes it so; None where there is nothing to change.
 
     Args:
         metadata: The table's, as it was judged.
         by: Who asks for it; without a name it is the file that does.
+        further: What the same commit changes beside columns, in words, for the table's history.
     """
     if not found.changes and found.decoded is None:
         return None
@@ -123,7 +124,7 @@ def opening_operation(
         metadata,
         after,
         found.changes,
-        [*map(str, found.changes), *(["keep the decoded columns"] if found.decoded else [])],
+        [*map(str, found.changes), *(["keep the decoded columns"] if found.decoded else []), *further],
         properties=properties,
         same_schema=not found.changes,
         by=by or f"streams/{spec.stream}.yaml",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate
 
 
@@ -113,11 +114,13 @@ class ChangeSchema:
         schema: The new one, with the field ids of the table's own where a column stays.
         properties: Of the table, set in the same commit.
         token: Stands in one of them, and nowhere else: it tells whether the commit landed.
+        order: The sort order that the table asks its writers for from then on; None: as it is.
     """
 
     schema: Schema
     properties: Mapping[str, str]
     token: str
+    order: SortOrder | None = None
 
 
 Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | RowDelta | ChangeSchema

@@ -33,6 +33,7 @@ from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, forget
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_json
+from orchestration.cli.stream_files.schema.adopt import adopt_tables
 from orchestration.cli.stream_files.schema.promote import promote_field
 from orchestration.cli.stream_files.schema.tables import (
     Answer,
@@ -67,6 +68,13 @@ from resources.deployment import Deployment
 @click.option("--as", "kind", metavar="TYPE", help="The type of that column, instead of the one that is proposed.")
 @click.option("--backfill", is_flag=True, help="Fill that column of the rows that are there, too.")
 @click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
+@click.option(
+    "--adopt",
+    "adopted",
+    multiple=True,
+    metavar="TABLE",
+    help="Give the stream a table that exists and that route.to names: its name, or a pattern such as 'events.*'.",
+)
 @dry_run_option("Show the change, and make none.")
 @yes_option()
 @json_option("Print the facts as one JSON document; asks nothing.")
@@ -80,11 +88,14 @@ def apply(
     kind: str | None,
     backfill: bool,
     table: str | None,
+    adopted: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Change the table of STREAM so that it takes what the file declares; or as is proposed for it.
+
+    A table that others made gets what frazil needs: columns that say which record a row is of.
 
     Of a stream with a route, or with a table of late rows, each of its tables is changed, one commit each.
 
@@ -96,12 +107,17 @@ def apply(
     """
     answer = Answer(yes=yes and not dry_run, dry_run=dry_run, as_json=as_json)
     if field is not None:
-        if renames or digests:
-            raise click.UsageError("--promote goes with --as and --backfill, not with --rename or --proposal")
+        if renames or digests or adopted:
+            raise click.UsageError("--promote goes with --as and --backfill, not with --rename, --proposal or --adopt")
         promote_field(deployment, stream, field, kind, table, backfilling=backfill, answer=answer)
         return
     if kind is not None or backfill:
         raise click.UsageError("--as and --backfill go with --promote")
+    if adopted:
+        if renames or digests or table is not None:
+            raise click.UsageError("--adopt goes without --rename, --proposal and --table")
+        adopt_tables(deployment.stream(stream), deployment.settings(), adopted, answer)
+        return
     if renames and digests:
         raise click.UsageError("--rename goes without --proposal")
     spec, settings = deployment.stream(stream), deployment.settings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from jobs.config.documents.validation import shown_path
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import evolving_schema
+from jobs.quality.schema_checks.adoption import Adoption, adoption
 from jobs.quality.schema_checks.declared import (
     DeclaredContract,
     declared_contract,
@@ -118,11 +120,18 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
     behind = behind_own(spec, table.metadata, followers)
     sentence = _nothing_to_compare(spec, table) if found is None else None
     other = identifier_sentence(spec, table.schema())
-    fits = (found is None or found.fits) and all(each.level != "error" for each in subjects)
+    lacks, unfit = adoption(spec, table.metadata, table.schema())
+    fits = (
+        not lacks.columns
+        and not unfit
+        and (found is None or found.fits)
+        and all(each.level != "error" for each in subjects)
+    )
     fits = fits and all(each.fits for _, each in further) and all(each.verdict != "wrong" for each in followed)
     fits = fits and not any(each.refused for each in behind.values())
     if as_json:
         facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked, "identifier_fields": other}
+        facts |= {"adoption": lacks.sentences, "refused": list(unfit)} if lacks.sentences or unfit else {}
         print_json(
             facts
             | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))}
@@ -141,6 +150,7 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
         print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
     _print_further(spec, further, file)
     _print_behind(spec, behind)
+    _print_adoption(spec, lacks, unfit)
     if other is not None:
         click.echo(f"{other}.")
         click.echo(f"  Next: frazil schema apply {stream}")
@@ -189,6 +199,16 @@ def _print_further(spec: StreamSpec, further: list[tuple[Table, DeclaredContract
             print_contract(
                 spec, found, f"{file} against table {'.'.join(table.name())} ({schema_name(table.metadata)})"
             )
+
+
+def _print_adoption(spec: StreamSpec, lacks: Adoption, unfit: Sequence[str]) -> None:
+    """What a table that others made lacks for the stream's rows."""
+    for sentence in unfit:
+        click.echo(f"Table {spec.table.name}: {sentence}.")
+    for sentence in lacks.sentences:
+        click.echo(f"Table {spec.table.name} is to {sentence}.")
+    if lacks.sentences and not unfit:
+        click.echo(f"  Next: {spec.apply_command}")
 
 
 def _print_behind(spec: StreamSpec, behind: dict[str, Fitting]) -> None:

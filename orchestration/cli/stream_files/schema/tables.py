@@ -96,7 +96,7 @@ def followers_of(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
 
 def behind_own(spec: StreamSpec, own: TableMetadata, followers: Mapping[str, Table]) -> dict[str, Fitting]:
     """What each follower lacks of the own table's columns, or cannot take of them; those alone that lack something."""
-    found = {name: following(spec, own, table.metadata, name) for name, table in followers.items()}
+    found = {name: following(spec, own, table.metadata, name, adopting=True) for name, table in followers.items()}
     return {name: fit for name, fit in found.items() if fit.changes or fit.refused}
 
 
@@ -119,7 +119,7 @@ def print_behind(spec: StreamSpec, behind: Mapping[str, Fitting], followers: Map
     for name, fit in behind.items():
         click.echo(f"{spec.stream}: table {name} ({schema_name(followers[name].metadata)}) is to follow:")
         for each in fit.changes:
-            click.echo(f"  {each}")
+            click.echo(f"  {each.told}")
 
 
 def follow_own(catalog: Catalog, spec: StreamSpec, own: TableMetadata, names: Mapping[str, Fitting]) -> dict[str, int]:
@@ -129,7 +129,7 @@ def follow_own(catalog: Catalog, spec: StreamSpec, own: TableMetadata, names: Ma
         The id of each table's schema.
     """
     spec = with_named_tables(spec, catalog)
-    return {name: ensure_follower(spec, catalog, own, name).metadata.current_schema_id for name in names}
+    return {name: ensure_follower(spec, catalog, own, name, adopting=True).metadata.current_schema_id for name in names}
 
 
 def behind_facts(behind: Mapping[str, Fitting], followers: Mapping[str, Table]) -> list[dict[str, Any]]:
@@ -234,6 +234,9 @@ def of_asked_table(spec: StreamSpec, settings: Settings, table: str | None, topi
     own = {spec.table.name} - ({spec.table.name} if spec.coordinator_has_rows else set[str]())
     tables = [each.name for each in spec.targets if each.role == "rows" and each.name not in own]
     # One of late rows has the columns of the table whose late rows it has.
+    if spec.route is not None:
+        # Also those of the file that have no record yet: others may have made them.
+        tables = [*dict.fromkeys([*tables, *(each for each in spec.route.table_names if each not in own)])]
     names = [each for each in tables if not spec.has_late_rows(each)]
     if table is None and topic is not None:
         naming = naming_state(spec, {}, decided=False)

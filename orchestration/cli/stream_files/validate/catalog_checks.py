@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -43,13 +42,15 @@ from jobs.tables.dead_letter_table.table import (
 )
 from jobs.tables.write.dry_run import check_new_table_writable, check_writable
 from jobs.tables.write.locations import state_in_the_way
-from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.partitioning import partition_spec, partition_texts
 from jobs.tables.write.table_remaking import differs, is_as_made
 from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.stream_files.validate.findings import Finding
 from orchestration.cli.stream_files.validate.property_checks import property_problems
 from orchestration.cli.stream_files.validate.service_checks import check_new_columns
 from orchestration.cli.stream_files.validate.table_checks import (
+    check_adoptable,
+    check_equality_deletes,
     check_followers,
     check_lane_tables,
     followed_findings,
@@ -153,6 +154,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from _contract_findings(spec, letter_contract_problems_of(spec.contract, DEAD_LETTER_SCHEMA))
     if spec.own_columns:
         yield from check_lane_tables(spec, settings, None if isinstance(catalog, NoCatalogYet) else catalog)
+    if not isinstance(catalog, NoCatalogYet):
+        yield from check_adoptable(spec, catalog)
     has_rows, spec = spec.coordinator_has_rows or not spec.own_columns, spec.for_table(name)
     if has_rows and spec.tables_follow and table is not None and not isinstance(catalog, NoCatalogYet):
         yield from check_followers(spec, table.metadata, catalog)
@@ -160,6 +163,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from _check_places(spec, settings, there)
     if has_rows:
         yield from _partition_names(spec, table)
+    if table is not None and has_rows:
+        yield from check_equality_deletes(spec, table)
     for each in there:
         try:
             check_writable(".".join(each.name()), each.metadata)
@@ -229,12 +234,12 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
     wrong = spec.disagreements_with(table.schema(), properties=properties)
-    fix = misfit_fix(spec)
+    fix = misfit_fix(spec, table.schema())
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return
-    declared = _partition_fields(partitions, new)
-    actual = _partition_fields(table.spec(), table.schema())
+    declared = partition_texts(partitions, new)
+    actual = partition_texts(table.spec(), table.schema())
     if declared != actual:
         yield Finding(
             spec.stream,
@@ -261,8 +266,8 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
             spec.stream,
             "table",
             "wrong",
-            f"table {name} is sorted by {actual}, the stream says {declared}; sort_by is for a new table",
-            f"correct table.sort_by of stream {spec.stream}, or in Spark: ALTER TABLE {name} WRITE ORDERED BY …",
+            f"table {name} is sorted by {actual}, the stream says {declared}",
+            f"{spec.apply_command}, or correct table.sort_by of stream {spec.stream}",
         )
     if other := identifier_sentence(spec, table.schema()):
         fix = f"frazil schema apply {spec.stream}, or correct table.identifier_fields of stream {spec.stream}"
@@ -305,18 +310,6 @@ def _holds_dead_letters(table: Table) -> bool:
 def _streams_on(table: Table) -> list[str]:
     """The streams whose stamps the table carries."""
     return sorted(key.removeprefix(PROPERTY_PREFIX) for key in table.properties if key.startswith(PROPERTY_PREFIX))
-
-
-def _partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:
-    """A partition spec as text, without names and ids: `day(created_at)`; dropped fields left out."""
-    fields: list[str] = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id) or f"field {field.source_id}"
-        transform = str(field.transform)
-        if transform == "void":
-            continue
-        fields.append(column if transform == "identity" else f"{transform}({column})")
-    return fields
 
 
 def _named(fields: list[str]) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.base.errors import FrazilError
+from jobs.base.errors import FrazilError, first_line
 from jobs.clients.catalog.catalog import find_table
 from jobs.clients.registry.client import quick_registry
 from jobs.clients.registry.failures import NotInRegistryError
@@ -17,6 +18,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
 from jobs.config.values.decode import value_subjects
+from jobs.quality.schema_checks.adoptable_tables import adoptable_tables
 from jobs.records.formats.interface.writer_schema import BadWriterSchema
 from jobs.records.formats.known_formats import FORMATS
 from jobs.streaming.driver.context.source_topics import parked_tables
@@ -33,6 +35,8 @@ from jobs.tables.commit.schema.opening_columns import (
 from jobs.tables.write.dry_run import check_writable
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.stream_files.validate.findings import Finding, Verdict
+
+_SHOWN = 10
 
 
 def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[Finding], OpeningColumns | None]:
@@ -60,7 +64,7 @@ def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[F
     if found.problems:
         told = [said("wrong", f"{field_path(place)}: {problem}", fix) for place, problem in found.problems]
         return told, found
-    told = [said("wrong", f"table {name}: {why}", misfit_fix(spec)) for why in found.refused]
+    told = [said("wrong", f"table {name}: {why}", misfit_fix(spec, metadata.schema())) for why in found.refused]
     told += [
         said("wrong", f"table {name}: {each}, which evolve.{each.change} leaves to you", apply)
         for each in found.unasked(spec)
@@ -112,6 +116,39 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
             told = "; ".join(map(str, fit.changes))
             said = f"table {name} lacks columns of table {spec.table.name}; the next run adds them: {told}"
             yield Finding(spec.stream, "table", "unchecked", said)
+
+
+def check_adoptable(spec: StreamSpec, catalog: Catalog) -> Iterator[Finding]:
+    """Tables that exist already, that values may name, and of which no record gets any row until somebody says so."""
+    try:
+        found = list(adoptable_tables(with_named_tables(spec, catalog), catalog))
+    except Exception as problem:
+        sentence = f"tables that route.to names could not be listed: {first_line(problem)}"
+        yield Finding(spec.stream, "table", "unchecked", sentence)
+        return
+    if not found:
+        return
+    shown = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else "")
+    is_one = len(found) == 1
+    sentence = (
+        f"{'table' if is_one else 'tables'} {shown} {'exists' if is_one else 'exist'} and {'is' if is_one else 'are'} "
+        f"not the stream's: records that name {'it' if is_one else 'them'} follow route.unmatched"
+    )
+    pattern = found[0] if is_one else f"'{found[0].rpartition('.')[0]}.*'"
+    yield Finding(
+        spec.stream, "table", "warning", sentence, f"frazil schema apply {spec.stream} --adopt {pattern}, if they are"
+    )
+
+
+def check_equality_deletes(spec: StreamSpec, table: Table) -> Iterator[Finding]:
+    """Equality deletes of an earlier writer, with which neither audits nor replays can read a table."""
+    head = table.metadata.current_snapshot()
+    summary = head.summary.additional_properties if head is not None and head.summary is not None else {}
+    if count := int(summary.get("total-equality-deletes", 0)):
+        name = ".".join(table.name())
+        sentence = f"table {name} has {count:,} equality delete{'' if count == 1 else 's'}, which only Spark applies: "
+        sentence += "audits, replays and queries cannot read it until they are applied"
+        yield Finding(spec.stream, "table", "warning", sentence, f"frazil maintain {name} --only compact")
 
 
 def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | None) -> Iterator[Finding]:

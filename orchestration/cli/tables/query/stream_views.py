@@ -23,6 +23,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.records.schema.row_filters import filter_problem
 from jobs.tables.commit.history.branch import branches
 from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.write.data_file_rows import is_of_equality_deletes
 from orchestration.cli.tables.query.iceberg_dataset import IcebergDataset
 
 if TYPE_CHECKING:
@@ -217,6 +218,12 @@ class StreamViews:
         failure = next((each.failure for each in self._datasets if each.failure is not None), None)
         if isinstance(failure, FrazilError):
             return failure
+        if failure is not None and is_of_equality_deletes(failure):
+            return FrazilError(
+                f"stream {self._spec.stream}: a table that is asked has equality deletes, which another writer has "
+                "made and only Spark applies.",
+                fix=f"frazil maintain {self._spec.stream} --only compact, which applies them",
+            )
         if failure is not None:
             return FrazilError(
                 f"stream {self._spec.stream}: a data file cannot be read: {type(failure).__name__}: "

@@ -12,7 +12,7 @@ from orchestration.cli.main import main
 LOOK = {
     "status", "watch", "logs", "preview", "query", "shell", "open", "at", "schema infer", "schema diff",
     "schema check", "mirror status", "mirror check", "validate", "audit", "contract import", "test", "certify",
-    "doctor", "completion", "registry status", "manifest",
+    "doctor", "completion", "compare", "registry status", "manifest", "plan",
 }  # fmt: skip
 # What they do can be repeated safely, or taken back by a command.
 ACT = {
@@ -21,13 +21,14 @@ ACT = {
 }  # fmt: skip
 ASK = {
     "accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget", "takeover",
+    "import", "backfill", "apply", "register",
 }  # fmt: skip
 # They start and end what is on this machine alone, or make a folder that was not there.
-LOCAL = {"up", "down", "dev", "demo", "init"}
+LOCAL = {"up", "down", "dev", "demo", "init", "connect-api"}
 # Commands that act, but ask before what some of their options do.
 ASK_BY_OPTION = {"letters", "publish", "mirror rebuild", "generate", "offsets"}
 # What they give is no document: a script, files, a shell, a page, or a screen that changes until Ctrl-C.
-WITHOUT_DOCUMENT = {"completion", "init", "shell", "open", "watch", "dev", "demo", "logs"}
+WITHOUT_DOCUMENT = {"completion", "init", "shell", "open", "watch", "dev", "demo", "logs", "connect-api"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

@@ -429,6 +429,30 @@ def test_columns_of_a_registry_are_optional_if_the_file_says_so_but_for_identifi
         ensure_tables(other, catalog, lambda: NewColumns(rows))
 
 
+def test_an_identifier_among_inferred_columns_is_always_there(tmp_path: Path) -> None:
+    rows = iceberg_schema(parse_schema("id string, n long, o struct<a: long, b: double>"))
+    file = spec_of("id string").model_dump(mode="json") | {"decode": {"value": "json", "schema": "infer"}}
+
+    def inferring(*names: str, **more: Any) -> StreamSpec:
+        return StreamSpec.model_validate(file | {"table": {"name": "n.s", "identifier_fields": list(names)}} | more)
+
+    catalog = connect_catalog(Settings.embedded(tmp_path))
+    ensure_tables(inferring("o.a", "id"), catalog, lambda: NewColumns(rows))
+    made = catalog.load_table("n.s").schema()
+    assert {each.name: with_null(each) for each in made.fields[:3]} == {
+        "id": "string not null",
+        "n": "long",
+        "o": "struct<a long not null, b double> not null",
+    }
+    assert identifier_names(made) == ["id", "o.a"]
+    for names, said in ((["x"], "no column 'x'"), (["o.b"], "Iceberg identifies no row by one")):
+        other = inferring(*names, table={"name": "n.t", "identifier_fields": names})
+        with pytest.raises(FrazilError, match=said):
+            ensure_tables(other, catalog, lambda: NewColumns(rows))
+    with pytest.raises(ValidationError, match="nobody knows that of what steps make of inferred columns: declare"):
+        inferring("id", transform=[{"drop": ["n"]}])
+
+
 @pytest.mark.parametrize(
     ("decode", "table", "problem"),
     [
@@ -437,7 +461,6 @@ def test_columns_of_a_registry_are_optional_if_the_file_says_so_but_for_identifi
         ("id string not null", {"identifier_fields": ["id."]}, "'id.' is not a column"),
         ("id string not null", {"force_optional": True}, "is for columns that a registry or the first records say"),
         ("table", {"force_optional": True}, "is for a table that frazil makes"),
-        ("infer", {"identifier_fields": ["id"]}, "is for columns that are always there"),
     ],
 )
 def test_what_does_not_go_together_is_named(decode: str, table: dict[str, Any], problem: str) -> None:

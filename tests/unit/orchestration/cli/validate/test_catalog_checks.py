@@ -190,7 +190,7 @@ def test_another_sort_order_or_place_is_told(settings: Settings, spec: StreamSpe
     words = "created_at desc nulls last, id asc nulls last"
     assert said[0] == (
         "wrong",
-        f"table orders.payments is sorted by nothing, the stream says {words}; sort_by is for a new table",
+        f"table orders.payments is sorted by nothing, the stream says {words}",
     )
     assert said[1][1].startswith("table orders.payments lies at ") and place in said[1][1]
 

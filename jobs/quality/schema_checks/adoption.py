@@ -1,0 +1,141 @@
+"""Adoption of a table that others made: what it lacks for frazil's rows and their readers, each with what it is for.
+
+Pure. A table of Kafka Connect's sink, or of anybody else, takes rows once it has the columns that say which record a
+row is of. Rows that are there stay as they are, with null in these columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.partitioning import SortExpr, sort_column_problems
+from jobs.records.schema.name_matching import NAME_MAPPING
+from jobs.records.schema.schema_change import SchemaChange, changed_schema, kafka_column_changes
+from jobs.tables.commit.schema.operations import HIVE_LIMIT
+from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
+from jobs.tables.dead_letter_table.table import ARROW_SCHEMA as DEAD_LETTERS
+from jobs.tables.write.table_remaking import adopted_property, is_unknown_to_frazil, made_for, maker_of
+from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_order_text
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What a table gets so that frazil can land rows in it and prove them.
+
+    Attributes:
+        columns: Kafka's own columns that it lacks.
+        sort_by: Its sort order from then on; None: as it is.
+        mapping: Whether it gets a name mapping.
+        stream: The stream that it is given to, of tables that values name; None: it is named by the file.
+    """
+
+    columns: tuple[SchemaChange, ...] = ()
+    sort_by: tuple[SortExpr, ...] | None = None
+    mapping: bool = False
+    stream: str | None = None
+
+    @property
+    def sentences(self) -> list[str]:
+        """Each change with what it is for."""
+        told = [each.told for each in self.columns]
+        if self.sort_by is not None:
+            told.append(f"set sort order {', '.join(map(str, self.sort_by))}, which writes of Spark follow")
+        if self.mapping:
+            told.append("set a name mapping, by which records and files find a column under its former name")
+        if self.stream is not None:
+            told.append(f"become a table of stream {self.stream}, whose values name it")
+        return told
+
+    def added_to(self, schema: Schema, last_column_id: int, own: frozenset[str]) -> Schema:
+        """A table's schema with the columns.
+
+        Args:
+            schema: As it is without them.
+            last_column_id: The greatest field id that the table has ever given.
+            own: Names of all columns of Kafka's own.
+        """
+        if not self.columns:
+            return schema
+        return changed_schema(schema, self.columns, max(last_column_id, schema.highest_field_id), own)
+
+    def properties(self, schema: Schema) -> dict[str, str]:
+        """The table properties that it sets.
+
+        Args:
+            schema: The table's, with the columns.
+        """
+        mapping = {NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json()} if self.mapping else {}
+        return mapping | (adopted_property(self.stream) if self.stream is not None else {})
+
+
+NOTHING = Adoption()
+
+
+def adoption(
+    spec: StreamSpec, metadata: TableMetadata, schema: Schema, name: str | None = None, *, given: bool = False
+) -> tuple[Adoption, tuple[str, ...]]:
+    """What a table of a stream lacks, whoever made it.
+
+    Args:
+        spec: The stream.
+        metadata: The table's, as it is.
+        schema: The table's, with what else is changed.
+        name: Of the table; without it the stream's own.
+        given: Whether an operator gives it to the stream, of tables that values name.
+
+    Returns:
+        What it gets; and why it would still not do, as sentences without a full stop.
+    """
+    columns, refused = kafka_column_changes(schema, spec.kafka_columns)
+    if columns and spec.changes is not None and has_rows(metadata):
+        said = "its rows do not say what happened in the source, and a changelog's do: name another table in table.name"
+        refused = (*refused, f"{said}, and this one as a mirror, which takes its rows for older than all changes")
+    if given and (whose := other_owner(metadata, spec.stream)):
+        refused = (*refused, f"it is {whose}")
+    stream = spec.stream if given and not made_for(metadata, spec.stream) else None
+    found = Adoption(columns, mapping=bool(columns) and _needs_mapping(metadata, schema), stream=stream)
+    whole = found.added_to(schema, metadata.last_column_id, spec.kafka_columns.names)
+    wanted = spec.table_settings(name or spec.table.name).sort_by
+    wrong = [
+        problem for _, problem in sort_column_problems([each.column for each in wanted], whole, spec.kafka_columns)
+    ]
+    if wrong:
+        return found, (*refused, *(f"table.sort_by: {problem}" for problem in wrong))
+    if wanted and sort_order_text(sort_order(wanted, whole), whole) != sort_order_text(sort_order_of(metadata), schema):
+        found = Adoption(found.columns, wanted, found.mapping, found.stream)
+    return found, refused
+
+
+def has_rows(metadata: TableMetadata) -> bool:
+    """Whether a table may have rows."""
+    head = metadata.current_snapshot()
+    return head is not None and (head.summary is None or head.summary["total-records"] != "0")
+
+
+def other_owner(metadata: TableMetadata, stream: str) -> str | None:
+    """Whose table it is, if it is one of frazil's and not the stream's, as the end of a sentence.
+
+    Rows that two streams write to one table that values name could not be told apart by their route.
+    """
+    properties: Mapping[str, str] = metadata.properties
+    if MIRROR_PROPERTY in properties:
+        return "a mirror"
+    if set(DEAD_LETTERS.names) <= set(metadata.schema().column_names):
+        return "a table of dead letters"
+    stamped = {key.removeprefix(PROPERTY_PREFIX).partition("~")[0] for key in properties if PROPERTY_PREFIX in key}
+    others = sorted({each for each in (*stamped, maker_of(metadata)) if each is not None} - {stream})
+    return f"written by stream {others[0]}" if others else None
+
+
+def _needs_mapping(metadata: TableMetadata, schema: Schema) -> bool:
+    """Whether a table that frazil has never touched lacks a name mapping; none is set that Hive could not keep."""
+    if not is_unknown_to_frazil(metadata) or NAME_MAPPING in metadata.properties:
+        return False
+    return len(create_mapping_from_schema(schema).model_dump_json()) <= HIVE_LIMIT // 2
