@@ -29,7 +29,7 @@ KINDS = {GOOD: 5, NULL_AMOUNT: 1, TRUNCATED: 1, TOMBSTONE: 1}
 EACH = sum(KINDS.values())
 KILLED_AT = (
     "after_anchor_claim", "before_backfill_pass", "after_backfill_pass", "after_tasks", "before_commit",
-    "inside_anchor_commit", "after_anchor_commit", "after_table_commit", "after_commits",
+    "inside_anchor_commit", "after_anchor_commit", "inside_dead_letters_commit", "after_commits",
 )  # fmt: skip
 
 
