@@ -360,7 +360,9 @@ def _facts(name: str, table: Table | None, sink: Sink, facts: ControlFacts) -> T
     metadata = table.metadata
     floor = sink_floor(metadata, sink.floor_key)
     files = facts.files_of(name, floor)
-    live = live_paths(table, {file.path for file in files}, floor.sequence)
+    # Where the floor does not say what was committed, any snapshot may have a file.
+    after = floor.sequence if all(floor.knows(file.control_partition) for file in files) else 0
+    live = live_paths(table, {file.path for file in files}, after)
     misfits: dict[str, str] = {}
     for file in files:
         if file.path in live:

@@ -170,7 +170,7 @@ class ControlFacts:
 
     def first_open(self, floor: SinkFloor, partition: int) -> int:
         """Offset of the control topic from which on announcements may be in no snapshot."""
-        return floor.of(partition) if floor.known else self.coordinator.get(partition, 0)
+        return floor.of(partition) if floor.knows(partition) else self.coordinator.get(partition, 0)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ def ranges_to_read(log: ControlLog, coordinator: ControlOffsets, floors: Sequenc
     """Offsets of the control topic that decide a takeover, and some before them."""
     found: dict[int, OffsetRange] = {}
     for partition, end in log.end.items():
-        known = [coordinator.get(partition, 0), *(floor.of(partition) for floor in floors if floor.known)]
+        known = [coordinator.get(partition, 0), *(floor.of(partition) for floor in floors if floor.knows(partition))]
         start = max(log.earliest[partition], min(known) - LOOK_BACK)
         found[partition] = OffsetRange(min(start, end), end)
     return found
@@ -314,7 +314,7 @@ def _doubt(facts: ControlFacts, table: TableFacts, file: AnnouncedFile) -> tuple
         return "were written for a table of that name that was dropped since", False
     if misfit := table.misfits.get(file.path):
         return misfit, False
-    if not table.floor.known:
+    if not table.floor.knows(file.control_partition):
         return "may have been committed: the snapshots that tell have expired", False
     if table.floor.elsewhere:
         return "were taken out by a rollback, or the table was replaced", True

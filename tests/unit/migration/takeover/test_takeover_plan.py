@@ -86,12 +86,14 @@ def test_events_of_other_sinks_are_left_alone() -> None:
 def doubtful(**options: Any) -> dict[str, tuple[ControlFacts, TableFacts, str, bool]]:
     one = facts(announced(20, "a"))
     expired = table(of=SinkFloor(None, whole=False))
+    other_partition = table(of=SinkFloor({1: 10}, 1, 1, whole=False))
     back = table(of=SinkFloor({0: 10}, 1, 1, elsewhere=(7,)))
     return {
         "gone": (one, TableFacts(TABLE, exists=False), "have no table any more", False),
         "recreated": (facts(announced(20, "a", uuid="u-0")), table(), "that was dropped since", False),
         "misfit": (one, table(misfits={"a": "are gone from the store"}), "are gone from the store", False),
         "expired": (one, expired, "the snapshots that tell have expired", False),
+        "expired in one partition": (one, other_partition, "the snapshots that tell have expired", False),
         "rolled back": (one, back, "were taken out by a rollback", True),
         "passed over": (facts(announced(20, "a"), coordinator=21), table(), "were passed over by the sink's", True),
     }
