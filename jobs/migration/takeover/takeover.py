@@ -227,7 +227,8 @@ def take_over_from_sink(
         by = f"{who}: {reason}"
         if not plan.there:
             _move_position(spec, settings, plan, who, reason)
-        record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
+        own = existing_table(catalog, spec.coordinator)
+        record = takeover_record(own.metadata, spec.stream) if own else None
         if not plan.there or record is None or record.handed_back is not None:
             _stamp_start(spec, settings, catalog, plan, by)
         _refuse_moved(kafka, plan, request)
@@ -437,9 +438,11 @@ def complete_table(
     Raises:
         TakeoverRefusedError: The table changed so that the files do not fit any more, or the sink has committed.
     """
-    if not completion.files and not completion.left:
+    branch = sink.branch_of(completion.table)
+    # Files that are left out may be those of a table that was dropped.
+    if not completion.files and (not completion.left or existing_table(catalog, completion.table) is None):
         return
-    target = Target(catalog, completion.table, spec.stream, branch=sink.branch_of(completion.table))
+    target = Target(catalog, completion.table, spec.stream, branch=branch)
 
     def attempt() -> None:
         target.history()

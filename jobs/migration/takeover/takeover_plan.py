@@ -118,6 +118,10 @@ class TableFacts:
     live: frozenset[str] = frozenset()
     misfits: Mapping[str, str] = field(default_factory=dict)
 
+    def is_meant(self, uuid: str | None) -> bool:
+        """Whether an announcement for a table of this UUID means this one, and not an earlier one of its name."""
+        return self.exists and uuid in (None, self.uuid)
+
 
 @dataclass(frozen=True, slots=True)
 class TableCompletion:
@@ -261,7 +265,12 @@ def plan_tables(
     completions: list[TableCompletion] = []
     unplaced: list[Unplaced] = []
     for name, table in tables.items():
-        files = [file for file in facts.files_of(name, table.floor) if file.path not in table.live]
+        files = [
+            file
+            for file in facts.files_of(name, table.floor)
+            if file.path not in table.live
+            and not _with_former_table(facts, table, file.control_partition, file.control_offset, file.table_uuid)
+        ]
         _refuse_deletes(facts, name, table)
         sure, doubtful = _sorted_out(facts, table, files)
         left: list[AnnouncedFile] = []
@@ -282,9 +291,16 @@ def plan_tables(
     return tuple(completions)
 
 
+def _with_former_table(facts: ControlFacts, table: TableFacts, partition: int, offset: int, uuid: str | None) -> bool:
+    """Whether what was announced was committed to a table of that name that was dropped since."""
+    return not table.is_meant(uuid) and offset < facts.coordinator.get(partition, 0)
+
+
 def _refuse_deletes(facts: ControlFacts, name: str, table: TableFacts) -> None:
     for partition, offset, said in facts.announcements:
-        if said.table == name and said.delete_files and offset >= facts.first_open(table.floor, partition):
+        if said.table != name or not said.delete_files or offset < facts.first_open(table.floor, partition):
+            continue
+        if not _with_former_table(facts, table, partition, offset, said.table_uuid):
             raise TakeoverRefusedError(
                 f"the sink announced {said.delete_files} delete files for table {name} (control topic at "
                 f"{partition}:{offset}) and has not committed them: it upserts, and frazil does not commit these.",
@@ -310,7 +326,7 @@ def _sorted_out(
 def _doubt(facts: ControlFacts, table: TableFacts, file: AnnouncedFile) -> tuple[str, bool] | None:
     if not table.exists:
         return "have no table any more", False
-    if file.table_uuid is not None and file.table_uuid != table.uuid:
+    if not table.is_meant(file.table_uuid):
         return "were written for a table of that name that was dropped since", False
     if misfit := table.misfits.get(file.path):
         return misfit, False

@@ -132,6 +132,14 @@ def test_a_table_that_was_made_anew_meanwhile_gets_nothing(catalog: Catalog) -> 
     assert rows(catalog) == []
 
 
+def test_files_of_a_dropped_table_are_left_out(catalog: Catalog) -> None:
+    table = catalog.load_table(NAME)
+    files = announced(written(table, range(10)), table)
+    catalog.drop_table(NAME)
+    complete(catalog, (), SinkFloor(None), files)
+    assert not catalog.table_exists(NAME)
+
+
 def test_files_of_another_partition_spec_do_not_fit(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     (first, *_) = written(table, range(1))

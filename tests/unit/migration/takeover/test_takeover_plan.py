@@ -121,6 +121,15 @@ def test_an_expired_floor_is_no_question_where_the_coordinator_has_committed_all
     assert planned(facts(announced(20, "a"), coordinator=21), expired) == {TABLE: []}
 
 
+@pytest.mark.parametrize("deletes", [0, 1])
+@pytest.mark.parametrize("now", [TableFacts(TABLE, exists=False), TableFacts(TABLE, True, "u-2")])
+def test_what_a_dropped_table_had_is_no_question(now: TableFacts, deletes: int) -> None:
+    found = facts(announced(20, "a", deletes=deletes), coordinator=21)
+    assert planned(found, now) == {TABLE: []}
+    with pytest.raises(TakeoverRefusedError):
+        planned(facts(announced(21, "a", deletes=deletes), coordinator=21), now)
+
+
 def test_files_of_a_table_whose_uuid_nobody_said_belong_to_it() -> None:
     assert planned(facts(announced(20, "a", uuid=None)), table()) == {TABLE: ["a"]}
 
