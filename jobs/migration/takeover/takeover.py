@@ -305,7 +305,7 @@ def _looked(
     trust = request.trust_group or obstacle is not None
     partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust)
     start = {each.partition: each.start for each in partitions}
-    there = _stands_there(spec, catalog, start)
+    there = _stands_there(spec, sink, catalog, start)
     notes = tuple(_notes(spec, sink, facts, completions, rows, with_rest=request.rest is not None))
     return TakeoverPlan(spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, there)
 
@@ -397,11 +397,11 @@ def _notes(
         yield f"Group {sink.coordinator_group} has no offsets; the tables' own snapshots say what is committed."
 
 
-def _stands_there(spec: StreamSpec, catalog: Catalog, start: Positions) -> bool:
+def _stands_there(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions) -> bool:
     """Whether the stream stands at these offsets already.
 
     Raises:
-        TakeoverRefusedError: It has landed records, and the sink did not get the position back since.
+        TakeoverRefusedError: It has landed records, and this sink did not get the position back since.
     """
     newest = coordinator_stamp(spec, catalog)
     if newest is None:
@@ -412,7 +412,8 @@ def _stands_there(spec: StreamSpec, catalog: Catalog, start: Positions) -> bool:
         return False
     record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
     behind = {p: OffsetRange(at, newest.position[p]) for p, at in start.items() if newest.position.get(p, 0) > at}
-    if record is None or record.handed_back is None or behind:
+    returned = record is not None and record.handed_back is not None and record.offset_group == sink.offset_group
+    if behind or not returned:
         where = ", ".join(f"{p} at {newest.position.get(p, 0)}" for p in sorted(start)[:_NOTED])
         raise TakeoverRefusedError(
             f"stream {spec.stream} has landed records itself and stands at {where}; the sink's group stands elsewhere. "
