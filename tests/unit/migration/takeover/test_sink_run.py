@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from jobs.clients.state_store.stream_folder import stream_folder
+from jobs.config.stream.source import Source, StartOffsets
 from jobs.migration.sink_protocol.control_events import ControlEvent
 from jobs.migration.takeover import hand_back as way_back
 from jobs.migration.takeover import takeover as way_there
@@ -60,19 +61,6 @@ class MemorySink:
         return [each for each in self.written if ranges[each.partition].start <= each.offset]
 
 
-class _Starting:
-    """The log of a stream that starts where it is told."""
-
-    def __init__(self, kafka: MemoryKafka, start: Positions) -> None:
-        self._kafka, self._start = kafka, start
-
-    def first_start(self, source: object, log: object) -> Positions:
-        return self._start
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kafka, name)
-
-
 class World:
     """A stream, and a sink of its topic."""
 
@@ -96,13 +84,19 @@ class World:
         return hand_back(self.stream.spec, self.stream.settings, group, topic, "ada: back")
 
 
+def first_start(kafka: MemoryKafka, source: Source, log: object) -> dict[TopicPartition, int]:
+    """The offsets of the stream's file."""
+    assert isinstance(source.start, StartOffsets)
+    return {TopicPartition(topic, p): at for topic, each in source.start.offsets.items() for p, at in each.items()}
+
+
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path)
     for module in (way_there, way_back):
         monkeypatch.setattr(module, "SinkKafka", lambda settings: made.kafka)
         monkeypatch.setattr(module, "KafkaLog", lambda settings: made.stream.kafka)
-    monkeypatch.setattr(way_there, "_StartingThere", lambda settings, start: _Starting(made.stream.kafka, start))
+    monkeypatch.setattr(MemoryKafka, "first_start", first_start)
     return made
 
 
