@@ -339,6 +339,23 @@ def _doubt(facts: ControlFacts, table: TableFacts, file: AnnouncedFile) -> tuple
     return None
 
 
+def check_group(sink: Sink, log: LogState, committed: Positions) -> None:
+    """Refuse a group without offsets, before anything else: a sink that is started so begins anew.
+
+    Raises:
+        TakeoverRefusedError: The message says what else helps.
+    """
+    group = sink.offset_group
+    if not any(partition in committed for partition in log.earliest):
+        raise TakeoverRefusedError(
+            f"group {group} has no offsets of {', '.join(sorted(log.topics)) or 'the stream'}: the sink has committed "
+            "nothing, the group has expired, or it is another one.",
+            fix="do not start the connector, which without offsets lands again what the tables have; name the right "
+            "group with --group, or set its offsets with kafka-consumer-groups.sh --reset-offsets; if the sink has "
+            "never landed anything, there is nothing to take over: frazil run",
+        )
+
+
 def plan_partitions(
     sink: Sink, log: LogState, committed: Positions, progress: Positions, *, trust_group: bool
 ) -> tuple[PartitionStart, ...]:
@@ -351,15 +368,9 @@ def plan_partitions(
         trust_group: A person has said that the group is right where the two disagree.
 
     Raises:
-        TakeoverRefusedError: The group has no offsets, Kafka does not keep them, or the answers disagree.
+        TakeoverRefusedError: A partition has no offset, Kafka does not keep it, or the answers disagree.
     """
     group = sink.offset_group
-    if not any(partition in committed for partition in log.earliest):
-        raise TakeoverRefusedError(
-            f"group {group} has no offsets of {', '.join(sorted(log.topics)) or 'the stream'}: the sink has committed "
-            "nothing, the group has expired, or it is another one.",
-            fix=f"{ONE_COMMIT}; if the sink has never landed anything, there is nothing to take over: frazil run",
-        )
     found: list[PartitionStart] = []
     different: list[str] = []
     for partition in sorted(log.earliest):
@@ -369,7 +380,10 @@ def plan_partitions(
             raise TakeoverRefusedError(
                 f"group {group} has no offset of {partition}, which holds records {kept}"
                 + (f"; the sink's workers answered that they had read up to {said}." if said is not None else "."),
-                fix=ONE_COMMIT,
+                fix=f"kafka-consumer-groups.sh --reset-offsets --group {group} --topic {partition.topic}:"
+                f"{partition.partition} --to-offset {said if said is not None else 'OFFSET'} --execute"
+                + ("" if said is not None else f" ({kept.start} if the sink has landed nothing of it)")
+                + ", then run this again",
             )
         if at is not None:
             _refuse_lost(group, partition, at, kept, log.latest[partition])

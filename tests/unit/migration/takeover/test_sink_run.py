@@ -11,14 +11,14 @@ import pytest
 
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.source import Source, StartOffsets
-from jobs.migration.sink_protocol.control_events import ControlEvent
+from jobs.migration.sink_protocol.control_events import ControlEvent, Progress
 from jobs.migration.takeover import hand_back as way_back
 from jobs.migration.takeover import takeover as way_there
 from jobs.migration.takeover.hand_back import HandBack, hand_back
 from jobs.migration.takeover.record import takeover_record
 from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
-from jobs.migration.takeover.takeover import TakeoverPlan, TakeoverRequest, take_over_from_sink
+from jobs.migration.takeover.takeover import TakeoverPlan, TakeoverRequest, look, take_over_from_sink
 from jobs.migration.takeover.takeover_plan import TakeoverRefusedError
 from jobs.streaming.supervision.documents import control_request
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
@@ -116,6 +116,47 @@ def test_a_routed_stream_takes_over_whose_own_table_does_not_exist(world: World)
     world.stream.catalog.drop_table(TABLE)
     assert world.take_over().start == {P0: 4}
     assert takeover_record(world.stream.catalog.load_table(TABLE).metadata, "payments") is not None
+
+
+def test_tasks_in_connects_own_group_are_seen(world: World) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["my-control"] = {P0: 4}
+    world.kafka.running["connect-sink"] = 2
+    request = TakeoverRequest(sink_of("sink", "apache", group="my-control", control_topic="control"))
+    obstacle = look(world.stream.spec, world.stream.settings, request).obstacle
+    assert obstacle is not None
+    assert "group connect-sink has 2 members" in obstacle.message
+
+
+def test_a_group_that_has_expired_comes_before_any_advice_to_start_the_sink(world: World) -> None:
+    world.stream.produce(4)
+    world.kafka.log = ControlLog({0: 5}, {0: 12}, 0)
+    with pytest.raises(TakeoverRefusedError, match="group connect-sink has no offsets") as refused:
+        world.take_over()
+    assert "do not start the connector" in (refused.value.fix or "")
+
+
+def test_records_that_a_running_sink_has_just_read_are_no_recreated_topic(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.stream.produce(4)
+    world.kafka.running["connect-sink"] = 1
+
+    def committed(group: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        world.stream.produce(2)
+        return {P0: len(world.stream.log)} if partitions[0] == P0 else {}
+
+    monkeypatch.setattr(world.kafka, "committed", committed)
+    request = TakeoverRequest(sink_of("sink", "apache", group=None, control_topic="control"))
+    assert look(world.stream.spec, world.stream.settings, request).start == {P0: 6}
+
+
+def test_topics_that_only_the_sink_reads_are_named(world: World) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    read = Progress({P0: 4, TopicPartition("refunds", 0): 7})
+    world.kafka.written.append(ControlEvent(0, 3, "connect-sink", read))
+    assert any("also reads refunds" in note for note in world.take_over().notes)
 
 
 def test_a_sink_that_has_gone_on_is_not_set_back(taken: World) -> None:

@@ -18,6 +18,7 @@ from jobs.migration.takeover.takeover_plan import (
     TableFacts,
     TakeoverRefusedError,
     check_control_log,
+    check_group,
     control_facts,
     plan_partitions,
     plan_tables,
@@ -210,6 +211,7 @@ def log(latest: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, 
 
 
 def starts(kept: LogState, committed: Any, progress: Any = None, *, trust: bool = False) -> dict[TopicPartition, int]:
+    check_group(SINK, kept, committed)
     found = plan_partitions(SINK, kept, committed, progress or {}, trust_group=trust)
     return {each.partition: each.start for each in found}
 
@@ -237,6 +239,16 @@ def test_an_empty_partition_without_an_offset_starts_where_it_begins() -> None:
 def test_offsets_that_are_not_certain_are_refused(committed: Any, progress: Any, kept: LogState, why: str) -> None:
     with pytest.raises(TakeoverRefusedError, match=why):
         starts(kept, committed, progress)
+
+
+@pytest.mark.parametrize(("committed", "progress"), [({}, {}), ({P0: 3}, {P1: 5}), ({P0: 3}, {})])
+def test_a_sink_without_an_offset_is_not_to_be_started(committed: Any, progress: Any) -> None:
+    with pytest.raises(TakeoverRefusedError) as refused:
+        starts(log({P0: 20, P1: 7}), committed, progress)
+    fix = refused.value.fix or ""
+    assert "--reset-offsets" in fix
+    assert not fix.startswith("start the connector"), "it would land again what the tables have"
+    assert ("--to-offset 5" in fix) == bool(progress)
 
 
 def test_a_person_may_say_that_the_group_is_right() -> None:
