@@ -79,6 +79,7 @@ class HandBack:
         tables: Tables that get a snapshot with the sink's floor.
         floor: The floor: end of the control topic, by its partitions.
         obstacle: Why it cannot be done now; None if it can.
+        others: Topics of the sink that the stream does not read; their offsets stay.
     """
 
     offsets: StreamOffsets
@@ -87,6 +88,7 @@ class HandBack:
     tables: tuple[str, ...]
     floor: ControlOffsets
     obstacle: FrazilError | None = None
+    others: tuple[str, ...] = ()
 
 
 def stream_offsets(spec: StreamSpec, settings: Settings, catalog: Catalog) -> StreamOffsets:
@@ -125,7 +127,9 @@ def plan_hand_back(
     tables, floor = _renewed(spec, catalog, kafka, sink) if sink else ((), {})
     groups = tuple(dict.fromkeys((group, sink.offset_group, sink.member_group))) if sink else (group,)
     _refuse_elsewhere(offsets, kafka, sink)
-    return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups))
+    of_sink = kafka.topics_of(sink.offset_group) if sink else set()
+    others = tuple(sorted(topic for topic in of_sink if not spec.source.reads(topic)))
+    return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups), others)
 
 
 def _refuse_elsewhere(offsets: StreamOffsets, kafka: SinkKafka, sink: Sink | None) -> None:

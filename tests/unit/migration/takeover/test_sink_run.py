@@ -182,6 +182,12 @@ def test_only_partitions_that_exist_are_handed_back(taken: World) -> None:
     assert taken.offsets() == {P0: 15}
 
 
+def test_topics_of_the_group_that_stay_are_named(taken: World) -> None:
+    taken.kafka.groups["connect-sink"][TopicPartition("refunds", 0)] = 7
+    assert taken.hand_back().others == ("refunds",)
+    assert taken.offsets() == {P0: 10, TopicPartition("refunds", 0): 7}
+
+
 def test_a_recreated_topic_is_not_handed_back(taken: World) -> None:
     del taken.stream.log[7:]
     with pytest.raises(TakeoverRefusedError, match="stands at 10 in payments-0, of which Kafka keeps"):
