@@ -47,6 +47,7 @@ Kind = Literal[
     "tag",
     "mirror",
     "sink takeover",
+    "plan",
 ]
 
 
@@ -113,7 +114,7 @@ STEPS: dict[str, Step] = {
         "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
     ),
     "after_plan_alteration": Step(
-        "schema",
+        "plan",
         "A table is as the stream's file says, and the driver still runs as before; the same command goes on.",
         "action",
     ),

@@ -68,10 +68,12 @@ NEEDS_A_RECORD = ("before_recovery", AFTER_A_COMMIT, "before_record_goes", "afte
 COMMIT_KINDS = ("commit", "dead letters")
 # Tried where it is asked for by name: what dies runs on a cluster, which is somebody's.
 EXECUTORS = "executor"
-# Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, those that follow
-# the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
+# Replays, the dead-letter topic, maintenance, backfills, branches, checks, takeovers from a sink, plans, dropped and
+# parked tables, those that follow the stream's own, quiet streams and tags are no part of a certificate: the project's
+# own tests kill those.
 NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "offset backfill", "branch", "check"),
+    *("sink takeover", "plan"),
     *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
 )
 # Nor are discards, answers and remakes of what is published.

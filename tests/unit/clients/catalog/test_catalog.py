@@ -43,7 +43,6 @@ def test_a_table_that_is_not_there(settings: Settings) -> None:
         ({"type": "rest"}, "properties.uri is missing", "frazil validate"),
         ({"type": "sql"}, "properties.uri is missing", "frazil validate"),
         ({"type": "glue"}, "its driver is not installed: No module named 'boto3'", "pip install 'pyiceberg[glue]'"),
-        ({"type": "hive", "uri": "thrift://h:1"}, "its driver is not installed: ", "pip install 'pyiceberg[hive]'"),
         ({"type": "sql", "uri": "postgresql+pg8000://me@db/x"}, "No module named 'pg8000'", "pip install 'frazil"),
     ],
 )
