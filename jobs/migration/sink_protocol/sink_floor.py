@@ -2,13 +2,17 @@
 
 The sink writes the next offsets of the control topic into the summary of each of its snapshots. It walks back from the
 head of its branch to the first snapshot that has them, and commits nothing that was announced below.
+
+The newest snapshot does not say all. Releases that do not merge offsets write only the partitions that the coordinator
+has read since its start, and a second coordinator writes lower ones than the first. So the floor of a partition is the
+highest of all ancestors.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -34,11 +38,11 @@ class SinkFloor:
     """Where a table's head stands in the control topic.
 
     Attributes:
-        offsets: None if no ancestor of the head has the sink's key.
-        snapshot_id: Snapshot that has them.
+        offsets: Highest next offset of each partition among the head's ancestors; None if none has the sink's key.
+        snapshot_id: Newest snapshot that has the key.
         sequence: Sequence number of that snapshot; 0 without one.
-        whole: The head's history reaches back to the table's first snapshot, so without a floor the sink has
-            never committed.
+        whole: The head's history reaches back to the table's first snapshot, so of a partition without a floor the
+            sink has never committed anything.
         elsewhere: Snapshots with the sink's key that are no ancestors of the head and came later than the floor; the
             table was rolled back, or replaced.
     """
@@ -47,12 +51,11 @@ class SinkFloor:
     snapshot_id: int | None = None
     sequence: int = 0
     whole: bool = True
-    elsewhere: tuple[int, ...] = field(default=())
+    elsewhere: tuple[int, ...] = ()
 
-    @property
-    def known(self) -> bool:
-        """Whether it is certain what the table has of the sink's announcements."""
-        return self.offsets is not None or self.whole
+    def knows(self, partition: int) -> bool:
+        """Whether it is certain what the table has of the announcements in a partition of the control topic."""
+        return self.whole or partition in (self.offsets or {})
 
     def of(self, partition: int) -> int:
         """Next offset of a partition of the control topic; 0 where nothing was applied."""
@@ -68,19 +71,21 @@ def sink_floor(metadata: TableMetadata, key: str) -> SinkFloor:
     """
     along = list(ancestors(metadata))
     ids = {each.snapshot_id for each in along}
-    found = next((each for each in along if _offsets(each, key) is not None), None)
-    sequence = (found.sequence_number or 0) if found else 0
+    own = [(each, offsets) for each in along if (offsets := _offsets(each, key)) is not None]
+    highest: dict[int, int] = {}
+    for _, offsets in own:
+        highest |= {partition: max(at, highest.get(partition, 0)) for partition, at in offsets.items()}
+    newest = own[0][0] if own else None
+    sequence = (newest.sequence_number or 0) if newest else 0
     elsewhere = tuple(
         each.snapshot_id
         for each in metadata.snapshots
         if each.snapshot_id not in ids and _offsets(each, key) is not None and (each.sequence_number or 0) > sequence
     )
-    if found is not None:
-        return SinkFloor(_offsets(found, key), found.snapshot_id, sequence, elsewhere=elsewhere)
     # A replaced table begins anew without a parent, but not with the first sequence number.
     whole = not along or (along[-1].parent_snapshot_id is None and along[-1].sequence_number == 1)
     whole = whole and (bool(along) or getattr(metadata, "last_sequence_number", 0) == 0)
-    return SinkFloor(None, whole=whole, elsewhere=elsewhere)
+    return SinkFloor(highest if own else None, newest.snapshot_id if newest else None, sequence, whole, elsewhere)
 
 
 def floor_text(offsets: ControlOffsets) -> str:

@@ -58,6 +58,11 @@ class StreamOffsets:
     kept: Mapping[TopicPartition, OffsetRange]
     record: TakeoverRecord | None
 
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Where somebody else has to go on, in the partitions that exist; one not begun yet, at its first offset."""
+        return {partition: self.positions.get(partition, kept.start) for partition, kept in self.kept.items()}
+
     def lag(self, partition: TopicPartition) -> int | None:
         """Offsets behind the position; None if the partition does not exist any more."""
         kept = self.kept.get(partition)
@@ -74,6 +79,7 @@ class HandBack:
         tables: Tables that get a snapshot with the sink's floor.
         floor: The floor: end of the control topic, by its partitions.
         obstacle: Why it cannot be done now; None if it can.
+        others: Topics of the sink that the stream does not read; their offsets stay.
     """
 
     offsets: StreamOffsets
@@ -82,6 +88,7 @@ class HandBack:
     tables: tuple[str, ...]
     floor: ControlOffsets
     obstacle: FrazilError | None = None
+    others: tuple[str, ...] = ()
 
 
 def stream_offsets(spec: StreamSpec, settings: Settings, catalog: Catalog) -> StreamOffsets:
@@ -119,15 +126,32 @@ def plan_hand_back(
     sink = _sink(offsets.record, group, control_topic)
     tables, floor = _renewed(spec, catalog, kafka, sink) if sink else ((), {})
     groups = tuple(dict.fromkeys((group, sink.offset_group, sink.member_group))) if sink else (group,)
-    lost = {p: kept for p, kept in offsets.kept.items() if kept.start > offsets.positions.get(p, kept.start)}
-    if lost:
-        partition, kept = next(iter(lost.items()))
-        raise TakeoverRefusedError(
-            f"stream {spec.stream} stands at {offsets.positions[partition]} in {partition}, of which Kafka keeps "
-            f"{kept}.",
-            fix=f"frazil run {spec.stream}, whose message names the answer",
-        )
-    return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups))
+    _refuse_elsewhere(offsets, kafka, sink)
+    of_sink = kafka.topics_of(sink.offset_group) if sink else set()
+    others = tuple(sorted(topic for topic in of_sink if not spec.source.reads(topic)))
+    return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups), others)
+
+
+def _refuse_elsewhere(offsets: StreamOffsets, kafka: SinkKafka, sink: Sink | None) -> None:
+    """Refuse positions that are none of the topics as they are, or that the sink has gone past."""
+    stream, positions = offsets.stream, offsets.next_offsets
+    for partition, kept in sorted(offsets.kept.items()):
+        if not kept.start <= positions[partition] <= kept.end:
+            raise TakeoverRefusedError(
+                f"stream {stream} stands at {positions[partition]} in {partition}, of which Kafka keeps {kept}.",
+                fix=f"frazil run {stream}, whose message names the answer",
+            )
+    if sink is None:
+        return
+    group = sink.offset_group
+    for partition, at in sorted(kafka.committed(group, sorted(positions)).items()):
+        if at > positions[partition]:
+            raise TakeoverRefusedError(
+                f"group {group} stands at {at} in {partition}, and stream {stream} at {positions[partition]}: the sink "
+                "has gone on by itself, and would land records twice if it were set back.",
+                fix=f"frazil takeover {stream} --from-connect {sink.name}; if the group was moved by hand, set it back "
+                "with kafka-consumer-groups.sh --reset-offsets, then run this again",
+            )
 
 
 def hand_back(
@@ -159,7 +183,7 @@ def hand_back(
             topic, ends = plan.sink.control_topic, plan.floor
             kafka.commit(plan.sink.coordinator_group, {TopicPartition(topic, p): at for p, at in ends.items()})
         for each in plan.groups:
-            kafka.commit(each, plan.offsets.positions)
+            kafka.commit(each, plan.offsets.next_offsets)
         step("hand_back_after_offsets")
     return plan
 
@@ -223,8 +247,9 @@ def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, 
     target = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
     properties: dict[str, str] = {}
     if name == spec.coordinator:
-        record = plan.offsets.record or TakeoverRecord.of(sink, time.time(), by)
-        properties = msgspec.structs.replace(record, by=by, handed_back=time.time()).properties(spec.stream)
+        # Of the sink that gets the position, which may be another one than it came from.
+        record = TakeoverRecord.of(sink, time.time(), by)
+        properties = msgspec.structs.replace(record, handed_back=record.at).properties(spec.stream)
 
     def attempt() -> None:
         target.history()

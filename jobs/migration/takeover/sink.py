@@ -79,6 +79,11 @@ class Sink:
         return f"connector {self.name} (group {self.offset_group}, control topic {self.control_topic})"
 
 
+def connect_group(name: str) -> str:
+    """Group that Kafka Connect gives the tasks of a connector, unless its configuration names another."""
+    return f"connect-{name}"
+
+
 def sink_of(name: str, generation: Generation, *, group: str | None, control_topic: str | None, **more: Any) -> Sink:
     """A sink by its generation, with what differs from the defaults.
 
@@ -86,13 +91,12 @@ def sink_of(name: str, generation: Generation, *, group: str | None, control_top
         group: Apache's sink: its Connect group. Tabular's: its control group.
         more: Further attributes of `Sink`.
     """
-    connect_group = f"connect-{name}"
     topic = control_topic or _CONTROL_TOPIC
     if generation == "tabular":
         own = group or f"{_TABULAR_GROUP}{name}"
-        groups = (more.pop("member_group", connect_group), own, own)
+        groups = (more.pop("member_group", connect_group(name)), own, own)
     else:
-        own = group or connect_group
+        own = group or connect_group(name)
         member = more.pop("member_group", own)
         groups = (member, member, own)
     return Sink(name, generation, *groups, topic, **more)

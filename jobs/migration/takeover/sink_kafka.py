@@ -108,6 +108,16 @@ class SinkKafka:
 
         return self._ask(ask, f"group {group}")
 
+    def topics_of(self, group: str) -> set[str]:
+        """Topics that a group has committed offsets of."""
+
+        def ask() -> set[str]:
+            request = ConsumerGroupTopicPartitions(group)
+            answers = self._admin.list_consumer_group_offsets([request], request_timeout=self._timeout)
+            return {each.topic for each in answers[group].result(2 * self._timeout).topic_partitions or ()}
+
+        return self._ask(ask, f"group {group}")
+
     def commit(self, group: str, positions: Positions) -> None:
         """Commit positions as the offsets of a group without members.
 

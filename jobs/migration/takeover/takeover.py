@@ -25,7 +25,7 @@ from jobs.migration.sink_protocol.announced_files import data_file_of, live_path
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor, floor_text, sink_floor
 from jobs.migration.takeover.connect_rest import ConnectRest
 from jobs.migration.takeover.record import TakeoverRecord, takeover_record
-from jobs.migration.takeover.sink import Sink
+from jobs.migration.takeover.sink import Sink, connect_group
 from jobs.migration.takeover.sink_kafka import SinkKafka
 from jobs.migration.takeover.takeover_plan import (
     ControlFacts,
@@ -35,6 +35,7 @@ from jobs.migration.takeover.takeover_plan import (
     TableFacts,
     TakeoverRefusedError,
     check_control_log,
+    check_group,
     control_facts,
     plan_partitions,
     plan_tables,
@@ -144,7 +145,8 @@ def _connector_obstacle(request: TakeoverRequest) -> TakeoverRefusedError | None
 
 def _member_obstacle(sink: Sink, kafka: SinkKafka) -> TakeoverRefusedError | None:
     # The coordinator commits to the tables, and is a member of a group of its own.
-    for group in (sink.member_group, sink.coordinator_group):
+    # Without the worker's answer the options may name another group than the one in which its tasks are.
+    for group in dict.fromkeys((sink.member_group, connect_group(sink.name), sink.coordinator_group)):
         if members := kafka.members(group):
             return TakeoverRefusedError(
                 f"group {group} has {members} members: tasks of connector {sink.name} run, or have just ended.",
@@ -217,7 +219,8 @@ def take_over_from_sink(
         by = f"{who}: {reason}"
         if not plan.there:
             _move_position(spec, settings, plan, who, reason)
-        record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
+        own = existing_table(catalog, spec.coordinator)
+        record = takeover_record(own.metadata, spec.stream) if own else None
         if not plan.there or record is None or record.handed_back is not None:
             _stamp_start(spec, settings, catalog, plan, by)
         _refuse_moved(kafka, plan, request)
@@ -282,20 +285,23 @@ def _looked(
     _check_stream(spec, sink, tables)
     running = _connector_obstacle(request)
     obstacle = running or _member_obstacle(sink, kafka)
+    committed = kafka.committed(sink.offset_group, sorted(log.earliest))
+    check_group(sink, log, committed)
+    # Looked at again: a sink that runs may have read on since.
+    log = KafkaLog(options).state(spec.source)
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
     facts = _control(sink, kafka, floors, on_read)
+    # A sink that runs commits while its topic is read: that the two differ says nothing yet.
+    trust = request.trust_group or obstacle is not None
+    partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust)
     # Loaded again: of a sink that runs, the tables may not be older than what its topic and its groups say.
     names = dict.fromkeys([*tables, *facts.tables])
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
     completions = plan_tables(
         sink, facts, {name: _facts(name, table, sink, facts) for name, table in tables.items()}, request.passed_over
     )
-    committed = kafka.committed(sink.offset_group, sorted(log.earliest))
-    # A sink that runs commits while its topic is read: that the two differ says nothing yet.
-    trust = request.trust_group or obstacle is not None
-    partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust)
     start = {each.partition: each.start for each in partitions}
-    there = _stands_there(spec, catalog, start)
+    there = _stands_there(spec, sink, catalog, start)
     notes = tuple(_notes(spec, sink, facts, completions, rows, with_rest=request.rest is not None))
     return TakeoverPlan(
         spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, running is None, there
@@ -353,7 +359,9 @@ def _facts(name: str, table: Table | None, sink: Sink, facts: ControlFacts) -> T
     metadata = table.metadata
     floor = sink_floor(metadata, sink.floor_key)
     files = facts.files_of(name, floor)
-    live = live_paths(table, {file.path for file in files}, floor.sequence)
+    # Where the floor does not say what was committed, any snapshot may have a file.
+    after = floor.sequence if all(floor.knows(file.control_partition) for file in files) else 0
+    live = live_paths(table, {file.path for file in files}, after)
     misfits: dict[str, str] = {}
     for file in files:
         if file.path in live:
@@ -377,7 +385,9 @@ def _notes(
     others = sorted({each.table for each in completions if each.files} - set(rows))
     if others and not sink.dynamic:
         yield f"{', '.join(others)} gets the sink's announced files; stream {spec.stream} does not write it."
-    unread = [topic for topic in sink.topics if not spec.source.reads(topic)]
+    # What it has read shows where topics.regex, or nobody, names the topics.
+    topics = sorted({*sink.topics, *(each.topic for each in facts.progress)})
+    unread = [topic for topic in topics if not spec.source.reads(topic)]
     if unread:
         yield f"The connector also reads {', '.join(unread)}, which stream {spec.stream} does not read."
     if not with_rest:
@@ -387,11 +397,11 @@ def _notes(
         yield f"Group {sink.coordinator_group} has no offsets; the tables' own snapshots say what is committed."
 
 
-def _stands_there(spec: StreamSpec, catalog: Catalog, start: Positions) -> bool:
+def _stands_there(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions) -> bool:
     """Whether the stream stands at these offsets already.
 
     Raises:
-        TakeoverRefusedError: It has landed records, and the sink did not get the position back since.
+        TakeoverRefusedError: It has landed records, and this sink did not get the position back since.
     """
     newest = coordinator_stamp(spec, catalog)
     if newest is None:
@@ -402,7 +412,8 @@ def _stands_there(spec: StreamSpec, catalog: Catalog, start: Positions) -> bool:
         return False
     record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
     behind = {p: OffsetRange(at, newest.position[p]) for p, at in start.items() if newest.position.get(p, 0) > at}
-    if record is None or record.handed_back is None or behind:
+    returned = record is not None and record.handed_back is not None and record.offset_group == sink.offset_group
+    if behind or not returned:
         where = ", ".join(f"{p} at {newest.position.get(p, 0)}" for p in sorted(start)[:_NOTED])
         raise TakeoverRefusedError(
             f"stream {spec.stream} has landed records itself and stands at {where}; the sink's group stands elsewhere. "
@@ -428,9 +439,11 @@ def complete_table(
     Raises:
         TakeoverRefusedError: The table changed so that the files do not fit any more, or the sink has committed.
     """
-    if not completion.files and not completion.left:
+    branch = sink.branch_of(completion.table)
+    # Files that are left out may be those of a table that was dropped.
+    if not completion.files and (not completion.left or existing_table(catalog, completion.table) is None):
         return
-    target = Target(catalog, completion.table, spec.stream, branch=sink.branch_of(completion.table))
+    target = Target(catalog, completion.table, spec.stream, branch=branch)
 
     def attempt() -> None:
         target.history()

@@ -118,6 +118,10 @@ class TableFacts:
     live: frozenset[str] = frozenset()
     misfits: Mapping[str, str] = field(default_factory=dict)
 
+    def is_meant(self, uuid: str | None) -> bool:
+        """Whether an announcement for a table of this UUID means this one, and not an earlier one of its name."""
+        return self.exists and uuid in (None, self.uuid)
+
 
 @dataclass(frozen=True, slots=True)
 class TableCompletion:
@@ -170,7 +174,7 @@ class ControlFacts:
 
     def first_open(self, floor: SinkFloor, partition: int) -> int:
         """Offset of the control topic from which on announcements may be in no snapshot."""
-        return floor.of(partition) if floor.known else self.coordinator.get(partition, 0)
+        return floor.of(partition) if floor.knows(partition) else self.coordinator.get(partition, 0)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -203,7 +207,7 @@ def ranges_to_read(log: ControlLog, coordinator: ControlOffsets, floors: Sequenc
     """Offsets of the control topic that decide a takeover, and some before them."""
     found: dict[int, OffsetRange] = {}
     for partition, end in log.end.items():
-        known = [coordinator.get(partition, 0), *(floor.of(partition) for floor in floors if floor.known)]
+        known = [coordinator.get(partition, 0), *(floor.of(partition) for floor in floors if floor.knows(partition))]
         start = max(log.earliest[partition], min(known) - LOOK_BACK)
         found[partition] = OffsetRange(min(start, end), end)
     return found
@@ -261,7 +265,12 @@ def plan_tables(
     completions: list[TableCompletion] = []
     unplaced: list[Unplaced] = []
     for name, table in tables.items():
-        files = [file for file in facts.files_of(name, table.floor) if file.path not in table.live]
+        files = [
+            file
+            for file in facts.files_of(name, table.floor)
+            if file.path not in table.live
+            and not _with_former_table(facts, table, file.control_partition, file.control_offset, file.table_uuid)
+        ]
         _refuse_deletes(facts, name, table)
         sure, doubtful = _sorted_out(facts, table, files)
         left: list[AnnouncedFile] = []
@@ -282,9 +291,16 @@ def plan_tables(
     return tuple(completions)
 
 
+def _with_former_table(facts: ControlFacts, table: TableFacts, partition: int, offset: int, uuid: str | None) -> bool:
+    """Whether what was announced was committed to a table of that name that was dropped since."""
+    return not table.is_meant(uuid) and offset < facts.coordinator.get(partition, 0)
+
+
 def _refuse_deletes(facts: ControlFacts, name: str, table: TableFacts) -> None:
     for partition, offset, said in facts.announcements:
-        if said.table == name and said.delete_files and offset >= facts.first_open(table.floor, partition):
+        if said.table != name or not said.delete_files or offset < facts.first_open(table.floor, partition):
+            continue
+        if not _with_former_table(facts, table, partition, offset, said.table_uuid):
             raise TakeoverRefusedError(
                 f"the sink announced {said.delete_files} delete files for table {name} (control topic at "
                 f"{partition}:{offset}) and has not committed them: it upserts, and frazil does not commit these.",
@@ -310,17 +326,34 @@ def _sorted_out(
 def _doubt(facts: ControlFacts, table: TableFacts, file: AnnouncedFile) -> tuple[str, bool] | None:
     if not table.exists:
         return "have no table any more", False
-    if file.table_uuid is not None and file.table_uuid != table.uuid:
+    if not table.is_meant(file.table_uuid):
         return "were written for a table of that name that was dropped since", False
     if misfit := table.misfits.get(file.path):
         return misfit, False
-    if not table.floor.known:
+    if not table.floor.knows(file.control_partition):
         return "may have been committed: the snapshots that tell have expired", False
     if table.floor.elsewhere:
         return "were taken out by a rollback, or the table was replaced", True
     if file.control_offset < facts.coordinator.get(file.control_partition, 0):
         return "were passed over by the sink's coordinator: it holds them for committed, and no snapshot has them", True
     return None
+
+
+def check_group(sink: Sink, log: LogState, committed: Positions) -> None:
+    """Refuse a group without offsets, before anything else: a sink that is started so begins anew.
+
+    Raises:
+        TakeoverRefusedError: The message says what else helps.
+    """
+    group = sink.offset_group
+    if not any(partition in committed for partition in log.earliest):
+        raise TakeoverRefusedError(
+            f"group {group} has no offsets of {', '.join(sorted(log.topics)) or 'the stream'}: the sink has committed "
+            "nothing, the group has expired, or it is another one.",
+            fix="do not start the connector, which without offsets lands again what the tables have; name the right "
+            "group with --group, or set its offsets with kafka-consumer-groups.sh --reset-offsets; if the sink has "
+            "never landed anything, there is nothing to take over: frazil run",
+        )
 
 
 def plan_partitions(
@@ -335,15 +368,9 @@ def plan_partitions(
         trust_group: A person has said that the group is right where the two disagree.
 
     Raises:
-        TakeoverRefusedError: The group has no offsets, Kafka does not keep them, or the answers disagree.
+        TakeoverRefusedError: A partition has no offset, Kafka does not keep it, or the answers disagree.
     """
     group = sink.offset_group
-    if not any(partition in committed for partition in log.earliest):
-        raise TakeoverRefusedError(
-            f"group {group} has no offsets of {', '.join(sorted(log.topics)) or 'the stream'}: the sink has committed "
-            "nothing, the group has expired, or it is another one.",
-            fix=f"{ONE_COMMIT}; if the sink has never landed anything, there is nothing to take over: frazil run",
-        )
     found: list[PartitionStart] = []
     different: list[str] = []
     for partition in sorted(log.earliest):
@@ -353,7 +380,10 @@ def plan_partitions(
             raise TakeoverRefusedError(
                 f"group {group} has no offset of {partition}, which holds records {kept}"
                 + (f"; the sink's workers answered that they had read up to {said}." if said is not None else "."),
-                fix=ONE_COMMIT,
+                fix=f"kafka-consumer-groups.sh --reset-offsets --group {group} --topic {partition.topic}:"
+                f"{partition.partition} --to-offset {said if said is not None else 'OFFSET'} --execute"
+                + ("" if said is not None else f" ({kept.start} if the sink has landed nothing of it)")
+                + ", then run this again",
             )
         if at is not None:
             _refuse_lost(group, partition, at, kept, log.latest[partition])

@@ -105,6 +105,7 @@ def hand_back_facts(plan: HandBack, *, done: bool) -> dict[str, Any]:
         "control_topic": plan.sink and plan.sink.control_topic,
         "floor": {str(partition): at for partition, at in sorted(plan.floor.items())},
         "tables": list(plan.tables),
+        "other_topics": list(plan.others),
         "obstacle": plan.obstacle and {"sentence": plan.obstacle.message, "next": plan.obstacle.fix},
     }
 
@@ -118,6 +119,11 @@ def _lines(plan: HandBack) -> list[str]:
         )
     else:
         lines.append("No control topic is known for this group, so no table is changed: it is no Iceberg sink's.")
+    if plan.others:
+        lines.append(
+            f"The group also has offsets of {', '.join(plan.others)}, which the stream does not read. They stay: if "
+            "another stream has taken these over, hand them back too before you start the connector."
+        )
     if plan.obstacle is not None:
         lines += [f"Not now: {plan.obstacle.message}", f"  Next: {plan.obstacle.fix}"]
     return lines

@@ -66,11 +66,14 @@ def announced(files: list[Mapping[str, Any]], table: Table) -> tuple[AnnouncedFi
     return tuple(AnnouncedFile(0, 12, str(table.metadata.table_uuid), file) for file in files)
 
 
-def sink_commits(table: Table, files: list[Mapping[str, Any]], floor: int, branch: str = "main") -> None:
+def sink_commits(
+    table: Table, files: list[Mapping[str, Any]], floor: int | dict[int, int], branch: str = "main"
+) -> None:
     """A commit as the sink makes it."""
+    offsets = {0: floor} if isinstance(floor, int) else floor
     with (
         table.transaction() as change,
-        change.update_snapshot({KEY: floor_text({0: floor})}, branch=branch).fast_append() as append,
+        change.update_snapshot({KEY: floor_text(offsets)}, branch=branch).fast_append() as append,
     ):
         for file in files:
             append.append_data_file(data_file_of(file, table.metadata))
@@ -129,6 +132,14 @@ def test_a_table_that_was_made_anew_meanwhile_gets_nothing(catalog: Catalog) -> 
     assert rows(catalog) == []
 
 
+def test_files_of_a_dropped_table_are_left_out(catalog: Catalog) -> None:
+    table = catalog.load_table(NAME)
+    files = announced(written(table, range(10)), table)
+    catalog.drop_table(NAME)
+    complete(catalog, (), SinkFloor(None), files)
+    assert not catalog.table_exists(NAME)
+
+
 def test_files_of_another_partition_spec_do_not_fit(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     (first, *_) = written(table, range(1))
@@ -157,6 +168,25 @@ def test_the_floor_is_that_of_the_newest_ancestor(catalog: Catalog) -> None:
     assert sink_floor(table.metadata, "kafka.connect.offsets.control.connect-other").offsets is None
 
 
+@pytest.mark.parametrize(
+    "floors",
+    [
+        # A coordinator that lives on beside its successor.
+        [{0: 5, 1: 9}, {0: 3, 1: 2}],
+        # One that was started again, of a release that writes only what it has read since.
+        [{0: 5}, {1: 9}],
+        [{1: 9, 0: 4}, {0: 5}],
+    ],
+)
+def test_what_an_earlier_snapshot_of_the_sink_has_is_committed(catalog: Catalog, floors: list[dict[int, int]]) -> None:
+    table = catalog.load_table(NAME)
+    for each in floors:
+        sink_commits(table, written(table, range(3)), each)
+    head = table.metadata.current_snapshot()
+    assert head is not None
+    assert sink_floor(table.metadata, KEY) == SinkFloor({0: 5, 1: 9}, head.snapshot_id, 2)
+
+
 def test_a_rollback_shows(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     sink_commits(table, written(table, range(3)), 5)
@@ -179,7 +209,20 @@ def test_an_expired_history_is_no_floor_of_zero(catalog: Catalog) -> None:
     with table.maintenance.expire_snapshots() as expiry:
         expiry.by_id(first.snapshot_id)
     floor = sink_floor(catalog.load_table(NAME).metadata, KEY)
-    assert (floor.offsets, floor.whole, floor.known) == (None, False, False)
+    assert (floor.offsets, floor.whole, floor.knows(0)) == (None, False, False)
+
+
+def test_a_partition_whose_floor_has_expired_is_not_known(catalog: Catalog) -> None:
+    table = catalog.load_table(NAME)
+    sink_commits(table, written(table, range(3)), 5)
+    first = table.metadata.current_snapshot()
+    sink_commits(table, written(table, range(3, 6)), {1: 9})
+    assert first is not None
+    assert [sink_floor(table.metadata, KEY).knows(number) for number in (0, 1, 2)] == [True, True, True]
+    with table.maintenance.expire_snapshots() as expiry:
+        expiry.by_id(first.snapshot_id)
+    floor = sink_floor(catalog.load_table(NAME).metadata, KEY)
+    assert [floor.knows(number) for number in (0, 1, 2)] == [False, True, False]
 
 
 def test_live_files_are_those_of_the_branchs_head(catalog: Catalog) -> None:

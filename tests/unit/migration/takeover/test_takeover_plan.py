@@ -18,6 +18,7 @@ from jobs.migration.takeover.takeover_plan import (
     TableFacts,
     TakeoverRefusedError,
     check_control_log,
+    check_group,
     control_facts,
     plan_partitions,
     plan_tables,
@@ -86,12 +87,14 @@ def test_events_of_other_sinks_are_left_alone() -> None:
 def doubtful(**options: Any) -> dict[str, tuple[ControlFacts, TableFacts, str, bool]]:
     one = facts(announced(20, "a"))
     expired = table(of=SinkFloor(None, whole=False))
+    other_partition = table(of=SinkFloor({1: 10}, 1, 1, whole=False))
     back = table(of=SinkFloor({0: 10}, 1, 1, elsewhere=(7,)))
     return {
         "gone": (one, TableFacts(TABLE, exists=False), "have no table any more", False),
         "recreated": (facts(announced(20, "a", uuid="u-0")), table(), "that was dropped since", False),
         "misfit": (one, table(misfits={"a": "are gone from the store"}), "are gone from the store", False),
         "expired": (one, expired, "the snapshots that tell have expired", False),
+        "expired in one partition": (one, other_partition, "the snapshots that tell have expired", False),
         "rolled back": (one, back, "were taken out by a rollback", True),
         "passed over": (facts(announced(20, "a"), coordinator=21), table(), "were passed over by the sink's", True),
     }
@@ -117,6 +120,15 @@ def test_a_file_that_may_not_belong_to_the_table_is_a_persons_decision(case: str
 def test_an_expired_floor_is_no_question_where_the_coordinator_has_committed_all() -> None:
     expired = table(of=SinkFloor(None, whole=False))
     assert planned(facts(announced(20, "a"), coordinator=21), expired) == {TABLE: []}
+
+
+@pytest.mark.parametrize("deletes", [0, 1])
+@pytest.mark.parametrize("now", [TableFacts(TABLE, exists=False), TableFacts(TABLE, True, "u-2")])
+def test_what_a_dropped_table_had_is_no_question(now: TableFacts, deletes: int) -> None:
+    found = facts(announced(20, "a", deletes=deletes), coordinator=21)
+    assert planned(found, now) == {TABLE: []}
+    with pytest.raises(TakeoverRefusedError):
+        planned(facts(announced(21, "a", deletes=deletes), coordinator=21), now)
 
 
 def test_files_of_a_table_whose_uuid_nobody_said_belong_to_it() -> None:
@@ -199,6 +211,7 @@ def log(latest: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, 
 
 
 def starts(kept: LogState, committed: Any, progress: Any = None, *, trust: bool = False) -> dict[TopicPartition, int]:
+    check_group(SINK, kept, committed)
     found = plan_partitions(SINK, kept, committed, progress or {}, trust_group=trust)
     return {each.partition: each.start for each in found}
 
@@ -226,6 +239,16 @@ def test_an_empty_partition_without_an_offset_starts_where_it_begins() -> None:
 def test_offsets_that_are_not_certain_are_refused(committed: Any, progress: Any, kept: LogState, why: str) -> None:
     with pytest.raises(TakeoverRefusedError, match=why):
         starts(kept, committed, progress)
+
+
+@pytest.mark.parametrize(("committed", "progress"), [({}, {}), ({P0: 3}, {P1: 5}), ({P0: 3}, {})])
+def test_a_sink_without_an_offset_is_not_to_be_started(committed: Any, progress: Any) -> None:
+    with pytest.raises(TakeoverRefusedError) as refused:
+        starts(log({P0: 20, P1: 7}), committed, progress)
+    fix = refused.value.fix or ""
+    assert "--reset-offsets" in fix
+    assert not fix.startswith("start the connector"), "it would land again what the tables have"
+    assert ("--to-offset 5" in fix) == bool(progress)
 
 
 def test_a_person_may_say_that_the_group_is_right() -> None:
