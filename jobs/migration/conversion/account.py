@@ -79,9 +79,9 @@ class Account:
         return value == "true" if value in ("true", "false") else otherwise
 
     def number(self, key: str) -> int | None:
-        """Value of a key that is a whole number; None if it is none."""
+        """Value of a key that is a whole number; None if it is none, or beyond all times in milliseconds."""
         value = self.get(key) or ""
-        return int(value) if re.fullmatch(r"[+-]?[0-9]{1,18}", value) else None
+        return int(value) if re.fullmatch(r"[+-]?[0-9]{1,16}", value) else None
 
     def has(self, key: str) -> bool:
         """Whether the document has the key."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from jobs.config.values.partitioning import PartitionError, parse_partition_expr
 from jobs.config.values.targets import MAIN_BRANCH
 from jobs.migration.conversion.draft import UNDECIDED, Draft, Yaml
+from jobs.migration.conversion.references import is_secret_property
 from jobs.migration.conversion.source import names_in
 from jobs.migration.conversion.transforms import transform_classes
 
@@ -190,6 +191,9 @@ def _creation(draft: Draft) -> Yaml:
             name, value = key.removeprefix(above), keys.get(key)
             if value is None:
                 continue
+            if is_secret_property(name, value):
+                _leave_secret_out(draft, key)
+                continue
             if name != "format-version":
                 properties[name] = value
             at = f"table.properties.{name}" if name != "format-version" else "table.properties"
@@ -204,6 +208,12 @@ def _creation(draft: Draft) -> Yaml:
     return {"properties": properties} if properties else {}
 
 
+def _leave_secret_out(draft: Draft, key: str) -> None:
+    if not draft.keys.is_answered(key):
+        draft.keys.impossible(key, "it looks like a secret, and all readers of a table see its properties: left out")
+        draft.ask(f"{key} looks like a secret, and is left out of table.properties", blocks=True)
+
+
 def _partitions(draft: Draft, key: str, at: str) -> list[str]:
     """Partition expressions of a key, in frazil's order of arguments; the key is answered."""
     keys = draft.keys
@@ -211,12 +221,14 @@ def _partitions(draft: Draft, key: str, at: str) -> list[str]:
         return []
     found: list[str] = []
     for part in re.split(r",\s*(?![^()]*\))", written):
-        call = re.fullmatch(r"(\w+)\s*\(\s*([^,()]+?)\s*(?:,\s*([0-9]+)\s*)?\)", part.strip())
         text = part.strip()
-        if call:
-            name = call[1].lower()
-            name = name.removesuffix("s") if name in ("years", "months", "days", "hours") else name
-            text = f"{name}({call[3]}, {call[2]})" if call[3] else f"{name}({call[2]})"
+        if call := re.fullmatch(r"(year|month|day|hour)s?\((\S.*?)\)", text):
+            text = f"{call[1]}({call[2]})"
+        elif call := re.fullmatch(r"(bucket|truncate)\(\s*([^,()]+?)\s*,\s*([0-9]+)\s*\)", text):
+            text = f"{call[1]}({call[3]}, {call[2]})"
+        elif "(" in text:
+            # Another order of arguments, and words in other cases: the sink does not know them.
+            text = ""
         try:
             found.append(str(parse_partition_expr(text)))
         except PartitionError:
