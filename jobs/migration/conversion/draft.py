@@ -256,6 +256,7 @@ class Draft:
         Returns:
             `${env:NAME}`.
         """
+        keys.take(key)
         text = keys.raw(key) if value is None else value
         reference, phrase = provider_reference(text)
         if reference is None:
@@ -273,6 +274,7 @@ class Draft:
             path: The file.
             was: Where the certificates are now.
         """
+        keys.take(key)
         self._add(SecretReference(key, keys.place(key), at, path, was))
         return path
 

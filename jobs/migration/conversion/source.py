@@ -141,9 +141,13 @@ def _isolation(draft: Draft) -> None:
     if isolation is None and other is None:
         draft.default("consumer.override.isolation.level", "read_uncommitted", "kafka.isolation", written)
     if other is not None:
+        if isolation == "read_committed":
+            # Records of aborted transactions would land.
+            draft.refused_places.append("kafka.isolation")
         draft.ask(
             f"{other} reads with another isolation than {draft.connector.name}, and kafka.isolation counts for all: "
-            "is read_committed right for both?"
+            "is read_committed right for both?",
+            blocks=isolation == "read_committed",
         )
 
 
