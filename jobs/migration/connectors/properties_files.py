@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from jobs.config.documents.connect_keys import find_key
-from jobs.migration.connectors.document_tree import UnreadableDocument
+from jobs.migration.connectors.document_tree import UnreadableDocument, well_formed
 from jobs.migration.connectors.model import Connector, Place, Sources, Worker, settings_of
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.)|$)", re.DOTALL)
@@ -60,7 +60,7 @@ def _unescaped(text: str) -> str:
         return _LETTERS.get(match[2] or "", match[2] or "")
 
     # Java's characters are UTF-16: two escapes may be one character.
-    return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return well_formed(_ESCAPE.sub(character, text))
 
 
 def read_properties(text: str, source: str, stem: str) -> Sources:
