@@ -98,16 +98,23 @@ def _topics(draft: Draft) -> Yaml:
         keys.decide("topics.regex", "stands beside topics, and Connect takes one of the two")
         return {"topics": topics}
     if pattern:
-        try:
-            java_pattern(pattern, "topics.regex")
-            re.compile(pattern)
-        except (TransformProblem, re.error):
+        if not is_common_pattern(pattern):
             keys.decide("topics.regex", "a regular expression of Java that Python does not read in the same way")
         else:
             keys.same("topics.regex", "source.topics_pattern")
             return {"topics_pattern": pattern}
     draft.ask("the topics: write source.topics or source.topics_pattern", blocks=True)
     return {"topics": [UNDECIDED]}
+
+
+def is_common_pattern(pattern: str) -> bool:
+    """Whether a regular expression of Java is one of Python as well, with the same meaning."""
+    try:
+        java_pattern(pattern, "pattern")
+        re.compile(pattern)
+    except (TransformProblem, re.error):
+        return False
+    return True
 
 
 def _start(draft: Draft) -> str:

@@ -50,7 +50,7 @@ def convert_getindata_sink(draft: Draft) -> None:
     def table_of(topic: str) -> str:
         return f"{namespace}.{prefix}{table_part(topic)}" + ("_changes" if upserts else "")
 
-    own, route = tables_of_topics(source, stream_name(draft), table_of)
+    own, route = tables_of_topics(source, stream_name(draft), table_of, shared=True)
     mirrors = [{"table": own.removesuffix("_changes")}] if route is None else [{"table": f"{namespace}.{{table}}_now"}]
     table: Yaml = {"name": own, "properties": properties}
     if partition := _partition(draft, upserts):
