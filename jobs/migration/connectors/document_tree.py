@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import yaml
+from yaml.constructor import SafeConstructor
 
 from jobs.migration.connectors.model import Place
 
 _STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
+_TOO_DEEP = "is no JSON of a connector: it is nested too deeply"
+_MOST_NODES = 1_000_000
 _NULL = re.compile(r"~|null|Null|NULL|")
 
 
@@ -106,21 +109,38 @@ def parse_json(text: str) -> Tree:
         template = "; it has templates in it: render them first" if re.search(r"\{\{|\{%", text) else ""
         raise UnreadableDocument(f"is no JSON: line {problem.lineno}, column {problem.colno}{template}") from None
     except RecursionError:
-        raise UnreadableDocument("is no JSON of a connector: it is nested too deeply") from None
+        raise UnreadableDocument(_TOO_DEEP) from None
     # A text with a colon behind it is a key, and keys are visited in the order in which they are written.
-    lines = (text.count("\n", 0, match.start()) + 1 for match in _STRING_OR_KEY.finditer(text) if match[1])
-    return _with_lines(tree, lines)
+    try:
+        return _with_lines(tree, _key_lines(text))
+    except RecursionError:
+        raise UnreadableDocument(_TOO_DEEP) from None
+
+
+def _key_lines(text: str) -> Iterator[int]:
+    line, end = 1, 0
+    for match in _STRING_OR_KEY.finditer(text):
+        if match[1]:
+            line, end = line + text.count("\n", end, match.start()), match.start()
+            yield line
 
 
 def _with_lines(tree: Any, lines: Iterator[int]) -> Tree:
     if isinstance(tree, Mapping):
         for pair in tree.pairs:
-            pair.line = next(lines, None)
+            pair.key, pair.line = well_formed(pair.key), next(lines, None)
             pair.value = _with_lines(pair.value, lines)
         return tree
     if isinstance(tree, list):
         return [_with_lines(item, lines) for item in tree]
+    if isinstance(tree, str):
+        return well_formed(tree)
     return str(tree).lower() if isinstance(tree, bool) else tree
+
+
+def well_formed(text: str) -> str:
+    r"""A text in which pairs of UTF-16 are characters, and a lone half such as `\ud800` is U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parse_yaml(text: str) -> list[Tree]:
@@ -138,25 +158,31 @@ def parse_yaml(text: str) -> list[Tree]:
         raise UnreadableDocument(f"is no YAML{place}{template}") from None
     except (yaml.YAMLError, RecursionError):
         raise UnreadableDocument("is no YAML") from None
-    return [_of_node(node, ()) for node in nodes]
+    nodes_left = iter(range(_MOST_NODES))
+    return [_of_node(node, (), nodes_left) for node in nodes]
 
 
-def _of_node(node: yaml.Node, above: tuple[int, ...]) -> Tree:
+def _of_node(node: yaml.Node, above: tuple[int, ...], nodes_left: Iterator[int]) -> Tree:
     if id(node) in above:
         raise UnreadableDocument("is no YAML of a connector: an anchor holds itself")
+    if next(nodes_left, None) is None:
+        raise UnreadableDocument("is no YAML of a connector: its anchors make millions of values")
     above = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
         merged, own = Mapping(), Mapping()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:merge":
                 parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
-                for part in [_of_node(part, above) for part in parts]:
+                for part in [_of_node(part, above, nodes_left) for part in parts]:
                     merged.pairs += [p for p in part.pairs if p.key not in merged] if isinstance(part, Mapping) else []
             else:
-                name = as_text(_of_node(key, above))
-                own.pairs.append(Pair(name, _of_node(value, above), key.start_mark.line + 1))
+                name = as_text(_of_node(key, above, nodes_left))
+                own.pairs.append(Pair(name, _of_node(value, above, nodes_left), key.start_mark.line + 1))
         return Mapping([pair for pair in merged.pairs if pair.key not in own] + own.pairs)
     if isinstance(node, yaml.SequenceNode):
-        return [_of_node(item, above) for item in node.value]
+        return [_of_node(item, above, nodes_left) for item in node.value]
     plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    if plain and node.tag == "tag:yaml.org,2002:bool":
+        # Kubernetes reads YAML 1.1: `no` and `off` are false.
+        return "true" if SafeConstructor.bool_values[node.value.lower()] else "false"
     return None if plain and _NULL.fullmatch(node.value) else str(node.value)

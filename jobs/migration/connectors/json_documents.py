@@ -11,7 +11,7 @@ _STATES: dict[str, State] = {"RUNNING": "running", "PAUSED": "paused", "STOPPED"
 _CLASS = "connector.class"
 
 
-def read_connectors(tree: Tree, source: str, stem: str) -> Sources:
+def read_connectors(tree: Tree, source: str, stem: str, *, path: str = "") -> Sources:
     """Connectors of a JSON document, or of a YAML document of the same form.
 
     Forms: `{name, config}`; the keys of one connector; a list of either; `{connectors: …}` with a list or a mapping;
@@ -21,20 +21,25 @@ def read_connectors(tree: Tree, source: str, stem: str) -> Sources:
         tree: The document.
         source: Name of the document for places.
         stem: Name of a connector that has none, such as the name of the file.
+        path: Path of the tree, if it is a part of the document.
     """
-    connectors = tuple(_connectors(tree, source, "", stem))
-    skipped = () if connectors else (f"{source}: has no connector: no connector.class in it",)
-    return Sources(connectors, skipped=skipped)
+    skipped: list[str] = []
+    connectors = tuple(_connectors(tree, source, path, stem, skipped))
+    if not connectors and not skipped:
+        skipped.append(f"{source}: has no connector: no connector.class in it")
+    return Sources(connectors, skipped=tuple(skipped))
 
 
-def _connectors(tree: Tree, source: str, path: str, name: str) -> Iterator[Connector]:
+def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str]) -> Iterator[Connector]:
     if isinstance(tree, list):
         for at, item in enumerate(tree):
-            yield from _connectors(item, source, f"{path}[{at}]", name if len(tree) == 1 else f"{name}-{at + 1}")
+            yield from _connectors(
+                item, source, f"{path}[{at}]", name if len(tree) == 1 else f"{name}-{at + 1}", skipped
+            )
     elif not isinstance(tree, Mapping):
         return
     elif isinstance(tree.get("connectors"), Mapping | list) and _CLASS not in tree:
-        yield from _connectors(tree.get("connectors"), source, _below(path, "connectors"), name)
+        yield from _connectors(tree.get("connectors"), source, _below(path, "connectors"), name, skipped)
     elif isinstance(tree.get("info"), Mapping):
         info, status = tree.mapping("info"), tree.mapping("status")
         yield _connector(info.mapping("config"), source, _below(path, "info.config"), info.text("name") or name, status)
@@ -42,12 +47,14 @@ def _connectors(tree: Tree, source: str, path: str, name: str) -> Iterator[Conne
         config = tree.mapping("config")
         if _CLASS in config:
             yield _connector(config, source, _below(path, "config"), tree.text("name") or name, tree.mapping("status"))
+        else:
+            skipped.append(f"{source}: {tree.text('name') or name} has a config without connector.class")
     elif _CLASS in tree:
         yield _connector(tree, source, path, tree.text("name") or name, Mapping())
     else:
         for pair in tree.pairs:
             if isinstance(pair.value, Mapping):
-                yield from _connectors(pair.value, source, _below(path, pair.key), pair.key)
+                yield from _connectors(pair.value, source, _below(path, pair.key), pair.key, skipped)
 
 
 def _connector(config: Mapping, source: str, path: str, name: str, status: Mapping) -> Connector:

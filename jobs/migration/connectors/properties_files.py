@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from jobs.config.documents.connect_keys import find_key
+from jobs.migration.connectors.document_tree import UnreadableDocument, well_formed
 from jobs.migration.connectors.model import Connector, Place, Sources, Worker, settings_of
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.)|$)", re.DOTALL)
@@ -15,7 +16,11 @@ _WORKER = ("bootstrap.servers", "group.id")
 
 
 def parse_properties(text: str) -> Iterator[tuple[str, str, int]]:
-    """Key, value and line of each entry, as `java.util.Properties` reads them."""
+    """Key, value and line of each entry, as `java.util.Properties` reads them.
+
+    Raises:
+        UnreadableDocument: A private key is cut at the end of a line, so that its other lines would be keys.
+    """
     lines = re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))
     at = 0
     while at < len(lines):
@@ -29,6 +34,10 @@ def parse_properties(text: str) -> Iterator[tuple[str, str, int]]:
                 break
             line += lines[at].lstrip(_BLANKS)
             at += 1
+        if line.count("-----BEGIN") > line.count("-----END"):
+            raise UnreadableDocument(
+                f"has a certificate or key in PEM without a backslash at the end of each line: line {first}"
+            )
         key, value = _split(line)
         yield _unescaped(key), _unescaped(value), first
 
@@ -50,7 +59,8 @@ def _unescaped(text: str) -> str:
             return chr(int(match[1], 16))
         return _LETTERS.get(match[2] or "", match[2] or "")
 
-    return _ESCAPE.sub(character, text)
+    # Java's characters are UTF-16: two escapes may be one character.
+    return well_formed(_ESCAPE.sub(character, text))
 
 
 def read_properties(text: str, source: str, stem: str) -> Sources:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import requests
+import urllib3
 
 from jobs.base.errors import FrazilError
 from jobs.config.documents.secrets import Secret, reveal
@@ -16,6 +18,8 @@ from jobs.migration.connectors.json_documents import read_connectors
 from jobs.migration.connectors.model import Sources
 
 _LONGEST = 64 * 1024 * 1024
+# Timeouts that a whole answer may take.
+_SLOWEST = 6
 
 
 class ConnectUnavailable(FrazilError):
@@ -60,11 +64,10 @@ def read_worker(address: str, login: Login | None = None) -> Sources:
         FrazilError: The address has a password in it, or a secret is not set.
     """
     parts = urlsplit(address)
-    if "@" in parts.netloc:
+    if "@" in address:
         raise FrazilError(
             "The address of the worker has a user or a password in it, which a list of processes shows.",
-            fix=f"frazil import {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path} "
-            "--user NAME --password '${env:NAME}'",
+            fix=f"frazil import {parts.scheme}://{address.rpartition('@')[2]} --user NAME --password '${{env:NAME}}'",
         )
     base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/connectors')}"
     login = login or Login()
@@ -89,13 +92,35 @@ def read_worker(address: str, login: Login | None = None) -> Sources:
         return Sources((), skipped=(f"{base}: the worker has no connectors",))
     # Workers list connectors in any order.
     tree.pairs.sort(key=lambda pair: pair.key)
-    return read_connectors(tree, base, "connector")
+    if not any(isinstance(pair.value, Mapping) for pair in tree.pairs):
+        return read_connectors(tree, base, "connector")
+    # A connector may be called `config` or `info`: keys of this document are names, whatever they say.
+    parts_of = [read_connectors(pair.value, base, pair.key, path=pair.key) for pair in tree.pairs]
+    return Sources(
+        tuple(connector for part in parts_of for connector in part.connectors),
+        skipped=tuple(sentence for part in parts_of for sentence in part.skipped),
+    )
 
 
 def _expanded(session: requests.Session, base: str, name: str, timeout: float) -> Mapping:
     path = f"{base}/connectors/{quote(name, safe='')}"
     info, status = _get(session, path, base, timeout), _get(session, f"{path}/status", base, timeout)
     return Mapping([Pair("info", info), Pair("status", status)])
+
+
+def _content(response: requests.Response, base: str, timeout: float) -> bytes:
+    """Body of an answer. The session's own timeout counts from one piece of it to the next."""
+    content, end = bytearray(), time.monotonic() + _SLOWEST * timeout
+    while piece := response.raw.read1(1 << 16, decode_content=True):
+        content += piece
+        if len(content) > _LONGEST:
+            break
+        if time.monotonic() > end:
+            raise ConnectUnavailable(
+                f"{base} answers too slowly: {len(content)} bytes in {_SLOWEST * timeout:.0f} s.",
+                fix=f"curl {base}/connectors",
+            )
+    return bytes(content)
 
 
 def _get(session: requests.Session, url: str, base: str, timeout: float) -> Tree:
@@ -109,14 +134,19 @@ def _get(session: requests.Session, url: str, base: str, timeout: float) -> Tree
                     f"{base} {said} (HTTP {response.status_code}).",
                     fix=f"frazil import {base} --user NAME --password '${{env:NAME}}'",
                 )
+            if response.status_code == requests.codes.conflict:
+                raise ConnectUnavailable(
+                    f"{base} is rebalancing its tasks (HTTP 409), and answers when it has done so.",
+                    fix=f"frazil import {base}",
+                )
             if response.status_code != requests.codes.ok:
                 raise ConnectUnavailable(f"{base} answers HTTP {response.status_code}.", fix=f"curl {base}/connectors")
-            content = response.raw.read(_LONGEST + 1, decode_content=True)
+            content = _content(response, base, timeout)
     except requests.exceptions.SSLError:
         raise ConnectUnavailable(
             f"{base} has a certificate that this machine does not trust.", fix=f"frazil import {base} --ca FILE.pem"
         ) from None
-    except (requests.RequestException, OSError) as problem:
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as problem:
         raise ConnectUnavailable(
             f"{base} cannot be reached: {type(problem).__name__}.", fix=f"curl {base}/connectors"
         ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from jobs.migration.connectors.model import Place, Setting
@@ -53,6 +53,7 @@ class Account:
         self._settings: Mapping[str, Setting] = settings
         self._shared: bool = shared
         self._answers: dict[str, Answer] = {}
+        self._unread: set[str] = set()
 
     def get(self, key: str) -> str | None:
         """Value of a key without blanks around it, for anything but a secret. Answers nothing.
@@ -61,7 +62,14 @@ class Account:
             None if the document does not have the key, or it is empty, a template or a reference.
         """
         value = self.raw(key)
-        return None if not value or self.is_open(key) else value
+        if value and self.is_open(key):
+            self._unread.add(key)
+            return None
+        return value or None
+
+    def take(self, key: str) -> None:
+        """The value of a key is no matter, because a reference has taken its place."""
+        self._unread.discard(key)
 
     def raw(self, key: str) -> str:
         """Value of a key as it is written, templates and references included; empty without the key."""
@@ -79,9 +87,9 @@ class Account:
         return value == "true" if value in ("true", "false") else otherwise
 
     def number(self, key: str) -> int | None:
-        """Value of a key that is a whole number; None if it is none."""
+        """Value of a key that is a whole number; None if it is none, or beyond all times in milliseconds."""
         value = self.get(key) or ""
-        return int(value) if re.fullmatch(r"[+-]?[0-9]{1,18}", value) else None
+        return int(value) if re.fullmatch(r"[+-]?[0-9]{1,16}", value) else None
 
     def has(self, key: str) -> bool:
         """Whether the document has the key."""
@@ -149,7 +157,14 @@ class Account:
         """
         if missing := next(self.unanswered(), None):
             raise ValueError(f"{missing} has no answer")
-        return sort_answers(self._answers.values())
+        return sort_answers(self._read(answer) for answer in self._answers.values())
+
+    def _read(self, answer: Answer) -> Answer:
+        """An answer, or what is to decide if it was given without the value: that is a template or a reference."""
+        if answer.key not in self._unread or answer.heading in (Heading.IMPOSSIBLE, Heading.DECIDE):
+            return answer
+        says = "the value is a template or stands elsewhere, so its default was taken: write the value"
+        return replace(answer, heading=Heading.DECIDE, says=says)
 
 
 def sort_answers(answers: Iterable[Answer]) -> list[Answer]:

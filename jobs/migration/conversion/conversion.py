@@ -11,7 +11,7 @@ from jobs.migration.connectors.model import Connector, Sources, Worker
 from jobs.migration.conversion.account import Account, Answer, Heading, sort_answers
 from jobs.migration.conversion.converters import converter_of
 from jobs.migration.conversion.draft import Default, Draft, Question, SecretReference, SettingsDraft, Takeover, Yaml
-from jobs.migration.conversion.references import templates_in
+from jobs.migration.conversion.references import shown_templates, templates_in
 
 Outcome = Literal["converted", "decide", "refused"]
 
@@ -156,12 +156,14 @@ def _is_below(at: str, places: Sequence[str]) -> bool:
 
 def _ask_about_templates(draft: Draft) -> None:
     """Ask for the values of templates; secrets become references in any case."""
-    if found := templates_in("", draft.connector.name):
-        draft.ask(f"the name of the connector has the template {', '.join(found)}: render it first", blocks=True)
+    if templates_in("", draft.connector.name):
+        shown = shown_templates("", draft.connector.name)
+        draft.ask(f"the name of the connector has {shown}: render it first", blocks=True)
     for answer in draft.keys.answers():
-        found = templates_in(answer.key, draft.keys.raw(answer.key))
-        if found and answer.heading is Heading.DECIDE:
-            draft.ask(f"{answer.key} has the template {', '.join(found)}: render it, or write the value", blocks=True)
+        value = draft.keys.raw(answer.key)
+        if templates_in(answer.key, value) and answer.heading is Heading.DECIDE:
+            shown = shown_templates(answer.key, value)
+            draft.ask(f"{answer.key} has {shown}: render it, or write the value", blocks=True)
 
 
 def _refuse(draft: Draft) -> None:

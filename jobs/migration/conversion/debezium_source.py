@@ -14,7 +14,7 @@ from jobs.migration.conversion.decoding import value_format
 from jobs.migration.conversion.draft import Draft, Yaml, without_empty
 from jobs.migration.conversion.kafka_connection import connect_kafka
 from jobs.migration.conversion.source import stream_name
-from jobs.migration.conversion.topic_tables import table_part
+from jobs.migration.conversion.topic_tables import distinct_tables, table_of_topic, table_part
 
 GOES_ON = "the source connector's own: it goes on running as it is"
 _NAMES = ("topic.prefix", "database.server.name", "mongodb.name", "topic.delimiter")
@@ -54,6 +54,10 @@ def _place_streams(draft: Draft, found: ChangeTopics, sinks: list[Connector]) ->
             )
     else:
         _lone_stream(draft, found)
+
+
+def _last(topic: str) -> str:
+    return topic.rpartition(".")[2]
 
 
 def _answer(draft: Draft, sinks: list[Connector]) -> None:
@@ -96,9 +100,15 @@ def _lone_stream(draft: Draft, found: ChangeTopics) -> None:
         stream |= {"table": {"name": f"{namespace}.{own}_changes"}, "mirrors": [{"table": f"{namespace}.{own}"}]}
     else:
         route: Yaml = {"by": "regexp_replace(_topic, '^.*[.]', '')", "to": f"{namespace}_changes.{{value}}"}
-        if found.topics:
-            own_names = {topic: table_part(topic.rpartition(".")[2]) for topic in found.topics}
-            tables = [{"match": [topic], "table": f"{namespace}_changes.{own}"} for topic, own in own_names.items()]
+        if not found.topics:
+            draft.ask(
+                "Tables of one name in two schemas would share a changelog and a mirror: list their topics under "
+                "route.tables if there are such.",
+                blocks=True,
+            )
+        else:
+            names = distinct_tables(found.topics, lambda topic: table_of_topic(_last(topic), f"{namespace}_changes"))
+            tables = [{"match": [topic], "table": name} for topic, name in names.items()]
             route = {"by": "topic", "tables": tables}
         stream |= {"table": {"name": f"{namespace}_changes.stream"}, "route": route}
         stream["mirrors"] = [{"table": f"{namespace}.{{table}}"}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from jobs.config.documents.connect_keys import find_key
 from jobs.migration.conversion.account import Account
@@ -170,8 +170,10 @@ def _registry(draft: Draft, owner: Account, prefix: str) -> None:
     login = ""
     if any(has_reference(url) or has_template("", url) for url in urls):
         urls = []
-    elif urls:
-        parts = [urlsplit(url) for url in urls]
+    elif urls and (parts := _split_urls(urls)) is None:
+        urls = []
+        owner.decide(urls_key, "no address of a registry")
+    elif urls and parts:
         login = next((part.netloc.rpartition("@")[0] for part in parts if "@" in part.netloc), "")
         urls = [urlunsplit(part._replace(netloc=part.netloc.rpartition("@")[2])) for part in parts]
         owner.same(urls_key, "registry.url")
@@ -194,6 +196,15 @@ def _registry(draft: Draft, owner: Account, prefix: str) -> None:
     if tls:
         registry["tls"] = tls
     draft.put("registry", registry)
+
+
+def _split_urls(urls: list[str]) -> list[SplitResult] | None:
+    """Parts of addresses; None if one is no address, such as a part of a password with a comma."""
+    try:
+        parts = [urlsplit(url) for url in urls]
+    except ValueError:
+        return None
+    return parts if all(part.scheme and part.netloc and "@" not in part.path for part in parts) else None
 
 
 def _registry_login(draft: Draft, owner: Account, prefix: str, login: str) -> Yaml:
@@ -220,7 +231,7 @@ def _registry_login(draft: Draft, owner: Account, prefix: str, login: str) -> Ya
 
 def _basic(draft: Draft, owner: Account, key: str, written: str) -> Yaml:
     at, variable = "registry.basic.password", "REGISTRY_PASSWORD"
-    parts = re.fullmatch(r"((?:\$\{[^}]*\}|[^:])*):(.*)", written, re.DOTALL)
+    parts = re.fullmatch(r"((?:\$\{[^}]*\}|(?!\$\{)[^:])*+):(.*)", written, re.DOTALL)
     if not owner.is_answered(key):
         owner.same(key, "registry.basic")
     if parts is None:

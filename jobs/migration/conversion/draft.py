@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.migration.connectors.model import Connector, Place, Sources
 from jobs.migration.conversion.account import Account
-from jobs.migration.conversion.references import provider_reference
+from jobs.migration.conversion.references import has_login, provider_reference
 
 Yaml = dict[str, Any]
 """A part of a YAML file, in the order in which it is written."""
@@ -216,6 +216,7 @@ class Draft:
             Whether the value stands there now.
         """
         place = path or tuple(at.split("."))
+        value = self._without_logins(at, value)
         owner = self.settings.put(place, value, self.connector.name)
         if owner is not None:
             self.refused_places.append(at)
@@ -227,6 +228,17 @@ class Draft:
                 blocks=True,
             )
         return owner is None
+
+    def _without_logins(self, at: str, value: Any) -> Any:
+        """A value whose addresses have no password in them; one that had is asked for."""
+        if isinstance(value, dict):
+            return {key: self._without_logins(f"{at}.{key}", part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self._without_logins(at, part) for part in value]
+        if not isinstance(value, str) or "${" in value or not has_login(value):
+            return value
+        self.ask(f"{at} had a password in its address, which is left out: write the address and the login", blocks=True)
+        return f"{value.partition('://')[0] if '://' in value else 'https'}://undecided.invalid"
 
     def secret(
         self, keys: Account, key: str, at: str, variable: str, *, value: str | None = None, was: str | None = None
@@ -244,6 +256,7 @@ class Draft:
         Returns:
             `${env:NAME}`.
         """
+        keys.take(key)
         text = keys.raw(key) if value is None else value
         reference, phrase = provider_reference(text)
         if reference is None:
@@ -261,6 +274,7 @@ class Draft:
             path: The file.
             was: Where the certificates are now.
         """
+        keys.take(key)
         self._add(SecretReference(key, keys.place(key), at, path, was))
         return path
 

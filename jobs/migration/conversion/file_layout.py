@@ -97,7 +97,7 @@ def _time_grain(name: str, get: Mapping[str, str]) -> str | None:
     if grain := finest_grain(get.get("path.format", "")):
         return grain
     duration = get.get("partition.duration.ms", "")
-    if not duration.isdigit():
+    if not re.fullmatch("[0-9]{1,16}", duration):
         return None
     return "day" if int(duration) >= _DAY_MS else "hour"
 
@@ -107,6 +107,6 @@ def rotation_ms(get: Mapping[str, str]) -> tuple[str, int] | None:
     found = [
         (int(value), key)
         for key in ("rotate.schedule.interval.ms", "rotate.interval.ms")
-        if (value := get.get(key, "").strip()).isdigit() and int(value) > 0
+        if re.fullmatch("[0-9]{1,16}", value := get.get(key, "").strip()) and int(value) > 0
     ]
     return (min(found)[1], min(found)[0]) if found else None

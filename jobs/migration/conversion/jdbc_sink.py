@@ -8,7 +8,7 @@ from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block, restart_block, say_state
 from jobs.migration.conversion.references import has_template
 from jobs.migration.conversion.source import source_block, stream_name
-from jobs.migration.conversion.topic_tables import BY_WHOLE_TOPIC, NAMESPACE, table_part
+from jobs.migration.conversion.topic_tables import BY_WHOLE_TOPIC, NAMESPACE, distinct_tables, table_part
 from jobs.migration.conversion.transforms import transform_blocks
 
 _MODE = ("primary.key.mode", "pk.mode")
@@ -146,8 +146,8 @@ def _convert_changes(draft: Draft, names: _Names, mode: str, pk_mode: str) -> No
     }
     topics: list[str] = source.get("topics") or []
     if len(topics) == 1 or (topics and form.needs_one_topic):
-        for topic in topics:
-            own = names.own(topic)
+        tables = distinct_tables(topics, lambda topic: f"{names.namespace}.{names.own(topic)}")
+        for topic, own in ((topic, table.rpartition(".")[2]) for topic, table in tables.items()):
             stream = name if len(topics) == 1 else f"{name}-{own}".lower()
             draft.streams.append(
                 _stream(
@@ -230,7 +230,8 @@ def _stream(stream: str, source: Yaml, base: Yaml, table: Yaml, route: Yaml | No
 def _route(topics: list[str], names: _Names, namespace: str) -> Yaml:
     """Route by topic: an entry for each that is known, or a pattern."""
     if topics:
-        tables = [{"match": [topic], "table": f"{namespace}.{names.own(topic)}"} for topic in topics]
+        found = distinct_tables(topics, lambda topic: f"{namespace}.{names.own(topic)}")
+        tables = [{"match": [topic], "table": name} for topic, name in found.items()]
         return {"by": "topic", "tables": tables}
     return {"by": BY_WHOLE_TOPIC, "to": f"{namespace}.{names.pattern}"}
 

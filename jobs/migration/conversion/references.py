@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 
-from jobs.config.documents.secrets import REFERENCE
+from jobs.config.documents.secrets import REFERENCE, holds_secret, literal_secret_problem
 
 _PROVIDER = re.compile(r"\$\{(?P<provider>[A-Za-z0-9_-]+):(?:(?P<path>[^{}]*):)?(?P<name>[^{}:]*)\}")
 _RENDERED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|(?<![?\\(])<[A-Za-z][\w .:-]*>|^\.\.\.$|^…$")
 # Keys whose values have `${topic}` and the like of their own.
 _OWN_PLACEHOLDERS = ("transforms.", "predicates.", "table.name.format", "collection.name.format")
+# Templates that are a name alone; others may have a default in them, which may be a secret.
+_NAME_ALONE = re.compile(r"\{\{-?\s*[\w.$]+\s*-?\}\}|\$\{\w+\}|\$\(\w+\)|\$\w+|<[\w .:-]+>|\.\.\.|…")
+# A colon before an `@`, also with a slash between them, which passwords have; over HTTP any user may be a token.
+_LOGIN = re.compile(r"://[^@\s]*:[^@\s]*@|^https?://[^/@\s]*@", re.IGNORECASE)
+_PASSWORD_PART = re.compile(r"(passw|pwd|secret)\w*\s*=\s*[^\s$]", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"pwd|cookie|secret|connection-string|service-account-json", re.IGNORECASE)
+_PLAIN_HEADER = re.compile(r"header\.(x-iceberg-.*|user-agent|accept.*|content-type|host)", re.IGNORECASE)
 _SHELL = re.compile(r"\$\{[A-Za-z_][^{}:]*\}|\$\([A-Za-z_][^)]*\)|^\$[A-Z_][A-Z0-9_]*$")
 
 
@@ -27,6 +34,26 @@ def templates_in(key: str, value: str) -> list[str]:
     """The templates and placeholders of a value as they are written, such as `{{ .Values.uri }}`."""
     patterns = [_RENDERED] if key.startswith(_OWN_PLACEHOLDERS) else [_RENDERED, _SHELL]
     return [match.group() for pattern in patterns for match in pattern.finditer(value)]
+
+
+def shown_templates(key: str, value: str) -> str:
+    """The templates of a value for a message: names alone, because a default in one may be a secret."""
+    found = templates_in(key, value)
+    plain = not is_secret_property(key, "") and all(_NAME_ALONE.fullmatch(template) for template in found)
+    return f"the template {', '.join(found)}" if plain else "a template"
+
+
+def is_secret_property(name: str, value: str) -> bool:
+    """Whether a property has a secret, by its name or in its value; a header does unless it is known to have none."""
+    named = holds_secret(name) or _SECRET_NAME.search(name) is not None
+    header = name.lower().startswith("header.") and _PLAIN_HEADER.fullmatch(name) is None
+    return named or header or has_login(value) or literal_secret_problem(name, value) is not None
+
+
+def has_login(address: str) -> bool:
+    """Whether an address has a user with a password in it, or a part such as `password=…`."""
+    patterns = (_LOGIN, _PASSWORD_PART)
+    return any(p.search(address) for p in patterns) or literal_secret_problem("url", address) is not None
 
 
 def has_reference(value: str) -> bool:
@@ -57,4 +84,6 @@ def provider_reference(value: str) -> tuple[str | None, str]:
         return None, f"key {name} of the file {path}"
     if provider == "directory":
         return None, f"file {name} in the folder {path}"
-    return None, f"config provider {provider}, {' '.join(part for part in (path, name) if part)}"
+    # `${NAME:-default}` of a shell and `${NAME:default}` look alike, and a default may be the secret.
+    shown = " ".join((path, name)) if path and provider.islower() and provider != "env" and name[:1] != "-" else ""
+    return None, f"config provider {provider}{', ' if shown else ''}{shown}"

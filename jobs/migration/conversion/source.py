@@ -98,16 +98,23 @@ def _topics(draft: Draft) -> Yaml:
         keys.decide("topics.regex", "stands beside topics, and Connect takes one of the two")
         return {"topics": topics}
     if pattern:
-        try:
-            java_pattern(pattern, "topics.regex")
-            re.compile(pattern)
-        except (TransformProblem, re.error):
+        if not is_common_pattern(pattern):
             keys.decide("topics.regex", "a regular expression of Java that Python does not read in the same way")
         else:
             keys.same("topics.regex", "source.topics_pattern")
             return {"topics_pattern": pattern}
     draft.ask("the topics: write source.topics or source.topics_pattern", blocks=True)
     return {"topics": [UNDECIDED]}
+
+
+def is_common_pattern(pattern: str) -> bool:
+    """Whether a regular expression of Java is one of Python as well, with the same meaning."""
+    try:
+        java_pattern(pattern, "pattern")
+        re.compile(pattern)
+    except (TransformProblem, re.error):
+        return False
+    return True
 
 
 def _start(draft: Draft) -> str:
@@ -141,9 +148,13 @@ def _isolation(draft: Draft) -> None:
     if isolation is None and other is None:
         draft.default("consumer.override.isolation.level", "read_uncommitted", "kafka.isolation", written)
     if other is not None:
+        if isolation == "read_committed":
+            # Records of aborted transactions would land.
+            draft.refused_places.append("kafka.isolation")
         draft.ask(
             f"{other} reads with another isolation than {draft.connector.name}, and kafka.isolation counts for all: "
-            "is read_committed right for both?"
+            "is read_committed right for both?",
+            blocks=isolation == "read_committed",
         )
 
 

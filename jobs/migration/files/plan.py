@@ -19,7 +19,7 @@ from jobs.config.settings.settings import load_settings
 from jobs.migration.conversion.conversion import Conversion, ConvertedConnector
 from jobs.migration.conversion.draft import Question, Yaml
 from jobs.migration.files.settings_merge import merge_settings, yaml_text
-from jobs.migration.report.document import Document, merged_report, report_document
+from jobs.migration.report.document import VERSION, Document, merged_report, report_document
 from jobs.migration.report.markdown import report_markdown
 
 REPORT = "import-report.json"
@@ -84,10 +84,11 @@ def plan_import(conversion: Conversion, folder: Path) -> ImportPlan:
         folder: Folder of the deployment; it need not exist.
 
     Raises:
-        FrazilError: The existing settings or report cannot be read, or existing settings would not be valid with the
-            import's.
+        FrazilError: The existing settings or report cannot be read, existing settings would not be valid with the
+            import's, or a stream would take the place of one of another connector.
     """
     former = _former(folder / REPORT)
+    _refuse_to_replace_others(conversion, former)
     hashes: Mapping[str, str] = (former or {}).get("files", {})
     settings, conflicts = _settings(conversion, folder, former)
     conversion, texts, problem = _validated(conversion, folder, settings)
@@ -155,7 +156,40 @@ def _former(path: Path) -> dict[str, Any] | None:
         raise FrazilError(
             f"{path.name} is no report of an import: it is no JSON.", fix=f"mv {path.name} {path.name}.old"
         )
+    if found.get("version") != VERSION or not _is_report(found):
+        raise FrazilError(
+            f"{path.name} is no report of an import that this release reads, and says which files people have edited.",
+            fix=f"take {path.name} back from before it was edited, or import into another folder: --into FOLDER",
+        )
     return found
+
+
+def _is_report(found: Mapping[str, Any]) -> bool:
+    parts = [found.get(part, []) for part in ("connectors", "workers")]
+    return (
+        isinstance(found.get("files", {}), dict)
+        and isinstance(found.get("settings", {}), dict)
+        and all(isinstance(part, list) for part in parts)
+        and all(isinstance(one, dict) and {"name", "source", "keys"} <= one.keys() for part in parts for one in part)
+    )
+
+
+def _refuse_to_replace_others(conversion: Conversion, former: Mapping[str, Any] | None) -> None:
+    """Stop if a stream has the name of one that a connector of a former import has, which is not imported now."""
+    names = {converted.connector.name for converted in conversion.connectors}
+    owners = {
+        stream: str(one["name"])
+        for one in (former or {}).get("connectors", ())
+        if one["name"] not in names
+        for stream in one.get("streams", ())
+    }
+    for converted, stream in conversion.streams:
+        if owner := owners.get(stream["stream"]):
+            raise FrazilError(
+                f"{_path(stream)} is the stream of the connector {owner}, and {converted.connector.name} would take "
+                "its place. Nothing was written.",
+                fix="import both connectors in one command, or the second into a folder of its own: --into FOLDER",
+            )
 
 
 def _settings(

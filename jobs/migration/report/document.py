@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from jobs.migration.conversion.conversion import Conversion, ConvertedConnector,
 from jobs.migration.conversion.draft import SecretReference
 
 VERSION = 1
+_SETTING_IN_KEY = re.compile(r"=|:\s|\s")
 Document = dict[str, Any]
 
 
@@ -122,12 +124,17 @@ def _worker(converted: ConvertedWorker, secrets: Iterable[SecretReference]) -> D
 
 def _key(answer: Answer) -> Document:
     return {
-        "key": answer.key,
+        "key": _shown_key(answer.key),
         "heading": str(answer.heading),
         "says": answer.says,
         "at": answer.at,
         "line": answer.place.line,
     }
+
+
+def _shown_key(key: str) -> str:
+    """A key; a comment or a broken line that is taken for one goes up to its value, which may be a secret."""
+    return re.sub(r"([=:]|\bis)\s*\S.*", r"\1 …", key, flags=re.DOTALL) if _SETTING_IN_KEY.search(key) else key
 
 
 def _secrets(secrets: Iterable[SecretReference], source: str, answers: Mapping[str, Answer]) -> list[Document]:

@@ -118,6 +118,11 @@ _TYPED = frozenset(["date", "timestamp", "timestamptz", "time", "uuid"])
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
+def is_reserved(word: str) -> bool:
+    """Whether a column of this name has to stand in quotes."""
+    return word.lower() in _RESERVED
+
+
 def parse(text: str) -> Syntax:
     """The syntax of an expression.
 

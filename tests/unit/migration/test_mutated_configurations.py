@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.config.documents.connect_keys import connect_keys
 from jobs.migration.connectors.model import Connector, Setting, Sources
 from jobs.migration.connectors.reading import read_sources
 from jobs.migration.conversion.conversion import convert
@@ -36,7 +37,19 @@ VALUES = (
     "${file:/p:k}",
     "😀",
     "é.b",
+    "9223372036854775807",
+    "²",
+    "https://[::1",
+    "null",
 )
+ODD_KEYS = ("", " ", "iceberg.catalog.", "transforms..type", "a key", "é.ü", "iceberg.table..route-regex", "|`x`")
+
+
+@cache
+def known_keys() -> tuple[str, ...]:
+    """Every key of the table in full, and some that nobody reads."""
+    own = {key.replace("TABLE", "shop.orders") for entry in connect_keys() for key in entry.spelled()}
+    return (*sorted(own), *ODD_KEYS)
 
 
 @cache
@@ -62,6 +75,8 @@ def mutated_connector(draw: st.DrawFn, connector: Connector) -> Connector:
         for key, setting in connector.settings.items()
         if key not in lost - {"connector.class"}
     }
+    for key, value in draw(st.dictionaries(st.sampled_from(known_keys()), st.sampled_from(VALUES), max_size=6)).items():
+        written.setdefault(key, Setting(key, value, connector.place))
     return replace(connector, settings=written)
 
 

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from jobs.config.documents.secrets import literal_secret_problem, looks_secret
+from jobs.config.documents.secrets import looks_secret
 from jobs.config.services.catalog_properties import known_properties, nearest_property
 from jobs.migration.conversion.draft import Draft, Yaml
-from jobs.migration.conversion.references import has_template
+from jobs.migration.conversion.references import has_login, has_template, is_secret_property
 
 _SINK = "iceberg.catalog."
 _TYPES = {
@@ -165,7 +165,7 @@ def _property(draft: Draft, key: str, above: str, properties: Yaml) -> None:
         keys.no_effect(key, f"no client of a catalog reads it; did you mean {near}?")
         draft.ask(f"{key} is read by no client; did you mean {above}{near}?")
         return
-    reference = looks_secret(name) or keys.is_open(key) or literal_secret_problem(name, value) is not None
+    reference = keys.is_open(key) or is_secret_property(name, value)
     if reference:
         properties[name] = draft.secret(keys, key, at, _variable(name))
     else:
@@ -183,7 +183,7 @@ def _property(draft: Draft, key: str, above: str, properties: Yaml) -> None:
 
 
 def _variable(name: str) -> str:
-    return "CATALOG_" + re.sub(r"\W+", "_", name).upper().strip("_")
+    return "CATALOG_" + re.sub(r"\W+", "_", name, flags=re.ASCII).upper().strip("_")
 
 
 def _style(draft: Draft, above: str, properties: Yaml) -> None:
@@ -206,7 +206,7 @@ def _database(draft: Draft, above: str, properties: Yaml) -> None:
     keys, key = draft.keys, f"{above}uri"
     match = re.fullmatch(r"jdbc:(\w+):(.*)", keys.raw(key), re.DOTALL)
     driver = _DRIVERS.get(match[1]) if match else None
-    if match is None or driver is None or keys.is_open(key):
+    if match is None or driver is None or keys.is_open(key) or not _is_plain(match[2]):
         properties["uri"] = f"{_DRIVERS['postgresql']}://undecided@undecided.invalid/undecided"
         keys.decide(key, "no address that SQLAlchemy knows: write catalog.properties.uri")
         draft.ask(
@@ -238,6 +238,16 @@ def _database(draft: Draft, above: str, properties: Yaml) -> None:
         properties["password"] = draft.secret(keys, key, at, "CATALOG_PASSWORD", value=password)
     for name in ("jdbc.useSSL", "jdbc.verifyServerCertificate", "jdbc.schema-version", "jdbc.init-catalog-tables"):
         keys.approximated(f"{above}{name}", "Java's driver reads it; write its counterpart into catalog.properties.uri")
+
+
+def _is_plain(address: str) -> bool:
+    """Whether an address can be split, and has a password in no part but the login and the query."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    rest = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return "@" not in rest and not has_login(rest)
 
 
 def _first(draft: Draft, above: str, names: tuple[str, ...], otherwise: str) -> str:

@@ -9,6 +9,7 @@ from jobs.migration.conversion.decoding import leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
 from jobs.migration.conversion.error_handling import errors_block, restart_block
 from jobs.migration.conversion.iceberg.catalog import connect_catalog, hadoop_properties
+from jobs.migration.conversion.references import is_secret_property
 from jobs.migration.conversion.source import source_block, stream_name
 from jobs.migration.conversion.topic_tables import table_part, tables_of_topics
 from jobs.migration.conversion.transforms import transform_blocks
@@ -49,7 +50,7 @@ def convert_getindata_sink(draft: Draft) -> None:
     def table_of(topic: str) -> str:
         return f"{namespace}.{prefix}{table_part(topic)}" + ("_changes" if upserts else "")
 
-    own, route = tables_of_topics(source, stream_name(draft), table_of)
+    own, route = tables_of_topics(source, stream_name(draft), table_of, shared=True)
     mirrors = [{"table": own.removesuffix("_changes")}] if route is None else [{"table": f"{namespace}.{{table}}_now"}]
     table: Yaml = {"name": own, "properties": properties}
     if partition := _partition(draft, upserts):
@@ -120,7 +121,9 @@ def _properties(draft: Draft) -> Yaml:
     keys, found = draft.keys, dict[str, str]()
     above = "iceberg.table-default."
     for key in keys.keys(above):
-        if value := keys.get(key):
+        if (value := keys.get(key)) and is_secret_property(key.removeprefix(above), value):
+            keys.impossible(key, "it looks like a secret, and all readers of a table see its properties: left out")
+        elif value:
             found[key.removeprefix(above)] = value
             keys.same(key, f"table.properties.{key.removeprefix(above)}")
     keys.approximated("iceberg.format-version", "frazil makes tables of format 2; an existing one keeps its own")

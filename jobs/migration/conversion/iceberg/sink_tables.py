@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from jobs.config.values.partitioning import PartitionError, parse_partition_expr
 from jobs.config.values.targets import MAIN_BRANCH
 from jobs.migration.conversion.draft import UNDECIDED, Draft, Yaml
-from jobs.migration.conversion.source import names_in
+from jobs.migration.conversion.references import is_secret_property
+from jobs.migration.conversion.source import is_common_pattern, names_in
 from jobs.migration.conversion.transforms import transform_classes
+from jobs.records.expressions.parser import is_reserved
 
 _TABLES = "iceberg.tables"
+_PLAIN = re.compile(r"[^\W\d]\w*")
 _SAME_COLUMNS = (
     "the tables of a route have the same columns, so one that lacks a column of the first needs route.tables[].columns"
 )
@@ -68,8 +71,8 @@ def output_blocks(draft: Draft, tables: Tables, decode: Yaml, at: str) -> Yaml:
 def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
     keys = draft.keys
     keys.same(f"{_TABLES}.route-field", "route.by")
-    matches = {name: keys.get(f"iceberg.table.{name}.route-regex") for name in tables.names}
-    found = {name: pattern for name, pattern in matches.items() if pattern is not None}
+    matches = {name: keys.raw(f"iceberg.table.{name}.route-regex") for name in tables.names}
+    found = {name: pattern for name, pattern in matches.items() if pattern}
     lost = [name for name in tables.names if name not in found]
     if lost:
         verb, pronoun = ("has", "it") if len(lost) == 1 else ("have", "them")
@@ -80,10 +83,22 @@ def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
     if not found:
         draft.ask("no table has a route-regex, so the sink wrote nothing: write route.tables", blocks=True)
         found = {tables.names[0]: ".*"}
-    for number, name in enumerate(found):
-        keys.same(f"iceberg.table.{name}.route-regex", f"route.tables[{number}].match")
+    unread = False
+    for number, (name, pattern) in enumerate(found.items()):
+        key, at = f"iceberg.table.{name}.route-regex", f"route.tables[{number}].match"
+        if not keys.is_open(key) and is_common_pattern(pattern):
+            keys.same(key, at)
+            continue
+        keys.decide(key, "a template, or a regular expression of Java that Python does not read in the same way")
+        draft.ask(f"the values of {name}: {key} is a template, or only Java knows it. Write {at}", blocks=True)
+        found[name] = re.escape(f"{UNDECIDED}: {name}")
+        unread = True
     draft.note(f"records of other values were dropped in silence, and are dropped and counted here; {_SAME_COLUMNS}")
-    return _routed(draft, decode, found, _by(tables.route_field))
+    blocks = _routed(draft, decode, found, _by(tables.route_field))
+    if unread:
+        # The stream stops at values that a pattern left out may have taken, and drops none.
+        blocks["route"]["unmatched"] = "fail"
+    return blocks
 
 
 def _routed(draft: Draft, decode: Yaml, matches: Mapping[str, str], by: str) -> Yaml:
@@ -106,7 +121,19 @@ def _routed(draft: Draft, decode: Yaml, matches: Mapping[str, str], by: str) -> 
 
 
 def _by(field: str | None) -> str:
-    return field if field and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", field) else f"column:{field or UNDECIDED}"
+    if not field:
+        return f"column:{UNDECIDED}"
+    parts = [part if _PLAIN.fullmatch(part) else f"`{part}`" for part in field.split(".")]
+    return field if all(map(_PLAIN.fullmatch, parts)) else f"column:{'.'.join(parts)}"
+
+
+def _in_expression(field: str) -> str:
+    """A path as an expression names it: words of expressions and odd characters stand in quotes."""
+    parts = [
+        part if _PLAIN.fullmatch(part) and not is_reserved(part) else '"' + part.replace('"', '""') + '"'
+        for part in field.split(".")
+    ]
+    return ".".join(parts)
 
 
 def _dynamic(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
@@ -114,7 +141,7 @@ def _dynamic(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
     namespace, pattern = _namespace(draft)
     prefix = re.escape(namespace).replace("\\.", "[.]").replace("\\", "")
     field = tables.route_field or UNDECIDED
-    by = f"lower(regexp_replace({field}, '^{prefix}[.]', ''))"
+    by = f"lower(regexp_replace({_in_expression(field)}, '^{prefix}[.]', ''))"
     keys.approximated(
         f"{_TABLES}.route-field",
         "dynamic names become route.to with the namespace of the pattern; values with characters other than letters, "
@@ -190,6 +217,9 @@ def _creation(draft: Draft) -> Yaml:
             name, value = key.removeprefix(above), keys.get(key)
             if value is None:
                 continue
+            if is_secret_property(name, value):
+                _leave_secret_out(draft, key)
+                continue
             if name != "format-version":
                 properties[name] = value
             at = f"table.properties.{name}" if name != "format-version" else "table.properties"
@@ -204,6 +234,12 @@ def _creation(draft: Draft) -> Yaml:
     return {"properties": properties} if properties else {}
 
 
+def _leave_secret_out(draft: Draft, key: str) -> None:
+    if not draft.keys.is_answered(key):
+        draft.keys.impossible(key, "it looks like a secret, and all readers of a table see its properties: left out")
+        draft.ask(f"{key} looks like a secret, and is left out of table.properties", blocks=True)
+
+
 def _partitions(draft: Draft, key: str, at: str) -> list[str]:
     """Partition expressions of a key, in frazil's order of arguments; the key is answered."""
     keys = draft.keys
@@ -211,12 +247,14 @@ def _partitions(draft: Draft, key: str, at: str) -> list[str]:
         return []
     found: list[str] = []
     for part in re.split(r",\s*(?![^()]*\))", written):
-        call = re.fullmatch(r"(\w+)\s*\(\s*([^,()]+?)\s*(?:,\s*([0-9]+)\s*)?\)", part.strip())
         text = part.strip()
-        if call:
-            name = call[1].lower()
-            name = name.removesuffix("s") if name in ("years", "months", "days", "hours") else name
-            text = f"{name}({call[3]}, {call[2]})" if call[3] else f"{name}({call[2]})"
+        if call := re.fullmatch(r"(year|month|day|hour)s?\((\S.*?)\)", text):
+            text = f"{call[1]}({call[2]})"
+        elif call := re.fullmatch(r"(bucket|truncate)\(\s*([^,()]+?)\s*,\s*([0-9]+)\s*\)", text):
+            text = f"{call[1]}({call[3]}, {call[2]})"
+        elif "(" in text:
+            # Another order of arguments, and words in other cases: the sink does not know them.
+            text = ""
         try:
             found.append(str(parse_partition_expr(text)))
         except PartitionError:

@@ -94,7 +94,7 @@ def test_yaml_resolves_anchors_and_merge_keys_and_keeps_scalars_as_written() -> 
     assert isinstance(tree, Mapping)
     assert [(key, value) for key, value, _ in pairs(tree.mapping("one"))] == [("tasks", "1"), ("topics", "b")]
     assert tree.mapping("two").text("topics") == "a"
-    assert (tree.text("flag"), tree.get("none"), tree.get("empty")) == ("False", None, None)
+    assert (tree.text("flag"), tree.get("none"), tree.get("empty")) == ("false", None, None)
 
 
 def test_yaml_has_lines_and_keys_that_are_written_twice() -> None:
@@ -120,3 +120,22 @@ def test_yaml_has_several_documents() -> None:
 def test_what_is_no_yaml_is_named(text: str, said: str) -> None:
     with pytest.raises(UnreadableDocument, match=said):
         parse_yaml(text)
+
+
+def test_truth_values_of_yaml_are_those_of_kubernetes() -> None:
+    text = "a: no\nb: 'no'\nc: Off\nd: Yes\ne: \"on\"\nf: norway"
+    values = [value for _, value, _ in pairs(parse_yaml(text)[0])]
+    assert values == ["false", "no", "false", "true", "on", "norway"]
+
+
+def test_anchors_that_make_millions_of_values_are_refused() -> None:
+    lines = ["a0: &a0 x"] + [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 100)}]" for n in range(1, 9)]
+    with pytest.raises(UnreadableDocument, match="anchors make millions of values"):
+        parse_yaml("\n".join(lines))
+
+
+def test_half_a_character_becomes_one_that_files_can_have() -> None:
+    assert pairs(parse_json(r'{"\ud800k": "\udfff", "e": "\ud83d\ude00"}')) == [
+        ("\ufffdk", "\ufffd", 1),
+        ("e", "😀", 1),
+    ]

@@ -17,6 +17,7 @@ from jobs.migration.connectors.properties_files import parse_properties, read_pr
         ("  # no\n! no\n\n a = b ", [("a", "b ", 4)]),
         ("a=1,\\\n   2,\\\n\t3\nb=4", [("a", "1,2,3", 1), ("b", "4", 4)]),
         ("a\\=b\\:c\\ d = e", [("a=b:c d", "e", 1)]),
+        ("a=\\ud83d\\ude00 \\ud800", [("a", "😀 \ufffd", 1)]),
         ("a=x\\ty\\nz\\u00e9\\q", [("a", "x\ty\nzéq", 1)]),
         ("a=x\\\\\nb=y", [("a", "x\\", 1), ("b", "y", 2)]),
         ("a=x\\", [("a", "x", 1)]),

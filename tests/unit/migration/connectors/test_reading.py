@@ -49,7 +49,7 @@ def test_the_same_forms_in_yaml(tmp_path: Path) -> None:
     assert names(read(tmp_path, "f.yaml", text)) == [("n", "C"), ("m", "C")]
 
 
-@pytest.mark.parametrize("document", [{}, [], {"a": 1}, {"name": "n", "config": {"topics": "t"}}, "7", [[]]])
+@pytest.mark.parametrize("document", [{}, [], {"a": 1}, "7", [[]]])
 def test_a_document_without_a_connector_is_named(tmp_path: Path, document: Any) -> None:
     sources = read(tmp_path, "f.json", document)
     assert sources.connectors == ()
@@ -175,3 +175,9 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str, text:
         (tmp_path / name).write_text(text)
     with pytest.raises(UnreadableSource, match=said):
         read_sources([name], cwd=tmp_path)
+
+
+def test_a_configuration_without_a_class_is_named_beside_others(tmp_path: Path) -> None:
+    sources = read(tmp_path, "c.json", [{"name": "n", "config": CONFIG}, {"name": "lost", "config": {"topics": "t"}}])
+    assert names(sources) == [("n", "C")]
+    assert sources.skipped == ("c.json: lost has a config without connector.class",)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import threading
 from typing import Any
 
 import pytest
@@ -121,3 +123,57 @@ def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
 def test_an_address_is_told_from_a_file() -> None:
     assert is_address("HTTPS://connect")
     assert not is_address("http.json")
+
+
+@pytest.mark.parametrize("name", ["config", "info", "connectors", "connector.class"])
+def test_a_connector_may_have_the_name_of_a_key(name: str) -> None:
+    own = {"info": {"name": name, "config": {**CONFIG, "name": name}}, "status": {"connector": {"state": "RUNNING"}}}
+    sources = ask({ALL: (200, {**EXPANDED, name: own})})
+    assert [(one.name, one.connector_class) for one in sources.connectors] == [
+        (found, "C") for found in sorted(["a", "z", name])
+    ]
+
+
+class Broken(QuietHandler):
+    """A worker whose answer breaks off."""
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"a": ')
+        self.close_connection = True
+
+
+class Dripping(QuietHandler):
+    """A worker whose answer comes byte by byte, each within the timeout."""
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(1000):
+                self.wfile.write(b" ")
+                threading.Event().wait(0.02)
+
+
+def test_an_answer_that_breaks_off() -> None:
+    with serving_http(Broken) as port, pytest.raises(ConnectUnavailable, match="cannot be reached"):
+        read_worker(f"http://127.0.0.1:{port}")
+
+
+def test_an_answer_that_never_ends() -> None:
+    with serving_http(Dripping) as port, pytest.raises(ConnectUnavailable, match="answers too slowly"):
+        read_worker(f"http://127.0.0.1:{port}", Login(timeout=0.05))
+
+
+def test_a_worker_that_rebalances() -> None:
+    with pytest.raises(ConnectUnavailable, match="is rebalancing"):
+        ask({ALL: (409, {})})
+
+
+def test_a_password_with_a_slash_in_the_address_is_not_repeated() -> None:
+    with pytest.raises(FrazilError, match="has a user or a password in it") as refused:
+        read_worker("http://me:hunter2/x@connect:8083")
+    assert "hunter2" not in str(refused.value)

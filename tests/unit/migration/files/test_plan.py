@@ -184,3 +184,25 @@ def test_new_settings_that_are_not_valid_are_written_beside_their_place(tmp_path
     (tmp_path / "kept" / "frazil.yaml").write_text("spark: {master: 'local[2]'}\n")
     with pytest.raises(FrazilError, match=r"would not be valid.*catalog\.properties\.uri"):
         plan_import(conversion, tmp_path / "kept")
+
+
+def test_a_connector_with_a_name_like_another_does_not_take_its_stream(tmp_path: Path) -> None:
+    imported(tmp_path, Orders={})
+    with pytest.raises(FrazilError, match=r"streams/orders\.yaml is the stream of the connector Orders"):
+        imported(tmp_path, orders={"topics": "other", "iceberg.tables": "shop.other"})
+    # Both at once have streams of their own.
+    imported(tmp_path, Orders={}, orders={"topics": "other", "iceberg.tables": "shop.other"})
+    assert sorted(path.name for path in (tmp_path / "home/streams").iterdir()) == ["orders-2.yaml", "orders.yaml"]
+    with pytest.raises(FrazilError, match="is the stream of the connector Orders"):
+        imported(tmp_path, orders={"topics": "other", "iceberg.tables": "shop.other"})
+
+
+@pytest.mark.parametrize(
+    "report", [{}, {"version": 2}, {"version": 1, "files": []}, {"version": 1, "connectors": [{"name": "x"}]}]
+)
+def test_a_report_that_is_none_stops_the_import(report: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/import-report.json").write_text(json.dumps(report))
+    with pytest.raises(FrazilError, match="is no report of an import that this release reads"):
+        imported(tmp_path, orders={})
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["import-report.json"]
