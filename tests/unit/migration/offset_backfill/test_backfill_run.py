@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from jobs.base.errors import FrazilError
@@ -240,7 +241,7 @@ def test_offsets_that_kafka_lost_and_rows_without_coordinates_are_named(read: li
     world.fill()
     rows = world.catalog.load_table(SINK).scan(limit=1).to_arrow()
     at = rows.schema.get_field_index("_kafka_offset")
-    world.catalog.load_table(SINK).append(rows.set_column(at, rows.schema.field(at), [[None]]))
+    world.catalog.load_table(SINK).append(rows.set_column(at, rows.schema.field(at), pa.array([None], pa.int64())))
     assert world.plan().unlocated == 1
     # An earlier position that retention has passed stops nothing.
     world.produce(20)
