@@ -141,7 +141,7 @@ def _opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Kafka
     )
     try:
         with contextlib.ExitStack() as held:
-            # A reset keeps the lock to its end, and begins none while this lease is held: the plan goes by the position.
+            # A reset keeps the lock to its end, and none begins while this lease is held: the plan goes by positions.
             with control_lock(stream_folder(settings, spec.stream), spec.stream):
                 held.enter_context(stream.held())
             for target in targets.values():

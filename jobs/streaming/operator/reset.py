@@ -67,7 +67,7 @@ def control_lock(folder: StreamFolder, stream: str) -> Iterator[None]:
 
 
 def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
-    """Why the stream's offsets must not be moved now: it runs, is wanted to, or is backfilled; None if it is stopped."""
+    """Why the stream's offsets must not be moved now: it runs, may start, or is backfilled; None if it is stopped."""
     store = stream_folder(settings, spec.stream).store
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
     filled = backfill_id(spec.stream)
