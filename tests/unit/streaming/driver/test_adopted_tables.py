@@ -23,6 +23,7 @@ from jobs.proof.audit.audit import audit
 from jobs.records.schema.identifier_fields import identifier_names
 from jobs.tables.commit.stamp.errors import SchemaChangeError
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 from jobs.tables.write.data_file_rows import EqualityDeletesError
 from jobs.tables.write.table_sort_order import sort_order_of, sort_order_text
 from orchestration.cli.main import main
@@ -155,6 +156,24 @@ def test_a_table_of_another_topics_rows_is_no_changelog(tmp_path: Path) -> None:
     write(home, decode={"value": "json", "schema": "infer", "key": key}, changes={"envelope": "upsert"})
     said = frazil(home, "schema", "apply", "payments", "--yes", code=1)
     assert "name another table in table.name, and this one as a mirror" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("whose", ["a mirror", "a table of dead letters"])
+def test_a_table_that_frazil_keeps_for_something_else_gets_no_columns_for_rows(tmp_path: Path, whose: str) -> None:
+    home = tmp_path / "home"
+    catalog = made(home)
+    name = SINK
+    if whose == "a mirror":
+        table = sink_table(catalog, name, [EVENT], EVENTS)
+        with table.transaction() as change:
+            change.set_properties({MIRROR_PROPERTY: "{}"})
+    else:
+        name = RoutedStream(home).spec.dead_letter_table
+    write(home, table={"name": name}, errors={"dead_letters": {"table": "orders.others"}})
+    before = catalog.load_table(name).metadata
+    said = frazil(home, "schema", "apply", "payments", "--yes", code=1)
+    assert f"it is {whose}" in " ".join(said.split())
+    assert catalog.load_table(name).metadata == before
 
 
 @pytest.mark.parametrize("columns", ["declared", "table"])
