@@ -30,10 +30,10 @@ def driver_changes(
         return [_as_asked(desired, driver is not None, actual, file_changed)]
     match decision.action:
         case Action.START if new:
-            return [_change(stream, "a driver starts", StepAction.START)]
+            return [_change(desired, "a driver starts", StepAction.START)]
         case Action.START:
             why = "no driver runs" if not file_changed else "no driver runs; one starts by the file as it is now"
-            return [_change(stream, why, StepAction.START, drift=not file_changed, detail=decision.sentence)]
+            return [_change(desired, why, StepAction.START, drift=not file_changed, detail=decision.sentence)]
         case Action.ROLL if decision.ends:
             said = "its driver does not get on, or ends and hangs, and is replaced"
             return [_operators(stream, said, f"frazil restart {stream}", decision)]
@@ -56,7 +56,9 @@ def driver_changes(
             return []
 
 
-def _change(stream: str, sentence: str, step: StepAction, *, drift: bool = False, detail: str = "") -> Change:
+def _change(desired: DesiredState, sentence: str, step: StepAction, *, drift: bool = False, detail: str = "") -> Change:
+    """A start, which is another one if the file is: of a new stream nothing else tells that a saved plan is old."""
+    stream = desired.stream
     return Change(
         stream,
         "driver",
@@ -65,6 +67,7 @@ def _change(stream: str, sentence: str, step: StepAction, *, drift: bool = False
         Doer.APPLY,
         sentence,
         f"frazil apply {stream}",
+        after=desired.generation,
         drift=drift,
         step=step,
         detail=detail,

@@ -116,16 +116,18 @@ class LiveFacts:
 
         try:
             lease = stream_lease(self._settings, stream).read()
-            written = frozenset(lease.targets) if lease is not None else frozenset[str]()
+            known = dict(lease.targets) if lease is not None else {}
             own = find(spec.table.name)
             names = rows_tables(spec, own)
             tables = {each: own if each == spec.table.name else find(each) for each in names}
             tables.setdefault(spec.table.name, own)
+            letters, newest = find(spec.dead_letter_table), newest_stamp(own, stream)
         except FrazilError as problem:
             if isinstance(problem, DeadlineError):
                 self._catalog = problem
             return Unknown("catalog", self._redacted(problem.message), problem.fix or _CHECK)
-        return TableFacts(tables, written, name)
+        uuids = known | dict(newest.targets if newest is not None else {})
+        return TableFacts(tables, frozenset(known), name, letters, uuids)
 
     def _former(self, observed: Observation, newest: Stamp | None) -> StreamSpec | None:
         """The stream as it last ran: by its newest launch, or by its newest opening if that was later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -75,16 +75,32 @@ def change_table(spec: StreamSpec, settings: Settings, wanted: Step, by: str) ->
     """
     with translate_errors(settings, spec.stream), connect_catalog(settings) as catalog:
         if wanted.action is StepAction.ALTER:
-            yield from _alter(spec.for_table(wanted.table), catalog, wanted.table, by)
+            yield from _alter(spec.for_table(wanted.table), catalog, wanted.table, by, wanted.sentences)
         else:
-            yield from _set_properties(spec.for_table(wanted.table), catalog, wanted.table)
+            yield from _set_properties(spec.for_table(wanted.table), catalog, wanted.table, wanted.sentences)
     step("after_plan_alteration")
 
 
-def _alter(spec: StreamSpec, catalog: Catalog, name: str, by: str) -> Iterator[str]:
+def refuse_unshown(table: str, others: Iterable[str]) -> None:
+    """Refuse to do to a table what the plan did not show, as the file or the table has changed since.
+
+    Raises:
+        FrazilError: There is something.
+    """
+    if said := list(others):
+        raise FrazilError(
+            f"table {table}: the file or the table has changed since the plan was shown: {'; '.join(said)}. "
+            "The table was not changed.",
+            fix="frazil plan, and then frazil apply",
+        )
+
+
+def _alter(spec: StreamSpec, catalog: Catalog, name: str, by: str, shown: Collection[str]) -> Iterator[str]:
     metadata = stream_table(catalog, spec, name).metadata
     decide = alteration_of(spec, name)
-    if decide(metadata).sentences:
+    if (decided := decide(metadata)).sentences:
+        others = [*decided.refused, *(each for each in decided.sentences if f"table {name}: {each}" not in shown)]
+        refuse_unshown(name, others)
         schema_id, done = alter_table(catalog, spec, decide, metadata.current_schema_id, by, table=name)
         yield f"table {name} has schema {schema_id}: {'; '.join(done.sentences)}"
     if spec.tables_follow and name == spec.table.name:
@@ -95,7 +111,7 @@ def _alter(spec: StreamSpec, catalog: Catalog, name: str, by: str) -> Iterator[s
                 yield f"table {follower} has its columns, by schema {made.metadata.current_schema_id}"
 
 
-def _set_properties(spec: StreamSpec, catalog: Catalog, name: str) -> Iterator[str]:
+def _set_properties(spec: StreamSpec, catalog: Catalog, name: str, shown: Collection[str]) -> Iterator[str]:
     wanted = dict[str, str]()
 
     def attempt() -> None:
@@ -104,6 +120,10 @@ def _set_properties(spec: StreamSpec, catalog: Catalog, name: str) -> Iterator[s
         wanted.update(properties_to_set(spec, name, table.metadata))
         if not wanted:
             return
+        told = [f"set property {key} to {value}" for key, value in wanted.items()]
+        refuse_unshown(
+            name, [each for each in told if not any(one.startswith(f"table {name}: {each}") for one in shown)]
+        )
         after = table.metadata.model_copy(update={"properties": {**table.metadata.properties, **wanted}})
         check_writable(name, after, f"table.properties of streams/{spec.stream}.yaml")
         with conflicts_as_moved_head(), table.transaction() as change:

@@ -24,6 +24,7 @@ from orchestration.deployment_plan.driver_changes import driver_changes
 from orchestration.deployment_plan.file_changes import changed_keys, dagster_changes, file_changes
 from orchestration.deployment_plan.key_classes import ROWS
 from orchestration.deployment_plan.table_changes import TableFacts, foreign_streams, table_changes
+from orchestration.deployment_plan.table_stops import table_stops
 from orchestration.formatting import thousands
 from orchestration.reconcile.decide import Decision
 
@@ -105,6 +106,7 @@ def plan_stream(live: LiveStream, settings: Settings) -> StreamPlan:
         changes.append(_of_file(live, "file", said, Doer.APPLY))
     if live.tables is not None:
         changes += table_changes(spec, former, live.tables)
+        changes += table_stops(spec, live.tables)
     changes += _renamed(spec.stream, spec, live.others or {}) if new else []
     changes += _positions(live, spec, keys, new=new)
     changes += driver

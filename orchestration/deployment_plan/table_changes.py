@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -49,11 +49,15 @@ class TableFacts:
         tables: By name, as the branch has it that the stream writes; None of one that is not there.
         written: Names of tables that the stream has written, as its lease remembers them.
         catalog: The catalog's name.
+        letters: The table of its dead letters; None if it is not there.
+        uuids: By name, the tables that the stream has written, as it knows them.
     """
 
     tables: Mapping[str, TableMetadata | None]
     written: frozenset[str]
     catalog: str
+    letters: TableMetadata | None = None
+    uuids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def existing(self) -> dict[str, TableMetadata]:

@@ -226,17 +226,26 @@ def _covered(
     catalog: Catalog,
     asked: Mapping[TopicPartition, OffsetRange],
 ) -> dict[TopicPartition, OffsetSet]:
-    """By partition, the offsets that the ledger knows to be read by a stream on the coordinator as it is."""
-    uuid = str(stream_table(catalog, spec, spec.coordinator).metadata.table_uuid)
-    rows = [
-        row for row in read_ledger(catalog, settings, stream, spec.coordinator, None, uuid) if row.table_uuid == uuid
+    """By partition, the offsets that the ledger knows to be read by a stream on the coordinator as it is.
+
+    Also on tables whose rows do not say which records they are of: those may stand where the coordinator was rolled
+    back.
+    """
+    names = [
+        each.name
+        for each in spec.targets
+        if each.coordinator
+        or (each.role == "rows" and missing_column(stream_table(catalog, spec, each.name), each.coordinates))
     ]
-    _refuse_other_logs(spec, rows, asked)
     found: dict[TopicPartition, list[OffsetRange]] = {}
-    for row in effective_rows(rows):
-        # What nobody knows any more may have landed.
-        if row.kind in ("batch", "unknown") and row.partition in asked:
-            found.setdefault(row.partition, []).append(row.range)
+    for name in names:
+        uuid = str(stream_table(catalog, spec, name).metadata.table_uuid)
+        rows = [row for row in read_ledger(catalog, settings, stream, name, None, uuid) if row.table_uuid == uuid]
+        _refuse_other_logs(spec, rows, asked)
+        for row in effective_rows(rows):
+            # What nobody knows any more may have landed.
+            if row.kind in ("batch", "unknown") and row.partition in asked:
+                found.setdefault(row.partition, []).append(row.range)
     return {partition: offset_set(each) for partition, each in found.items()}
 
 

@@ -36,7 +36,7 @@ from jobs.streaming.driver.opening.opening import decide_start
 from jobs.streaming.driver.opening.takeover import claim, recover
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.streaming.operator.backfill_stream import as_backfill, backfill_id
-from jobs.streaming.operator.reset import move_claimed
+from jobs.streaming.operator.reset import control_lock, move_claimed
 from jobs.streaming.task.run import run_split
 from jobs.streaming.task.splits import split_ranges
 from jobs.tables.commit.history.stamp_history import stamps_along_main
@@ -140,7 +140,10 @@ def _opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Kafka
         log=kafka.state(filled.source),
     )
     try:
-        with stream.held():
+        with contextlib.ExitStack() as held:
+            # A reset keeps the lock to its end, and none begins while this lease is held: the plan goes by positions.
+            with control_lock(stream_folder(settings, spec.stream), spec.stream):
+                held.enter_context(stream.held())
             for target in targets.values():
                 target.read()
             stream.schemas = writer_schemas(filled, settings, stream.log.topics)

@@ -76,6 +76,7 @@ class Adoption:
 
 
 NOTHING = Adoption()
+MIRROR, LETTERS = "a mirror", "a table of dead letters"
 
 
 def adoption(
@@ -97,7 +98,9 @@ def adoption(
     if columns and spec.changes is not None and has_rows(metadata):
         said = "its rows do not say what happened in the source, and a changelog's do: name another table in table.name"
         refused = (*refused, f"{said}, and this one as a mirror, which takes its rows for older than all changes")
-    if given and (whose := other_owner(metadata, spec.stream)):
+    whose = other_owner(metadata, spec.stream)
+    # A table of another stream may be named by the file: two streams may write one.
+    if whose is not None and (given or (columns and whose in (MIRROR, LETTERS))):
         refused = (*refused, f"it is {whose}")
     stream = spec.stream if given and not made_for(metadata, spec.stream) else None
     found = Adoption(columns, mapping=bool(columns) and _needs_mapping(metadata, schema), stream=stream)
@@ -126,9 +129,9 @@ def other_owner(metadata: TableMetadata, stream: str) -> str | None:
     """
     properties: Mapping[str, str] = metadata.properties
     if MIRROR_PROPERTY in properties:
-        return "a mirror"
+        return MIRROR
     if set(DEAD_LETTERS.names) <= set(metadata.schema().column_names):
-        return "a table of dead letters"
+        return LETTERS
     stamped = {key.removeprefix(PROPERTY_PREFIX).partition("~")[0] for key in properties if PROPERTY_PREFIX in key}
     others = sorted({each for each in (*stamped, maker_of(metadata)) if each is not None} - {stream})
     return f"written by stream {others[0]}" if others else None

@@ -293,7 +293,7 @@ def alter_table(
         The id of the new schema, and what was changed.
 
     Raises:
-        FrazilError: Somebody has changed the schema meanwhile, or the catalog refuses.
+        FrazilError: Somebody has changed the schema meanwhile, or taken the table, or the catalog refuses.
     """
     name = table or spec.table.name
 
@@ -307,6 +307,11 @@ def alter_table(
                 fix=f"frazil schema diff {spec.stream}",
             )
         decided = alteration(metadata)
+        if decided.refused:
+            raise FrazilError(
+                f"table {name} has been changed meanwhile: {'; '.join(decided.refused)}. Nothing was changed here.",
+                fix=f"frazil schema diff {spec.stream}",
+            )
         return commit_once(found, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
 
     return compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))

@@ -19,6 +19,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.streaming.driver.context.open_stream import OpenStream, known_targets
 from jobs.streaming.driver.context.source_topics import coordinator_stamp
 from jobs.streaming.driver.tables.previous_targets import previous_stamps
+from jobs.streaming.operator.backfill_stream import backfill_id
 from jobs.streaming.operator.reset_plan import Counting, ResetPlan, describe_reset
 from jobs.streaming.operator.reset_request import ResetRequest
 from jobs.streaming.operator.take_over import take_over
@@ -66,9 +67,17 @@ def control_lock(folder: StreamFolder, stream: str) -> Iterator[None]:
 
 
 def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
-    """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
+    """Why the stream's offsets must not be moved now: it runs, may start, or is backfilled; None if it is stopped."""
     store = stream_folder(settings, spec.stream).store
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
+    filled = backfill_id(spec.stream)
+    beside = read_certain(stream_folder(settings, filled).store, filled, looker(settings))
+    if beside.lease.state == "live":
+        # It has decided by the stream's position what the stream will not read.
+        return ResetRefusedError(
+            f"stream {spec.stream} is backfilled by {beside.lease.name}; offsets are reset once that has ended.",
+            fix=f"wait for process {beside.lease.pid} to end, then run this again",
+        )
     actual = read_certain(store, spec.stream, looker(settings))
     if actual.lease.state == "live":
         return ResetRefusedError(

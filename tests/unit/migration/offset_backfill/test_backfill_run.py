@@ -22,6 +22,7 @@ from jobs.streaming.operator.reset import reset
 from jobs.streaming.operator.reset_request import reset_request
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.recovery.reset import ResetRefusedError
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from tests.helpers.evolving_stream import SINK, block
 from tests.helpers.opened_stream import OpenedStream
@@ -47,6 +48,9 @@ class World(OpenedStream):
     def fill(self, request: BackfillRequest = ALL, most: int = 4) -> BackfillResult:
         kafka: Any = self.kafka
         return run_backfill(self.spec, self.settings, self.catalog, kafka, request, "ada: because", most=most)
+
+    def table_rows(self, name: str) -> int:
+        return self.catalog.load_table(name).scan().to_arrow().num_rows
 
     def left_out(self, request: BackfillRequest = ALL) -> Mapping[str, Any]:
         return {reason: each[P0] for reason, each in self.plan(request).left_out.items()}
@@ -277,3 +281,38 @@ def test_values_without_a_table_stop_it_before_anything_lands(read: list[World],
     metadata = stream_table(world.catalog, world.spec, SINK).metadata
     newest = history(metadata, backfill_id("payments")).newest
     assert newest is not None and newest.totals.read == 0
+
+
+def test_no_reset_moves_the_stream_between_the_plan_and_the_end(
+    read: list[World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = made(read, tmp_path)
+    world.skip(5)
+    kafka: Any = world.kafka
+    refused: list[str] = []
+
+    def plan(*given: Any) -> BackfillPlan:
+        planned = plan_backfill(*given)
+        with pytest.raises(ResetRefusedError) as problem:
+            reset(world.spec, world.settings, lambda: kafka, reset_request("earliest"), "ada", "again")
+        refused.append(problem.value.message)
+        return planned
+
+    monkeypatch.setattr(run_module, "plan_backfill", plan)
+    world.fill()
+    assert "stream payments is backfilled by process" in refused[0]
+    world.land_elsewhere(1)
+    assert world.offsets(SINK) == list(range(6))
+
+
+def test_tables_without_coordinates_get_no_doubles_if_the_coordinator_is_rolled_back(
+    read: list[World], tmp_path: Path
+) -> None:
+    world = made(read, tmp_path, ROUTE, table={"name": SINK, "kafka_columns": False})
+    world.skip(10)
+    head = world.head(SINK)
+    world.fill()
+    world.roll_back(SINK, head)
+    world.fill()
+    rows = {name: world.table_rows(name) for name in ("orders.changes", "orders.deletes")}
+    assert rows == {"orders.changes": 4, "orders.deletes": 4}

@@ -20,9 +20,12 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from jobs.proof.audit.audit import audit
+from jobs.quality.schema_checks.adoptable_tables import adopting_alteration
+from jobs.quality.schema_checks.alteration import alter_table
 from jobs.records.schema.identifier_fields import identifier_names
 from jobs.tables.commit.stamp.errors import SchemaChangeError
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 from jobs.tables.write.data_file_rows import EqualityDeletesError
 from jobs.tables.write.table_sort_order import sort_order_of, sort_order_text
 from orchestration.cli.main import main
@@ -155,6 +158,40 @@ def test_a_table_of_another_topics_rows_is_no_changelog(tmp_path: Path) -> None:
     write(home, decode={"value": "json", "schema": "infer", "key": key}, changes={"envelope": "upsert"})
     said = frazil(home, "schema", "apply", "payments", "--yes", code=1)
     assert "name another table in table.name, and this one as a mirror" in " ".join(said.split())
+
+
+def test_a_table_is_given_to_one_of_two_streams_that_ask_for_it_at_once(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    catalog = made(home)
+    one = RoutedStream(home, NAMED)
+    # With all columns, so that its schema stays what both were shown.
+    sink_table(catalog, "events.sale", [], one.table.schema())
+    other = one.spec.model_copy(update={"stream": "orders"})
+    asked = [adopting_alteration(spec, catalog, "events.sale") for spec in (one.spec, other)]
+    seen = catalog.load_table("events.sale").metadata.current_schema_id
+    (first, alteration), (second, late) = asked
+    alter_table(catalog, first, alteration, seen, "ada", table="events.sale")
+    with pytest.raises(FrazilError, match="it is written by stream payments"):
+        alter_table(catalog, second, late, seen, "bob", table="events.sale")
+    assert catalog.load_table("events.sale").properties["frazil.adopted"] == "payments"
+
+
+@pytest.mark.parametrize("whose", ["a mirror", "a table of dead letters"])
+def test_a_table_that_frazil_keeps_for_something_else_gets_no_columns_for_rows(tmp_path: Path, whose: str) -> None:
+    home = tmp_path / "home"
+    catalog = made(home)
+    name = SINK
+    if whose == "a mirror":
+        table = sink_table(catalog, name, [EVENT], EVENTS)
+        with table.transaction() as change:
+            change.set_properties({MIRROR_PROPERTY: "{}"})
+    else:
+        name = RoutedStream(home).spec.dead_letter_table
+    write(home, table={"name": name}, errors={"dead_letters": {"table": "orders.others"}})
+    before = catalog.load_table(name).metadata
+    said = frazil(home, "schema", "apply", "payments", "--yes", code=1)
+    assert f"it is {whose}" in " ".join(said.split())
+    assert catalog.load_table(name).metadata == before
 
 
 @pytest.mark.parametrize("columns", ["declared", "table"])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
+from orchestration.cli.streams.plan import apply
 from tests.unit.orchestration.cli.plan.test_command import NOTE
 from tests.unit.orchestration.drivers import end_all
 from tests.unit.orchestration.plan_world import PlanWorld
@@ -105,6 +106,32 @@ def test_a_saved_plan_is_applied_only_as_far_as_it_goes(world: PlanWorld, tmp_pa
     applied = world.frazil("apply", "--plan", str(saved), "--yes")
     assert applied.exit_code == 0, applied.output
     assert world.beat().attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("note string", "note string, surprise int", "add column surprise int"),
+        ("id string not null", "id long not null", "id: long is another type"),
+        (LEVEL[1], LEVEL[1].replace('"2"', '"3"'), "set property write.parquet.compression-level to 3"),
+    ],
+)
+def test_a_table_gets_nothing_that_was_not_shown(
+    world: PlanWorld, monkeypatch: pytest.MonkeyPatch, before: str, after: str, said: str
+) -> None:
+    world.stand_in()
+    world.edit(*(LEVEL if before == LEVEL[1] else NOTE))
+
+    def consent_late(*_: object, **__: object) -> None:
+        world.edit(before, after)
+
+    monkeypatch.setattr(apply, "consent", consent_late)
+    done = world.frazil("apply", "--yes")
+    assert done.exit_code == 1
+    assert "has changed since the plan was shown" in done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert (columns(world)[:4], level(world)) == (["id", "amount", "created_at", "_kafka_topic"], "1")
+    assert world.beat().attempt == 1
 
 
 def test_what_is_no_plan_of_what_is_live_is_refused(world: PlanWorld, tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import StringType
 
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from orchestration.deployment_plan.change import Saved
+from orchestration.deployment_plan.plan import make_plan
 from tests.unit.orchestration.plan_world import PlanWorld
 
 NOTE = ("created_at timestamptz not null", "created_at timestamptz not null, note string")
@@ -32,6 +35,27 @@ def test_a_new_stream_is_told_with_its_table_and_its_start(world: PlanWorld) -> 
     assert "the stream begins at the earliest records" in sentences
     assert [each["part"] for each in stream["unknown"]] == ["kafka"]
     assert not (world.home / ".frazil" / "catalog.db").exists()
+
+
+def test_a_saved_plan_of_a_new_stream_is_of_its_file(world: PlanWorld) -> None:
+    saved = Saved.of(world.plan())
+    assert saved.new_in(make_plan(world.deployment)) == []
+    world.edit("value: json", "value: json\n  case_insensitive: true")
+    assert [each.sentence for each in saved.new_in(make_plan(world.deployment))] == ["a driver starts"]
+
+
+def test_a_table_that_was_rolled_back_waits_for_its_answer(world: PlanWorld) -> None:
+    world.land()
+    with world.catalog() as catalog:
+        table = catalog.load_table("orders.payments")
+        first = table.metadata.snapshots[0].snapshot_id
+        back = {"ref-name": "main", "type": "branch", "snapshot-id": first}
+        catalog.commit_table(table, (), (SetSnapshotRefUpdate.model_validate(back),))
+    assert ("breaking", "orders.payments", "operator") in world.todo()
+    shown = world.frazil("plan", "--check")
+    assert shown.exit_code == 4
+    assert "table orders.payments was rolled back" in shown.stdout
+    assert "frazil accept payments --rollback" in shown.stdout
 
 
 def test_a_stream_that_runs_as_its_file_says_has_nothing_to_do(world: PlanWorld) -> None:
