@@ -25,12 +25,14 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def stream(start: Any, **table: Any) -> StreamSpec:
-    return StreamSpec.model_validate({
-        "stream": "payments",
-        "source": {"topics": ["payments"], "start": start},
-        "decode": {"value": "json", "schema": "table"},
-        "table": {"name": NAME, **table},
-    })
+    return StreamSpec.model_validate(
+        {
+            "stream": "payments",
+            "source": {"topics": ["payments"], "start": start},
+            "decode": {"value": "json", "schema": "table"},
+            "table": {"name": NAME, **table},
+        }
+    )
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
