@@ -182,6 +182,9 @@ PAYMENTS = _payments()
 """Twenty payments; two have an amount that is no number."""
 
 LAKES = {
+    "later": Lake(
+        "payments", "", {"payments": [Message(str(PAYMENTS[n].value).replace('"p-', '"later-')) for n in (0, 1)]}
+    ),
     "customers": Lake("customers", "", {"shop.public.customers": _changes()}),
     "queue": Lake(
         "payments",

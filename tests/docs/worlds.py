@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pyiceberg.catalog import load_catalog
+
 from jobs.clients.install.artifacts import resolve_jars
 from jobs.local.broker.broker import LocalBroker
 from jobs.local.registry.registry import LocalRegistry
@@ -15,6 +17,7 @@ from tests.helpers.connect_worker import SMALL_JVM, ConnectWorker
 from tests.helpers.database_server import PASSWORD, database_server
 from tests.helpers.object_server import BUCKET, KEY, SECRET, object_server, warehouse_properties
 from tests.helpers.rest_server import rest_server
+from tests.helpers.waiting import wait_for
 
 BROKER = "broker.example.com:9092"
 REGISTRY = "http://registry.example.com:8081"
@@ -64,10 +67,13 @@ def world(services: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
             os.environ["PGPASSWORD"] = PASSWORD
         if "connect" in services:
             # A record that its converter or its table refuses would end the sink's task.
-            produce(names[BROKER], "payments", [record for record in PAYMENTS if "-566,000" not in str(record.value)])
+            good = [record for record in PAYMENTS if "-566,000" not in str(record.value)]
+            produce(names[BROKER], "payments", good)
+            produce(names[BROKER], "control-iceberg", [])
             worker = stack.enter_context(_sink_worker(folder / "connect", names))
             worker.wait_until_running()
             names[CONNECT] = worker.rest
+            wait_for(lambda: _sink_rows(names) == len(good), "the sink to commit its rows", 120)
         yield names
 
 
@@ -113,3 +119,13 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
 def _store_client() -> list[Path]:
     """Iceberg's own classes for S3, which the set of the sink lacks."""
     return [jar for jar in resolve_jars("rest_catalog") if jar.name.startswith("iceberg-aws-1")]
+
+
+def _sink_rows(names: Mapping[str, str]) -> int:
+    """Rows that the sink has committed."""
+    access = {"s3.endpoint": names[OBJECTS], "s3.access-key-id": KEY, "s3.secret-access-key": SECRET}
+    catalog = load_catalog("lake", type="rest", uri=names[CATALOG], **access)
+    if not catalog.table_exists("orders.payments"):
+        return 0
+    snapshot = catalog.load_table("orders.payments").current_snapshot()
+    return int(snapshot.summary["total-records"] or 0) if snapshot and snapshot.summary else 0
