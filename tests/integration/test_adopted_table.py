@@ -17,6 +17,7 @@ from jobs.base.errors import FrazilError
 from jobs.dead_letters.replay.request import ReplayRequest
 from jobs.dead_letters.replay.run import replay
 from jobs.proof.audit.audit import audit
+from jobs.tables.commit.stamp.errors import GapError
 from orchestration.cli.main import main
 from tests.helpers.sink_table import sink_table, upsert_by_value
 from tests.integration.maintained import maintain
@@ -52,12 +53,18 @@ def test_a_sinks_table_is_taken_over(pipeline: Callable[..., Pipeline], spark: S
     table = sink_table(made.catalog(), made.table_name, [old(1, "1.00"), old(2, "2.00"), old(3, "3.00")], COLUMNS)
     # Tabular's sink in its mode for upserts: an equality delete before every row.
     upsert_by_value(table, old(2, "22.00"))
-    made.write_spec("table", table={"name": made.table_name, "identifier_fields": ["id"], "sort_by": ["created_at"]})
+    table_of_file = {"name": made.table_name, "identifier_fields": ["id"], "sort_by": ["created_at"]}
+    made.write_spec("table", table=table_of_file)
     made.produce({GOOD: 40, NULL_AMOUNT: 3, TOMBSTONE: 2})
     with pytest.raises(FrazilError, match="was not made by frazil") as refused:
         made.drain(spark)
     assert f"frazil schema apply {made.stream}" in (refused.value.fix or "")
     frazil(made, "schema", "apply", made.stream, "--yes")
+    with pytest.raises(GapError, match="the stream has no position") as undecided:
+        made.drain(spark)
+    assert f"frazil takeover {made.stream}" in (undecided.value.fix or "")
+    first = {made.stream: dict.fromkeys(range(made.partitions), 0)}
+    made.write_spec("table", table=table_of_file, source={"topics": [made.stream], "start": {"offsets": first}})
     assert made.drain(spark).counts.landed == 40
 
     assert "only Spark applies" in frazil(made, "audit", made.stream, code=1)

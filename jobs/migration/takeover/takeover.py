@@ -17,10 +17,10 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.clients.state_store.epochs import Opener
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.config.settings.settings import KafkaSettings, Settings
+from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
-from jobs.config.stream.source import Source
+from jobs.config.stream.source import StartOffsets
 from jobs.migration.sink_protocol.announced_files import data_file_of, live_paths, misfit_of
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor, floor_text, sink_floor
 from jobs.migration.takeover.connect_rest import ConnectRest
@@ -52,7 +52,6 @@ from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.recovery.accept import signed_answer
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.errors import CommitRefusedError
-from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition, by_topic
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
@@ -61,7 +60,7 @@ COMPLETED_KEY = "frazil.completed-sink"
 """In the summary of a snapshot with files that a sink had announced: the connector."""
 # Workers that were killed: their membership ends after 45 s (session.timeout.ms), their transactions after 60 s
 # (transaction.timeout.ms), which a broker looks for every 10 s.
-SETTLE_SECONDS = 180.0
+SETTLE_SECONDS = 120.0
 _POLL_SECONDS = 0.5
 _NOTED = 10
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
@@ -99,6 +98,7 @@ class TakeoverPlan:
         floor: End of the control topic that was read: next offsets by its partitions.
         notes: What an operator should know, as sentences.
         obstacle: Why it cannot be done now; None if it can.
+        passing: The obstacle passes by itself if the sink's tasks have ended: Kafka forgets their memberships.
         there: The stream stands at these offsets already.
         tags: Name of the tag on the sink's last snapshot, by table.
     """
@@ -110,6 +110,7 @@ class TakeoverPlan:
     floor: ControlOffsets
     notes: tuple[str, ...] = ()
     obstacle: FrazilError | None = None
+    passing: bool = False
     there: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -122,17 +123,6 @@ class TakeoverPlan:
     def committed(self) -> dict[TopicPartition, int]:
         """Offsets of the sink's group."""
         return {each.partition: each.committed for each in self.partitions if each.committed is not None}
-
-
-class _StartingThere(KafkaLog):
-    """A connection by which a stream without stamps starts where a sink ended."""
-
-    def __init__(self, settings: KafkaSettings, start: Positions) -> None:
-        super().__init__(settings)
-        self._start: Positions = start
-
-    def first_start(self, source: Source, log: LogState) -> Positions:
-        return self._start
 
 
 def obstacle_of(request: TakeoverRequest, kafka: SinkKafka) -> TakeoverRefusedError | None:
@@ -238,7 +228,7 @@ def wait_until_settled(request: TakeoverRequest, kafka: SinkKafka, on_wait: OnWa
     """Wait until the sink's group is empty, and no transaction of its workers is open.
 
     Raises:
-        TakeoverRefusedError: The sink runs, or it did not come to rest within three minutes.
+        TakeoverRefusedError: The sink runs, or it did not come to rest within two minutes.
     """
     topic = request.sink.control_topic
     deadline = time.monotonic() + SETTLE_SECONDS
@@ -290,7 +280,8 @@ def _looked(
     rows = [name for name in spec.target_names if name != spec.dead_letter_table]
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in rows}
     _check_stream(spec, sink, tables)
-    obstacle = obstacle_of(request, kafka)
+    running = _connector_obstacle(request)
+    obstacle = running or _member_obstacle(sink, kafka)
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
     facts = _control(sink, kafka, floors, on_read)
     # Loaded again: of a sink that runs, the tables may not be older than what its topic and its groups say.
@@ -306,7 +297,9 @@ def _looked(
     start = {each.partition: each.start for each in partitions}
     there = _stands_there(spec, catalog, start)
     notes = tuple(_notes(spec, sink, facts, completions, rows, with_rest=request.rest is not None))
-    return TakeoverPlan(spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, there)
+    return TakeoverPlan(
+        spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, running is None, there
+    )
 
 
 def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | None]) -> None:
@@ -333,7 +326,7 @@ def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | Non
             raise TakeoverRefusedError(
                 f"stream {spec.stream}: table {spec.table.name} cannot hold what the stream lands: "
                 + "; ".join(differences),
-                fix=misfit_fix(spec),
+                fix=misfit_fix(spec, own.schema()),
             )
 
 
@@ -526,11 +519,13 @@ def _move_position(spec: StreamSpec, settings: Settings, plan: TakeoverPlan, who
 
 def _stamp_start(spec: StreamSpec, settings: Settings, catalog: Catalog, plan: TakeoverPlan, by: str) -> None:
     """Claim the stream's tables at the sink's offsets, and record where they come from."""
-    kafka = _StartingThere(settings.kafka.with_options(spec.source.options), plan.start)
+    offsets = {topic: {int(number): at for number, at in each.items()} for topic, each in by_topic(plan.start).items()}
+    source = spec.source.model_copy(update={"start": StartOffsets(offsets=offsets)})
+    kafka = KafkaLog(settings.kafka.with_options(spec.source.options))
     step("takeover_before_stamp")
     with (
         control_lock(stream_folder(settings, spec.stream), spec.stream),
-        opened(spec, settings, catalog, kafka, _OPENER) as stream,
+        opened(spec.model_copy(update={"source": source}), settings, catalog, kafka, _OPENER) as stream,
     ):
         step("takeover_after_claim")
         newest = stream.anchor.newest

@@ -91,7 +91,7 @@ def takeover(
         _print_partitions(plan)
         show_plan([*lines, "Nothing was changed."], as_json=False)
         return
-    if plan.obstacle is not None and not (stop_connector and rest is not None):
+    if plan.obstacle is not None and not plan.passing and not stop_connector:
         raise plan.obstacle
     if not as_json:
         _print_partitions(plan)

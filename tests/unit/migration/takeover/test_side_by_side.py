@@ -19,6 +19,7 @@ from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 
 P0 = TopicPartition("payments", 0)
 SINK = sink_of("orders", "apache", group=None, control_topic="control")
+OFFSETS = {"offsets": {"payments": {0: 40}}}
 
 
 class Log:
@@ -43,10 +44,10 @@ class Log:
         return dict.fromkeys(topics, "Bc0aaaaaaaaaaaaaaaaaaQ")
 
 
-def spec_of(stream: str, **table: str) -> StreamSpec:
+def spec_of(stream: str, start: Any = "earliest", **table: str) -> StreamSpec:
     document: dict[str, Any] = {
         "stream": stream,
-        "source": {"topics": ["payments"]},
+        "source": {"topics": ["payments"], "start": start},
         "decode": {"value": "json", "schema": "id long not null"},
         "table": {"name": "lake.payments", **table},
         "errors": {"dead_letters": {"table": f"lake.{stream}_dead"}},
@@ -57,7 +58,7 @@ def spec_of(stream: str, **table: str) -> StreamSpec:
 def test_a_copy_on_a_branch_is_not_in_the_way(tmp_path: Path) -> None:
     settings = Settings.embedded(tmp_path)
     catalog = connect_catalog(settings)
-    trial, real = spec_of("payments_trial", branch="trial"), spec_of("payments")
+    trial, real = spec_of("payments_trial", branch="trial"), spec_of("payments", OFFSETS)
     ensure_tables(real, catalog)
     table = catalog.load_table("lake.payments")
     with table.transaction() as change, change.update_snapshot({SINK.floor_key: floor_text({0: 7})}).fast_append():
