@@ -98,6 +98,7 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
         "iceberg.catalog.client.region": "us-east-1",
         "iceberg.catalog.s3.endpoint": names[OBJECTS],
         "iceberg.catalog.s3.path-style-access": "true",
+        "iceberg.catalog.http-client.type": "urlconnection",
         "iceberg.catalog.s3.access-key-id": KEY,
         "iceberg.catalog.s3.secret-access-key": SECRET,
     }
@@ -118,7 +119,7 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
 
 def _store_client() -> list[Path]:
     """Iceberg's own classes for S3, which the set of the sink lacks."""
-    return [jar for jar in resolve_jars("rest_catalog") if jar.name.startswith("iceberg-aws-1")]
+    return [jar for jar in resolve_jars("rest_catalog") if jar.name.startswith(("iceberg-aws-", "url-connection-"))]
 
 
 def _sink_rows(names: Mapping[str, str]) -> int:
