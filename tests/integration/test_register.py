@@ -57,6 +57,6 @@ def test_a_table_of_a_hadoop_warehouse_goes_on(
     rows = session.sql(f"SELECT count(*), count(_kafka_offset), min(id) FROM {name}").collect()[0]
     assert tuple(rows) == (23, 20, "old-0")
     # Whoever still reads the warehouse sees the table as it was, and no file of it is gone.
-    assert session.table(f"{former}.pay.ments").count() == 3
+    assert spark.table(f"{former}.pay.ments").count() == 3
     audited = json.loads(frazil(one, "audit", one.stream, "--json"))
     assert audited["problems"] == []
