@@ -92,6 +92,10 @@ def _events() -> list[Message]:
     ]
 
 
+def _later() -> list[Message]:
+    return [Message(str(payment.value).replace('"p-', '"later-')) for payment in _payments()[:2]]
+
+
 def _queue() -> list[Message]:
     """What a Connect sink that reads `payments` puts into its dead-letter queue; the stream has the second one."""
     return [
@@ -182,6 +186,7 @@ PAYMENTS = _payments()
 """Twenty payments; two have an amount that is no number."""
 
 LAKES = {
+    "later": Lake("payments", "", {"payments": _later()}),
     "customers": Lake("customers", "", {"shop.public.customers": _changes()}),
     "queue": Lake(
         "payments",

@@ -33,6 +33,8 @@ def record(path: Path) -> None:
             began = time.monotonic()
             status, printed = reader.run(action)
             print(f"{action.line}: $ {action.text}  ({status}, {time.monotonic() - began:.1f} s)", flush=True)
+            if status not in (None, action.status):
+                print("\n".join(printed), flush=True)
             if not action.background and not action.hidden and difference(action.output, printed):
                 outputs.append((action, printed))
     for command, printed in reversed(outputs):

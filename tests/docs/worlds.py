@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pyiceberg.catalog import load_catalog
+
 from jobs.clients.install.artifacts import resolve_jars
 from jobs.local.broker.broker import LocalBroker
 from jobs.local.registry.registry import LocalRegistry
@@ -15,6 +17,7 @@ from tests.helpers.connect_worker import SMALL_JVM, ConnectWorker
 from tests.helpers.database_server import PASSWORD, database_server
 from tests.helpers.object_server import BUCKET, KEY, SECRET, object_server, warehouse_properties
 from tests.helpers.rest_server import rest_server
+from tests.helpers.waiting import wait_for
 
 BROKER = "broker.example.com:9092"
 REGISTRY = "http://registry.example.com:8081"
@@ -31,7 +34,8 @@ def world(services: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
 
     Args:
         services: Some of `kafka`, `registry`, `s3`, `rest` (which includes `s3`), `postgres`, and `connect`: a Kafka
-            Connect worker whose Iceberg sink `payments-sink` lands the topic `payments` (includes `kafka` and `rest`).
+            Connect worker whose Iceberg sink `payments-sink` has landed the topic `payments` in a table of a REST
+            catalog (includes `kafka`).
         folder: Folder for their data.
 
     Returns:
@@ -40,7 +44,7 @@ def world(services: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
     """
     names: dict[str, str] = {}
     if "connect" in services:
-        services = [*services, "kafka", "rest"]
+        services = [*services, "kafka"]
     with contextlib.ExitStack() as stack:
         if "kafka" in services:
             broker = LocalBroker(folder / "kafka", detached=True)
@@ -64,10 +68,15 @@ def world(services: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
             os.environ["PGPASSWORD"] = PASSWORD
         if "connect" in services:
             # A record that its converter or its table refuses would end the sink's task.
-            produce(names[BROKER], "payments", [record for record in PAYMENTS if "-566,000" not in str(record.value)])
+            good = [record for record in PAYMENTS if "-566,000" not in str(record.value)]
+            produce(names[BROKER], "payments", good)
+            produce(names[BROKER], "control-iceberg", [])
+            warehouse = {"warehouse": f"file://{folder}/warehouse"}
+            names[CATALOG] = stack.enter_context(rest_server(folder / "rest", warehouse)).uri
             worker = stack.enter_context(_sink_worker(folder / "connect", names))
             worker.wait_until_running()
             names[CONNECT] = worker.rest
+            wait_for(lambda: _sink_rows(worker, names[CATALOG]) == len(good), "the sink to commit its rows", 180)
         yield names
 
 
@@ -87,18 +96,13 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
         "iceberg.catalog": "lake",
         "iceberg.catalog.type": "rest",
         "iceberg.catalog.uri": names[CATALOG],
-        "iceberg.catalog.warehouse": f"s3://{BUCKET}/docs",
-        "iceberg.catalog.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "iceberg.catalog.client.region": "us-east-1",
-        "iceberg.catalog.s3.endpoint": names[OBJECTS],
-        "iceberg.catalog.s3.path-style-access": "true",
-        "iceberg.catalog.s3.access-key-id": KEY,
-        "iceberg.catalog.s3.secret-access-key": SECRET,
+        "iceberg.catalog.token": "a-token-of-the-docs",
+        "iceberg.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     }
     return ConnectWorker(
         folder,
         names[BROKER],
-        [*resolve_jars("connect"), *resolve_jars("aws"), *_store_client()],
+        resolve_jars("connect"),
         settings={
             "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
             "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -110,6 +114,15 @@ def _sink_worker(folder: Path, names: Mapping[str, str]) -> ConnectWorker:
     )
 
 
-def _store_client() -> list[Path]:
-    """Iceberg's own classes for S3, which the set of the sink lacks."""
-    return [jar for jar in resolve_jars("rest_catalog") if jar.name.startswith("iceberg-aws-1")]
+def _sink_rows(worker: ConnectWorker, catalog_uri: str) -> int:
+    """Rows that the sink has committed.
+
+    Raises:
+        FrazilError: The worker or its sink has failed.
+    """
+    worker.check()
+    catalog = load_catalog("lake", type="rest", uri=catalog_uri)
+    if not catalog.table_exists("orders.payments"):
+        return 0
+    snapshot = catalog.load_table("orders.payments").current_snapshot()
+    return int(snapshot.summary["total-records"] or 0) if snapshot and snapshot.summary else 0
