@@ -24,7 +24,7 @@ def maintain(one: Pipeline, spark: SparkSession, only: str) -> TableResult:
     table = MaintainedTable(one.table_name, Policy.model_validate(POLICY), one.stream, "sink")
     options: dict[str, Any] = {"specs": [one.spec()], "only": {only}, "now": later}
     result = maintain_table(connect_catalog(one.settings()), one.settings(), table, spark=lambda: spark, **options)
-    assert result.errors == ()
+    assert result.errors == (), result.errors
     return result
 
 

@@ -83,7 +83,7 @@ def takeover(
         opened_catalog(settings, stream).close()
         with _progress() as (_, on_read):
             plan = look(spec, settings, request, on_read=on_read)
-    lines = plan_lines(plan)
+    lines = plan_lines(plan, stopped_first=stop_connector and not dry_run)
     if dry_run:
         if as_json:
             print_json(takeover_facts(plan, done=False))
@@ -163,7 +163,7 @@ def _landed(deployment: Deployment, stream: str, plan: TakeoverPlan) -> Seam:
         return seam_of(deployment.stream(stream), settings, catalog, plan)
 
 
-def plan_lines(plan: TakeoverPlan) -> list[str]:
+def plan_lines(plan: TakeoverPlan, *, stopped_first: bool = False) -> list[str]:
     """What a takeover does, as lines."""
     lines: list[str] = []
     for each in plan.tables:
@@ -179,7 +179,9 @@ def plan_lines(plan: TakeoverPlan) -> list[str]:
     lines += plan.notes
     if plan.there:
         lines.append(f"Stream {plan.stream} stands at these offsets already.")
-    if plan.obstacle is not None:
+    if plan.obstacle is not None and stopped_first:
+        lines.append("The connector is stopped first.")
+    elif plan.obstacle is not None:
         lines += [f"Not now: {plan.obstacle.message}", f"  Next: {plan.obstacle.fix}"]
     return lines
 
