@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg import manifest
 from pyiceberg import types as ice
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -94,6 +96,17 @@ def upsert_by_value(table: Table, row: Mapping[str, Any], key: str = "id") -> No
     head = table.metadata.current_snapshot_id
     assert head is not None
     producer = producer_of(RowDelta(MAIN_BRANCH, head, files, [deletes]), table, {})
-    updates, requirements = producer._commit()
+    with patch.dict(manifest.DATA_FILE_TYPE, {version: _with_int_ids(of) for version, of in DATA_FILE_TYPE.items()}):
+        updates, requirements = producer._commit()
     table.catalog.commit_table(table, requirements, updates)
     table.refresh()
+
+
+def _with_int_ids(of: ice.StructType) -> ice.StructType:
+    """The type of data files in manifests with `equality_ids` as Java writes and reads them; PyIceberg writes longs."""
+    ids = ice.ListType(136, ice.IntegerType(), element_required=True)
+    fields = [
+        ice.NestedField(135, each.name, ids, required=each.required) if each.field_id == 135 else each
+        for each in of.fields
+    ]
+    return ice.StructType(*fields)

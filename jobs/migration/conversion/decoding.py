@@ -167,7 +167,7 @@ def _registry(draft: Draft, owner: Account, prefix: str) -> None:
     apicurio = f"{prefix}apicurio.registry.url"
     registry: Yaml = {}
     urls = [url.strip() for url in owner.raw(urls_key).split(",") if url.strip()]
-    login = ""
+    login, parts = "", None
     if any(has_reference(url) or has_template("", url) for url in urls):
         urls = []
     elif urls and (parts := _split_urls(urls)) is None:

@@ -20,7 +20,8 @@ WANTED = DesiredState("payments", "valid", "b" * 12)
 
 
 def desired(**more: Any) -> DesiredState:
-    return DesiredState(**{"stream": "payments", "file": "valid", "generation": "b" * 12} | more)
+    document: dict[str, Any] = {"stream": "payments", "file": "valid", "generation": "b" * 12} | more
+    return DesiredState(**document)
 
 
 def decided(action: Action, fix: str | None = None, *, ends: bool = False) -> Decision:
