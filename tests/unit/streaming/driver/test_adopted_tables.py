@@ -108,7 +108,7 @@ def test_rows_land_exactly_beside_those_of_the_sink(tmp_path: Path) -> None:
 def test_fields_in_other_cases_find_their_columns_if_the_file_says_so(tmp_path: Path) -> None:
     home = tmp_path / "home"
     sink_table(made(home), SINK, SINK_ROWS)
-    decode = {"decode": {"value": "json", "schema": "table", "case_insensitive": True}}
+    decode: dict[str, Any] = {"decode": {"value": "json", "schema": "table", "case_insensitive": True}}
     write(home, **decode)
     frazil(home, "schema", "apply", "payments", "--yes")
     one = RoutedStream(home, **decode)
@@ -260,7 +260,10 @@ def test_a_table_of_another_topic_with_columns_of_its_own(tmp_path: Path, monkey
     (home / "streams").mkdir()
     route = {"by": "topic", "to": "lake.{value}", "tables": [{"match": "sale", "table": "lake.sale"}]}
     (home / "streams" / "shop.yaml").write_text(yaml.safe_dump(lane_document(route)))
-    log = {at: [b'{"id":"a","n":7}'], TopicPartition("sale", 0): [b'{"id":"b","more":1}']}
+    log: dict[TopicPartition, list[bytes | None]] = {
+        at: [b'{"id":"a","n":7}'],
+        TopicPartition("sale", 0): [b'{"id":"b","more":1}'],
+    }
     one = LaneStream(home, route, dict(log), monkeypatch)
     with pytest.raises(FrazilError, match=r"lake\.sale was not made by frazil: .* _kafka_topic") as refused:
         one.land()
