@@ -27,7 +27,7 @@ from jobs.tables.write.data_file_rows import EqualityDeletesError
 from jobs.tables.write.table_sort_order import sort_order_of, sort_order_text
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK
-from tests.helpers.lane_stream import LaneStream
+from tests.helpers.lane_stream import LaneStream, Log
 from tests.helpers.lane_stream import document as lane_document
 from tests.helpers.routed_stream import RoutedStream
 from tests.helpers.sink_table import SINK_ROWS, sink_table, upsert_by_value
@@ -105,7 +105,7 @@ def test_rows_land_exactly_beside_those_of_the_sink(tmp_path: Path) -> None:
 def test_fields_in_other_cases_find_their_columns_if_the_file_says_so(tmp_path: Path) -> None:
     home = tmp_path / "home"
     sink_table(made(home), SINK, SINK_ROWS)
-    decode = {"decode": {"value": "json", "schema": "table", "case_insensitive": True}}
+    decode: dict[str, Any] = {"decode": {"value": "json", "schema": "table", "case_insensitive": True}}
     write(home, **decode)
     frazil(home, "schema", "apply", "payments", "--yes")
     one = RoutedStream(home, **decode)
@@ -223,7 +223,7 @@ def test_a_table_of_another_topic_with_columns_of_its_own(tmp_path: Path, monkey
     (home / "streams").mkdir()
     route = {"by": "topic", "to": "lake.{value}", "tables": [{"match": "sale", "table": "lake.sale"}]}
     (home / "streams" / "shop.yaml").write_text(yaml.safe_dump(lane_document(route)))
-    log = {at: [b'{"id":"a","n":7}'], TopicPartition("sale", 0): [b'{"id":"b","more":1}']}
+    log: Log = {at: [b'{"id":"a","n":7}'], TopicPartition("sale", 0): [b'{"id":"b","more":1}']}
     one = LaneStream(home, route, dict(log), monkeypatch)
     with pytest.raises(FrazilError, match=r"lake\.sale was not made by frazil: .* _kafka_topic") as refused:
         one.land()
