@@ -34,6 +34,7 @@ Kind = Literal[
     "outbox",
     "maintenance",
     "backfill",
+    "offset backfill",
     "branch",
     "publish",
     "check",
@@ -45,6 +46,7 @@ Kind = Literal[
     "event time",
     "tag",
     "mirror",
+    "sink takeover",
 ]
 
 
@@ -110,6 +112,11 @@ STEPS: dict[str, Step] = {
     "after_schema_commit": Step(
         "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
     ),
+    "after_plan_alteration": Step(
+        "schema",
+        "A table is as the stream's file says, and the driver still runs as before; the same command goes on.",
+        "action",
+    ),
     "before_follower_change": Step(
         "followers",
         "The stream's own table has columns that a further one lacks, which gets them before the next tasks run.",
@@ -170,6 +177,12 @@ STEPS: dict[str, Step] = {
     ),
     "after_reset_stamp": Step(
         "reset", "A stamp of the reset stands: but for the last, the old positions hold.", "action"
+    ),
+    "before_backfill_pass": Step(
+        "offset backfill", "A backfill is open; its positions are where the pass before ended.", "action"
+    ),
+    "after_backfill_pass": Step(
+        "offset backfill", "A backfill stands at the beginning of a pass; nothing of it is landed.", "action"
     ),
     "replay_before_claim": Step(
         "replay", "The lease of the replays is taken, no table knows it; the replay before may still commit.", "action"
@@ -322,6 +335,31 @@ STEPS: dict[str, Step] = {
         "check",
         "Rows are checked and the history has it, how far is not recorded; whoever checks next looks at them again.",
         "action",
+    ),
+    "takeover_before_files": Step(
+        "sink takeover", "The sink is at rest and its position is known; no table is changed.", "action"
+    ),
+    "takeover_after_files": Step(
+        "sink takeover",
+        "A table has the files that the sink had announced, with the sink's own key; others may lack theirs.",
+        "action",
+    ),
+    "takeover_before_stamp": Step(
+        "sink takeover", "The sink's tables are complete and tagged; the stream has no position yet.", "action"
+    ),
+    "takeover_after_claim": Step(
+        "sink takeover",
+        "The stream's tables are claimed at the sink's offsets, without where they come from.",
+        "action",
+    ),
+    "takeover_after_stamp": Step(
+        "sink takeover", "The stream starts where the sink ended, and says so; nobody was told.", "action"
+    ),
+    "hand_back_after_floor": Step(
+        "sink takeover", "A table has the sink's floor; the group stands where the sink had ended.", "action"
+    ),
+    "hand_back_after_offsets": Step(
+        "sink takeover", "The group has the stream's positions, and nobody was told; the sink may go on.", "action"
     ),
     "maintain_before_release": Step(
         "maintenance", "All of it is done and noted; the lock counts no more with its process.", "action"

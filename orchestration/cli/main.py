@@ -22,7 +22,10 @@ _PACKAGE = "orchestration.cli"
 _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
     "doctor": ("local.doctor.command", "Check installation, machine and services; bundle it for a maintainer."),
+    "import": ("connect.import_connectors", "Make streams and settings of Kafka Connect's connectors."),
     "validate": ("stream_files.validate.command", "Check streams and settings, also against what is live."),
+    "plan": ("streams.plan.command", "Show what the files would change against what is live."),
+    "apply": ("streams.plan.apply", "Carry out what plan shows: tables first, then drivers."),
     "schema": ("stream_files.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("tables.contract", "Take over a suite of Great Expectations as a contract."),
     "preview": ("stream_files.preview.command", "Show what a stream, or another file of it, makes of records."),
@@ -41,6 +44,7 @@ _COMMANDS = {
     "restart": ("streams.control", "End streams' drivers after their batch, and start others."),
     "flush": ("streams.control", "Land now what a stream's topics hold, without the trigger's pause."),
     "reset-offsets": ("streams.reset_offsets", "Move a stopped stream to other offsets."),
+    "backfill": ("streams.backfill", "Land a range of offsets that a stream did not read."),
     "manifest": ("streams.manifest", "Print the pod in which Kubernetes would run a stream's driver."),
     "letters": ("dead_letters.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("dead_letters.replay", "Bring dead letters back, each record once."),
@@ -51,7 +55,10 @@ _COMMANDS = {
     "accept": ("streams.accept", "Answer the question that stopped a stream."),
     "registry": ("streams.registry", "Ask the schema registry; forget schemas after it was made anew."),
     "state": ("streams.state", "Copy what streams keep outside their tables to another store."),
+    "takeover": ("connect.takeover", "Go on where an Iceberg sink of Kafka Connect has ended."),
+    "offsets": ("connect.offsets", "Show where a stream stands; hand it back to a sink's group."),
     "maintain": ("tables.maintain", "Keep tables healthy: compact, expire, clean up."),
+    "compare": ("connect.compare.command", "Compare what a stream would make with the rows of a sink's table."),
     "certify": ("local.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("tables.audit", "Prove that every record read stands in its tables, exactly once."),
     "check": ("tables.check", "Hold what is new in a stream's tables against its contract."),
@@ -66,20 +73,22 @@ _COMMANDS = {
 }  # fmt: skip
 # The help's sections, each with its commands in the order in which one meets them.
 _GROUPS = {
-    "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush"),
+    "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush", "apply"),
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
-    "Repair": ("replay", "accept", "release", "discard", "reset-offsets"),
+    "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
     "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
-    "Check": ("validate", "check", "audit", "contract", "test", "certify"),
+    "Kafka Connect": ("import", "compare", "takeover", "offsets"),
+    "Check": ("validate", "plan", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",
     ),
 }  # fmt: skip
 # Their argument is completed without importing them; a command's own options are asked of itself.
 _TAKE_STREAMS = frozenset({
-    "accept", "at", "audit", "check", "discard", "flush", "generate", "letters", "logs", "maintain", "manifest", "open",
-    "pause", "preview", "publish", "query", "release", "replay", "reset-offsets", "restart", "resume", "run", "start",
-    "status", "stop", "tag", "test", "validate", "watch",
+    "accept", "apply", "at", "audit", "backfill", "check", "compare", "discard", "flush", "generate", "letters",
+    "logs", "maintain", "manifest", "offsets", "open", "pause", "plan", "preview", "publish", "query", "release",
+    "replay", "reset-offsets", "restart", "resume", "run", "start", "status", "stop", "tag", "takeover", "test",
+    "validate", "watch",
 })  # fmt: skip
 
 

@@ -8,7 +8,6 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
-from assets.metadata import driver_metadata
 from jobs.base.errors import FrazilError
 from jobs.streaming.supervision.control.lifecycle import ActionResult
 from jobs.streaming.supervision.control.stream_control import StreamControl
@@ -90,6 +89,9 @@ def control_job_of(act: Callable[[Deployment, ControlConfig], ActionResult]) -> 
         except FrazilError as problem:
             raise failure(problem) from None
         context.log.info(done.sentence)
+        # Imported here: a command knows its actions without the modules of tables.
+        from assets.metadata import driver_metadata
+
         context.add_output_metadata({"result": done.sentence, **driver_metadata(done.heartbeat)})
 
     @dg.job(

@@ -74,7 +74,7 @@ class ConnectWorker:
             "offset.storage.file.filename": "offsets",
             **settings,
         }
-        self._connectors: Mapping[str, Mapping[str, str]] = connectors
+        self.connectors: Mapping[str, Mapping[str, str]] = connectors
         self._options: Sequence[str] = options
         self._log4j2: str = log4j2
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,7 +100,7 @@ class ConnectWorker:
         """Make the files, so that only the worker itself is left to start."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written(self.folder / "worker.properties", self._settings)
-        for name, properties in self._connectors.items():
+        for name, properties in self.connectors.items():
             written(self.folder / f"{name}.properties", {"name": name, **properties})
         (self.folder / "log4j2.properties").write_text(self._log4j2)
 
@@ -112,7 +112,7 @@ class ConnectWorker:
                 [
                     *(str(check_java().executable), *self._options, "-Dlog4j2.configurationFile=log4j2.properties"),
                     *("-cp", os.pathsep.join(map(str, self._jars)), CONNECT_MAIN, "worker.properties"),
-                    *(f"{name}.properties" for name in self._connectors),
+                    *(f"{name}.properties" for name in self.connectors),
                 ],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ class ConnectWorker:
 
     def restart_connectors(self) -> None:
         """Restart the connectors and their tasks, which write to `offsets` where they are."""
-        for name in self._connectors:
+        for name in self.connectors:
             url = f"{self.rest}/connectors/{name}/restart?includeTasks=true&onlyFailed=false"
             urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60).close()
 
@@ -158,7 +158,7 @@ class ConnectWorker:
         Raises:
             FrazilError: They do not within a minute and a half, or one has failed.
         """
-        expected = sum(1 + int(each.get("tasks.max", "1")) for each in self._connectors.values())
+        expected = sum(1 + int(each.get("tasks.max", "1")) for each in self.connectors.values())
         deadline = time.monotonic() + _READY_SECONDS
         while time.monotonic() < deadline:
             states = self.states()
@@ -190,7 +190,7 @@ class ConnectWorker:
 
     def _parts(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for name in self._connectors:
+        for name in self.connectors:
             try:
                 with urllib.request.urlopen(f"{self.rest}/connectors/{name}/status", timeout=60) as answer:
                     status: dict[str, Any] = json.load(answer)

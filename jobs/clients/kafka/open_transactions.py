@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from jobs.clients.kafka.metadata import LogEnds
 from jobs.tables.commit.stamp.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from jobs.clients.kafka.metadata import LogEnds
 
 # Kafka's transaction.max.timeout.ms, if nobody has changed it: by then the brokers end a transaction themselves.
 HANGING_SECONDS = 900.0

@@ -160,18 +160,34 @@ def config_hash(spec: SpecModel) -> str:
         block = meaning
         for each in blocks:
             block = block.setdefault(each, {})
-        block[name] = marker.written(spec, value) if marker.written else _plain(value)
+        block[name] = _hashed(spec, marker, value)
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _marked(model: SpecModel, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ChangesRows, Any]]:
+def row_meanings(spec: SpecModel) -> dict[str, Any]:
+    """What is hashed of each field of a stream that changes its rows, by the field's key with dots.
+
+    Two ways to write the same give the same. A field that is left out of the hash is left out here.
+    """
+    counted = ((path, marker, value) for path, marker, value in _marked(spec, keys=True) if value != marker.unless)
+    return {".".join(path): _hashed(spec, marker, value) for path, marker, value in counted}
+
+
+def _hashed(spec: SpecModel, marker: ChangesRows, value: Any) -> Any:
+    return marker.written(spec, value) if marker.written else _plain(value)
+
+
+def _marked(
+    model: SpecModel, path: tuple[str, ...] = (), *, keys: bool = False
+) -> Iterator[tuple[tuple[str, ...], ChangesRows, Any]]:
+    """The marked fields with their paths: by the names that are hashed, or by the keys of the file."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        here = (*path, name)
+        here = (*path, (field.alias or name) if keys else name)
         yield from ((here, each, value) for each in field.metadata if isinstance(each, ChangesRows))
         if isinstance(value, SpecModel):
-            yield from _marked(value, here)
+            yield from _marked(value, here, keys=keys)
 
 
 def _plain(value: Any) -> Any:

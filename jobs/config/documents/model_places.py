@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from jobs.config.documents.base import Location, field_path
+from jobs.config.documents.connect_keys import connect_answer
 from jobs.config.documents.sentences import suggestion
-
-_CONNECT_KEYS = Path(__file__).with_name("connect_keys.json")
 
 
 def models_at(root: type[BaseModel], location: Location) -> list[type[BaseModel]]:
@@ -111,27 +106,3 @@ def _nested(parts: Sequence[str]) -> str:
 
 def _braced(parts: Sequence[str]) -> str:
     return f"{{{parts[0]}: {_braced(parts[1:])}}}" if parts else "…"
-
-
-@cache
-def connect_answers() -> tuple[tuple[str, str], ...]:
-    """Keys of Kafka Connect and its Iceberg sink as regular expressions, each with what it is called here, or why not.
-
-    Connect itself accepts what it does not know in silence, so a key that is carried over has to get an answer. What
-    follows the key in the sentence; the first that matches a whole key counts.
-    """
-    return tuple((pattern, answer) for pattern, answer in json.loads(_CONNECT_KEYS.read_text(encoding="utf-8")))
-
-
-def connect_answer(above: str, key: str) -> str | None:
-    """What to say of a key that is Kafka Connect's, as the rest of a sentence about it; None if it is not known as one.
-
-    Args:
-        above: The keys that it stands under, with dots: `errors`; empty at the top of the file.
-        key: The key as it was written, such as `deadletterqueue` or `errors.deadletterqueue.topic.name`.
-    """
-    for written in (f"{above}.{key}" if above else key, key):
-        for pattern, answer in connect_answers():
-            if re.fullmatch(pattern, written):
-                return answer
-    return None

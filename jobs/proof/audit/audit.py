@@ -45,6 +45,7 @@ from jobs.proof.audit.stop_checks import (
     unanswered_stops,
 )
 from jobs.streaming.driver.context.source_topics import coordinator_stamp, readable_table
+from jobs.streaming.operator.backfill_stream import as_backfill, backfill_id, backfilled_stream
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.protocol.named_tables import with_named_tables
@@ -83,6 +84,8 @@ def audit(
         FrazilError: The stream has no such table, or it cannot be read.
     """
     began, spec = time.monotonic(), with_named_tables(spec, catalog)
+    # A backfill is audited as a stream of its own, whose dead letters are the stream's.
+    of = backfilled_stream(spec.stream)
     former = former_targets(spec, catalog, ledger_tables(catalog, settings, spec.stream))
     targets = [*spec.targets, *former]
     if table is not None and table not in (names := [target.name for target in targets]):
@@ -102,7 +105,7 @@ def audit(
     if half is not None:
         found.pending.append(half_sentence(spec.stream, half))
     found.problems += restored_problems(spec, now)
-    found.queue = _from_queues(spec, catalog)
+    found.queue = _from_queues(spec, catalog) if spec.stream == of else None
     found.tables = [each.facts for each in audited]
     totals = AuditTotals(found)
     for each in audited:
@@ -112,7 +115,7 @@ def audit(
         totals.add_expected(each.expected, each.after)
     undecided = half.ranges if half is not None else {}
     _count(spec, settings, catalog, audited, totals, on_progress, window, None if table is not None else undecided)
-    if full:
+    if full and spec.stream == of:
         there = [(each.target, each.table) for each in audited if each.table is not None]
         judge_routes(spec, settings, catalog, there, frozenset(target.name for target in targets), found)
     for each in audited:
@@ -120,12 +123,53 @@ def audit(
             mine = [problem for problem in found.problems if problem.table == each.name]
             others = [problem for problem in found.problems if problem.table != each.name]
             found.problems = others + with_foreign_changes(mine, each.table, each.columns, each.rows_of(spec.stream))
-    main = _hold_main(spec, settings, catalog, audited, found, window)
+    main = _hold_main(spec, settings, catalog, audited, found, window) if spec.stream == of else {}
     found.add_up()
+    if spec.stream == of and table is None:
+        _add_backfills(spec, settings, catalog, found, full=full, since=since, window=window)
     if table is None:
         _record_audited(audited, main, found, settings, catalog)
     found.seconds = time.monotonic() - began
     return found
+
+
+def _add_backfills(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    found: StreamAudit,
+    *,
+    full: bool,
+    since: datetime | None,
+    window: int,
+) -> None:
+    """Audit what backfills of the stream have landed, and add what is wrong with it."""
+    table = existing_table(catalog, spec.coordinator, spec.branch_of(spec.coordinator))
+    if table is None or history(table.metadata, backfill_id(spec.stream)).newest is None:
+        return
+    made = audit(as_backfill(spec), settings, catalog, full=full, since=since, window=window)
+    found.problems += [replace(each, sentence=_of_backfill(each.sentence, spec.stream)) for each in made.problems]
+    found.pending += [_of_backfill(each, spec.stream) for each in made.pending]
+    found.decisions += made.decisions
+    found.scanned += made.scanned
+    found.recorded += made.recorded
+    tables = {each.table: each for each in found.tables}
+    for each in made.tables:
+        known = tables[each.table]
+        known.missing += each.missing
+        known.doubled += each.doubled
+        known.unchecked += each.unchecked
+        known.unknown += each.unknown
+    coordinator = next(each for each in made.tables if each.target.coordinator)
+    found.backfill = sum((each.counts for each in coordinator.partitions), Counts())
+
+
+def _of_backfill(sentence: str, stream: str) -> str:
+    """A sentence about a backfill with the command that goes on: no other one takes its id."""
+    name = backfill_id(stream)
+    for command in (f"frazil accept {name} --rollback keep, or reland", f"frazil run {name}"):
+        sentence = sentence.replace(command, f"frazil backfill {stream}, with the same range")
+    return sentence
 
 
 def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
@@ -164,7 +208,8 @@ def _count(
     anchor = next((each for each in audited if each.target.coordinator), None)
     sink = next((each for each in audited if each.target.role == "rows"), None)
     dead = next((each for each in audited if each.target.role == "dead_letters"), None)
-    counters = {each.name: each.counter(spec.stream, on_rows) for each in audited}
+    base = spec.model_copy(update={"stream": backfilled_stream(spec.stream)})
+    counters = {each.name: each.counter(base.stream, on_rows) for each in audited}
     for each in audited:
         if each.table is None:
             continue
@@ -185,7 +230,7 @@ def _count(
     # Also where only the sink is audited: its rows of replays are explained by dead letters.
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
     begins = pointwise_max(each.begins for each in audited)
-    replays = ReplayedRows(spec.stream, _with_replays(spec, catalog, sink), dead_letters, begins)
+    replays = ReplayedRows(base.stream, _with_replays(spec, catalog, sink), dead_letters, begins)
     totals.audit.pending += [replays.pending] if replays.pending else []
     # Replays land by the route of their time: also in tables that the file does not name any more.
     known = dict.fromkeys([*spec.targets, *(each.target for each in audited)])
@@ -193,10 +238,10 @@ def _count(
     main = existing_table(catalog, spec.table.name)
     discarded = None
     if sink and sink.table is not None and main is not None and sink.target in counting:
-        discarded = DiscardedRows(spec, main, sink.table, dead_letters)
+        discarded = DiscardedRows(base, main, sink.table, dead_letters)
     totals.expired = dead_letters_expired_before(dead_letters) if dead_letters is not None else None
-    ledger = partial(read_ledger, catalog, settings, spec.stream)
-    parked = ParkedRows(spec, dead_letters, coordinator_stamp(spec, catalog), audited, ledger)
+    ledger = partial(read_ledger, catalog, settings, base.stream)
+    parked = ParkedRows(base, dead_letters, coordinator_stamp(base, catalog), audited, ledger)
     every = list(compared_ranges(groups, {each.target: each.after for each in audited}))
     done, total = 0, sum(each.range.end - each.range.start for each in every)
 

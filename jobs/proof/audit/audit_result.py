@@ -207,6 +207,7 @@ class StreamAudit:
     Attributes:
         since: What was committed from then on was counted again; None: of what had been audited nothing was.
         queue: What came from dead-letter topics of Kafka Connect, which is in no range; None if nothing did.
+        backfill: What backfills landed beside the stream, of what was counted now; None if there was none.
         recorded: Rows that this audit added to the ledger before it began.
         scanned: Rows of the tables that were read.
         pending: What is no problem yet: a commit that is still to come.
@@ -219,6 +220,7 @@ class StreamAudit:
     full: bool
     since: datetime | None = None
     queue: Counts | None = None
+    backfill: Counts | None = None
     tables: list[TableAudit] = field(default_factory=list)
     problems: list[AuditProblem] = field(default_factory=list)
     decisions: list[OperatorDecision] = field(default_factory=list)
@@ -317,6 +319,17 @@ def queue_sentence(audit: StreamAudit) -> str | None:
     return (
         f"from dead-letter topics of Kafka Connect came {rows:,} row{'' if rows == 1 else 's'} and {dead:,} dead "
         f"letter{'' if dead == 1 else 's'}: they are of no range that this stream read, and are not counted here"
+    )
+
+
+def backfill_sentence(audit: StreamAudit) -> str | None:
+    """What backfills landed, of what was counted now; None if there was none."""
+    if audit.backfill is None or audit.backfill == Counts():
+        return None
+    rows, dead = audit.backfill.landed, audit.backfill.dead
+    return (
+        f"backfills landed {rows:,} row{'' if rows == 1 else 's'} and {dead:,} dead letter{'' if dead == 1 else 's'} "
+        "of offsets that this stream did not read: they were counted as well"
     )
 
 

@@ -68,6 +68,7 @@ class TaskPlan:
             and `steps` are then of no record.
         failed: Offsets of records that are ordinary letters of the batch already, and become nothing else.
         carried: What a task on another machine is given of the driver's.
+        numbered: Whether dead letters name the batch, by which the topic of the dead letters follows them.
     """
 
     stream: str
@@ -90,6 +91,7 @@ class TaskPlan:
     lanes: tuple[Lane, ...] = ()
     failed: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     carried: Carried = NOTHING
+    numbered: bool = True
 
     @property
     def fetched(self) -> frozenset[str]:

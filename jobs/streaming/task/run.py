@@ -229,6 +229,7 @@ class _Split:
         self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, way: Way, *, waits: bool = False
     ) -> pa.RecordBatch:
         # The topic of the letters repeats none that waits for a table: nothing is wrong with its record.
+        waits = waits or not self._plan.numbered
         return dead_letter_rows(
             fetched.whole([failure.row for failure in failures]),
             failures,

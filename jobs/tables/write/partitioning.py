@@ -63,6 +63,21 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
     return PartitionSpec(*fields)
 
 
+def partition_texts(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """The fields of a partition spec as a stream's file writes them, such as `day(created_at)`; dropped ones left out.
+
+    Names and ids of the fields are left out as well.
+    """
+    fields: list[str] = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or f"field {field.source_id}"
+        transform = str(field.transform)
+        if transform == "void":
+            continue
+        fields.append(column if transform == "identity" else f"{transform}({column})")
+    return fields
+
+
 def partition_key(values: Record | tuple[Any, ...]) -> tuple[object, ...]:
     """What tells partitions apart: -0.0 is another one than 0.0, as for Java's writers; Python takes them for equal.
 

@@ -52,6 +52,12 @@ def is_unknown_to_frazil(metadata: TableMetadata) -> bool:
     return not any(key.startswith(_OWN_PREFIX) for key in metadata.properties)
 
 
+def made_schema_id(metadata: TableMetadata, stream: str) -> int | None:
+    """The id of the schema that the table was made with for the stream; None if it was not made for it."""
+    schema_id = metadata.properties.get(_AS_MADE, "").rpartition(" ")[2].partition("/")[0]
+    return int(schema_id) if made_for(metadata, stream) and schema_id.isdecimal() else None
+
+
 def late_rows_property(stream: str, timely: str) -> dict[str, str]:
     """The property of a table that was made for late rows: of which stream, and of which of its tables."""
     return {_LATE_ROWS: f"{stream} {timely}"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import keyword
 import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -23,7 +24,7 @@ class LazyCommands(click.Group):
 
     Attributes:
         table: By the command's name its module and the line of the help. The module has the command under its name,
-            with `_` for `-`.
+            with `_` for `-`, and with `_` behind a keyword of Python.
     """
 
     table: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -38,7 +39,8 @@ class LazyCommands(click.Group):
             return None
         with quick_imports():
             module = importlib.import_module(self.table[cmd_name][0])
-        return getattr(module, cmd_name.replace("-", "_"))
+        attribute = cmd_name.replace("-", "_")
+        return getattr(module, f"{attribute}_" if keyword.iskeyword(attribute) else attribute)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

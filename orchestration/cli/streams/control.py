@@ -81,9 +81,9 @@ def _command(action: StreamAction, text: str) -> click.Command:
         facts: list[dict[str, Any]] = []
         unkept: dict[str, None] = {}
         with open_recorder(deployment) as ledger:
-            for together in _by_driver(deployment, chosen):
+            for together in streams_by_driver(deployment, chosen):
                 configs = [ControlConfig(stream=stream, action=action, reason=reason, by=by) for stream in together]
-                for config, act in zip(configs, _begun(deployment, configs), strict=True):
+                for config, act in zip(configs, begin_controls(deployment, configs), strict=True):
                     done: ActionResult | FrazilError
                     try:
                         done, problem = carry_out_control(ledger, config, act)
@@ -172,7 +172,7 @@ def _show_plan(deployment: Deployment, streams: list[str], action: StreamAction,
         click.echo(plan["sentence"])
 
 
-def _by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
+def streams_by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
     """The streams that the driver of one group carries, together; any other by itself, as a driver's start is heavy."""
     if len(streams) == 1:
         return [streams]
@@ -186,7 +186,7 @@ def _by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
     return list(drivers.values())
 
 
-def _begun(deployment: Deployment, configs: list[ControlConfig]) -> list[Act]:
+def begin_controls(deployment: Deployment, configs: list[ControlConfig]) -> list[Act]:
     """What carries out each of some actions; several are begun before they are waited for, in threads.
 
     Only the main thread keeps runs: Dagster's logging is one for the whole process. A thread ends with the process, as

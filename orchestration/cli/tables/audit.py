@@ -22,6 +22,7 @@ from jobs.proof.audit.audit_result import (
     PartitionSums,
     StreamAudit,
     TableAudit,
+    backfill_sentence,
     decision_sentence,
     more,
     not_judged_sentence,
@@ -76,6 +77,7 @@ def audit_facts(audit: StreamAudit) -> dict[str, Any]:
         "problems": [problem_facts(problem) for problem in audit.problems],
         "answers": [_decision_facts(decision) for decision in audit.decisions],
         "connect_queue": _counts_facts(audit.queue) if audit.queue is not None else None,
+        "backfill": _counts_facts(audit.backfill) if audit.backfill is not None else None,
         "main": audit.main
         and {"rows": audit.main.rows, "unpublished": audit.main.unpublished, "left_out": audit.main.left_out},
         "route": audit.route
@@ -244,8 +246,8 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
             yield f"? {table.table}: {table.unchecked:,} batches were not checked: their snapshots have expired"
     if audit.route is not None:
         yield from (f"? {not_judged_sentence(each)}" for each in audit.route.not_judged)
-    said = queue_sentence(audit)
-    yield from (f"? {sentence}" for sentence in (*([said] if said else []), *audit.notes, *audit.pending))
+    beside = [said for said in (queue_sentence(audit), backfill_sentence(audit)) if said is not None]
+    yield from (f"? {sentence}" for sentence in (*beside, *audit.notes, *audit.pending))
 
 
 @click.command()

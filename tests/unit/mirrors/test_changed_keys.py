@@ -6,11 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirrors.merge.small_merge.rows_there import ChangedKeys
+from jobs.mirrors.merge.small_merge.changed_keys import ChangedKeys
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -37,6 +38,17 @@ def test_it_finds_what_a_dictionary_finds(data: st.DataObject, kinds: list[pa.Da
     met, changes = changed.met(_table(rows, schema).combine_chunks().to_batches()[0] if rows else _none(schema))
     expected = [(place, there[row]) for place, row in enumerate(rows) if row in there]
     assert [*zip(met.tolist(), changes.tolist(), strict=True)] == expected
+
+
+def test_numbers_with_the_hash_of_a_key_are_not_taken_for_it() -> None:
+    random = np.random.default_rng(1)
+    keys = random.choice(1_000_000, 10_000, replace=False)
+    rows = random.integers(0, 1_000_000, 200_000)
+    batch = pa.RecordBatch.from_arrays([pa.array(rows, mask=rows % 7 == 0)], names=["id"])
+    met, changes = ChangedKeys(pa.table({"id": keys})).met(batch)
+    # Of the rows without a key, one in 400 has the hash of one.
+    assert met.tolist() == np.flatnonzero(np.isin(rows, keys) & (rows % 7 != 0)).tolist()
+    assert (keys[changes] == rows[met]).all()
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

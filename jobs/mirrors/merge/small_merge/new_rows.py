@@ -16,8 +16,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.mirrors.fold.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT, Mask
+from jobs.mirrors.merge.small_merge.changed_keys import Numbers
 from jobs.mirrors.merge.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
-from jobs.mirrors.merge.small_merge.rows_there import Numbers, RowsThere, deleted_positions, values_there
+from jobs.mirrors.merge.small_merge.rows_there import RowsThere, deleted_positions, values_there
 from jobs.mirrors.model.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.tables.write.position_deletes import Positions
 from jobs.tables.write.projection import projected

@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 
+from jobs.mirrors.merge.small_merge.changed_keys import ChangedKeys, Numbers
 from jobs.mirrors.merge.small_merge.mirror_files import MirrorFile, MirrorFiles, NotSmallError
 from jobs.mirrors.model.merge_plan import ORDER_COLUMN
 from jobs.quality.incremental_scan.arrow_rows import table_batches
@@ -42,45 +43,8 @@ _BOUNDED = (ice.IntegerType, ice.LongType, ice.StringType, ice.DateType)
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes
 
-KEY_TYPES = (
-    ice.IntegerType,
-    ice.LongType,
-    ice.StringType,
-    ice.DateType,
-    ice.TimestampType,
-    ice.TimestamptzType,
-    ice.BooleanType,
-    ice.BinaryType,
-    ice.DecimalType,
-)
-"""Types of key columns whose values are equal if their bytes are; floating numbers are not among them."""
-_CHANGE, _ROW = "frazil_change", "frazil_row"
-
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class ChangedKeys:
-    """Keys of changes, which are all different, and without nulls.
-
-    Args:
-        keys: Columns of the key, in the mirror's types.
-    """
-
-    def __init__(self, keys: pa.Table) -> None:
-        self.names: list[str] = keys.column_names
-        # Arrow's join reads a name that begins with a dot as a path into a struct, so the columns are numbered.
-        self._numbers: list[str] = [str(number) for number in range(keys.num_columns)]
-        changes = pa.Table.from_arrays(keys.columns, names=self._numbers)
-        self._changes: pa.Table = changes.append_column(_CHANGE, pa.array(np.arange(keys.num_rows)))
-
-    def met(self, batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
-        """The rows of a batch that have one of the keys, ascending, and for each the place of its change."""
-        rows = pa.Table.from_arrays([batch.column(name) for name in self.names], names=self._numbers)
-        rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-        both = rows.join(self._changes, self._numbers, join_type="inner", use_threads=False).sort_by(_ROW)
-        return both[_ROW].to_numpy(), both[_CHANGE].to_numpy()
 
 
 @dataclass(frozen=True, slots=True)

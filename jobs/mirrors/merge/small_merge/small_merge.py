@@ -37,6 +37,7 @@ from jobs.mirrors.fold.order import Order, increment_order
 from jobs.mirrors.fold.refold import rows_behind
 from jobs.mirrors.fold.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 from jobs.mirrors.merge.mirror_table import refuse_unread
+from jobs.mirrors.merge.small_merge.changed_keys import KEY_TYPES, ChangedKeys
 from jobs.mirrors.merge.small_merge.mirror_files import MirrorFiles, NotSmallError
 from jobs.mirrors.merge.small_merge.new_rows import (
     in_types_of,
@@ -46,7 +47,7 @@ from jobs.mirrors.merge.small_merge.new_rows import (
     unmet_rows,
     with_former_deletes,
 )
-from jobs.mirrors.merge.small_merge.rows_there import KEY_TYPES, ChangedKeys, RowsThere, may_have_rows, rows_there
+from jobs.mirrors.merge.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirrors.model.merge_plan import ORDER_COLUMN, MergePlan, MergeResult
 from jobs.quality.incremental_scan.arrow_rows import table_batches
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -43,7 +42,7 @@ from jobs.tables.dead_letter_table.table import (
 )
 from jobs.tables.write.dry_run import check_new_table_writable, check_writable
 from jobs.tables.write.locations import state_in_the_way
-from jobs.tables.write.partitioning import partition_spec
+from jobs.tables.write.partitioning import partition_spec, partition_texts
 from jobs.tables.write.table_remaking import differs, is_as_made
 from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.stream_files.validate.findings import Finding
@@ -239,8 +238,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return
-    declared = _partition_fields(partitions, new)
-    actual = _partition_fields(table.spec(), table.schema())
+    declared = partition_texts(partitions, new)
+    actual = partition_texts(table.spec(), table.schema())
     if declared != actual:
         yield Finding(
             spec.stream,
@@ -311,18 +310,6 @@ def _holds_dead_letters(table: Table) -> bool:
 def _streams_on(table: Table) -> list[str]:
     """The streams whose stamps the table carries."""
     return sorted(key.removeprefix(PROPERTY_PREFIX) for key in table.properties if key.startswith(PROPERTY_PREFIX))
-
-
-def _partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:
-    """A partition spec as text, without names and ids: `day(created_at)`; dropped fields left out."""
-    fields: list[str] = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id) or f"field {field.source_id}"
-        transform = str(field.transform)
-        if transform == "void":
-            continue
-        fields.append(column if transform == "identity" else f"{transform}({column})")
-    return fields
 
 
 def _named(fields: list[str]) -> str:

@@ -198,6 +198,19 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
         raise problem
 
 
+def land_once(deployment: Deployment, stream: str) -> dict[str, Any]:
+    """Land what a stream's topics hold now, for a command that goes on with something else; returns the facts."""
+    preflight()
+    spec, settings, console = deployment.stream(stream), deployment.prepared_settings(), stderr_console()
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    _log_warnings(settings)
+    spark = _started(settings, f"frazil {stream}", stream_folder(settings, stream).root / "spark.log")
+    try:
+        return _land(spec, settings, console, Meter(), spark)
+    finally:
+        spark.end()
+
+
 class SharedSpark:
     """The Spark of several streams, which are drained one after the other; started when the first has records."""
 

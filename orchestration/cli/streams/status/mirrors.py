@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog
-
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import NoCatalogYet
-from jobs.clients.catalog.translate import translate_errors
 from jobs.clients.state_store.mirror_problem import MirrorProblem, noted_problem
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from orchestration.formatting import span
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from jobs.mirrors.run.mirror_status import MirrorStatus
 
 _SHOWN = 10
@@ -28,15 +26,19 @@ def mirror_lines(spec: StreamSpec, settings: Settings, catalog: Catalog | Frazil
     Args:
         catalog: Or why it does not answer.
     """
-    if not spec.mirrors or isinstance(catalog, NoCatalogYet):
+    if not spec.mirrors:
+        return
+    # Imported here: most streams have no mirrors.
+    from jobs.clients.catalog.catalog import NoCatalogYet
+    from jobs.clients.catalog.translate import translate_errors
+    from jobs.mirrors.run.mirror_run import chosen_mirrors
+    from jobs.mirrors.run.mirror_status import mirror_status
+
+    if isinstance(catalog, NoCatalogYet):
         return
     if isinstance(catalog, FrazilError):
         yield "mirrors: ?"
         return
-    # Imported here: most streams have no mirrors.
-    from jobs.mirrors.run.mirror_run import chosen_mirrors
-    from jobs.mirrors.run.mirror_status import mirror_status
-
     try:
         with translate_errors(settings, spec.stream):
             found = [mirror_status(of, each, settings, catalog) for of, each in chosen_mirrors(spec, catalog)]

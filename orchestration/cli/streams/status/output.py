@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jobs.quality.incremental_scan.validated_position import ValidatedPosition
-from jobs.quality.publishing.gate import answers_to_held
 from jobs.streaming.supervision.documents.heartbeat import Work
 from jobs.streaming.supervision.documents.measures import OF_WORK, Measure
 from jobs.tables.commit.stamp.offsets import describe_ranges, from_topics
 from orchestration.cli.common.terminal import print_columns
 from orchestration.cli.streams.status.stream_status import StreamStatus, utc
 from orchestration.formatting import lateness, span, thousands
+
+if TYPE_CHECKING:
+    from jobs.quality.incremental_scan.validated_position import ValidatedPosition
 
 COLUMNS = (
     "stream",
@@ -193,6 +195,9 @@ def _branch(status: StreamStatus) -> dict[str, str]:
         lines["  held"] = f"{held.rows:,} rows are held at the gate since {ago(held.since)}: {why}"
         if held.ranges:
             lines["  offsets"] = describe_ranges(held.ranges, limit=_SHOWN_PARTITIONS)
+        # Imported here and below: what is held was found in a table, by a module that few streams need.
+        from jobs.quality.publishing.gate import answers_to_held
+
         if (answers := answers_to_held(status.stream)) != status.fix:
             lines["  next"] = answers
     return lines
@@ -287,6 +292,8 @@ def troubles(status: StreamStatus) -> list[tuple[str, str | None]]:
         answer = f"frazil accept {status.stream} --unpark {name}"
         told.append((f"table {name} is parked {said}", f"{answer}, once it takes commits"))
     if status.ahead is not None and (held := status.ahead.held) is not None:
+        from jobs.quality.publishing.gate import answers_to_held
+
         told.append((held.sentence, answers_to_held(status.stream)))
     return told
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from pyiceberg.catalog import Catalog
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.base.errors import FrazilError
-from jobs.clients.catalog.catalog import quick_catalog
-from jobs.clients.kafka.metadata import KafkaLog, quick_kafka
 from jobs.clients.state_store.stream_folder import state_store
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from orchestration.cli.streams.status.collection import (
     Listed,
-    add_tables_and_topics,
     list_streams,
     name_hanging,
     refuse_unlisted,
@@ -29,6 +24,11 @@ from orchestration.cli.streams.status.stream_status import StreamStatus, status_
 from orchestration.formatting import span
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, read_supervisor_heartbeat
 from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.clients.kafka.metadata import KafkaLog
 
 T = TypeVar("T")
 
@@ -45,11 +45,17 @@ class Looks:
     def catalog(self) -> Catalog | FrazilError:
         """The catalog, or why it does not answer."""
         if self._catalog is None:
+            # Imported here: where a driver's heartbeat tells all, nothing of PyIceberg or Kafka's client is needed.
+            from jobs.clients.catalog.catalog import quick_catalog
+
             self._catalog = _or_error(lambda: quick_catalog(self._settings))
         return self._catalog
 
     def further(self, found: StreamStatus, spec: StreamSpec) -> None:
         """Add what tables and topics say of a stream."""
+        from jobs.clients.kafka.metadata import quick_kafka
+        from orchestration.cli.streams.status.tables_and_topics import add_tables_and_topics
+
         if not found.work.knows_lag and self._kafka is None:
             self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
         asked = self._kafka or FrazilError("Kafka was not asked.")

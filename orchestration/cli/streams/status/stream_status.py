@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jobs.clients.kafka.open_transactions import HANGING_SECONDS
-from jobs.quality.incremental_scan.validated_position import ValidatedPosition
-from jobs.quality.publishing.main_freshness import BranchAhead, MainFreshness
-from jobs.streaming.driver.context.unknown_fields import UnknownFields
 from jobs.streaming.supervision.documents.control_request import ControlRequest
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat, LastError, Work
 from jobs.streaming.supervision.documents.measures import OF_DRIVER, OF_WORK, Measure
+from jobs.tables.commit.stamp.event_times import as_datetime
 from jobs.tables.commit.stamp.offsets import by_topic
+
+if TYPE_CHECKING:
+    from jobs.quality.incremental_scan.validated_position import ValidatedPosition
+    from jobs.quality.publishing.main_freshness import BranchAhead, MainFreshness
+    from jobs.streaming.driver.context.unknown_fields import UnknownFields
 
 
 @dataclass(slots=True)
@@ -262,6 +265,12 @@ def _check_facts(check: ValidatedPosition) -> dict[str, Any]:
 def utc(seconds: float | None) -> datetime | None:
     """A moment in UTC, from seconds since 1970."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def event_span(span_ms: tuple[int, int]) -> tuple[datetime, datetime] | None:
+    """The least and the greatest event time, from milliseconds since 1970; None if one is beyond Python's calendar."""
+    least, greatest = map(as_datetime, span_ms)
+    return None if least is None or greatest is None else (least, greatest)
 
 
 def _plain(value: Any) -> Any:

@@ -12,18 +12,21 @@ from orchestration.cli.main import main
 LOOK = {
     "status", "watch", "logs", "preview", "query", "shell", "open", "at", "schema infer", "schema diff",
     "schema check", "mirror status", "mirror check", "validate", "audit", "contract import", "test", "certify",
-    "doctor", "completion", "registry status", "manifest",
+    "doctor", "completion", "compare", "registry status", "manifest", "plan",
 }  # fmt: skip
 # What they do can be repeated safely, or taken back by a command.
 ACT = {
     "run", "start", "stop", "pause", "resume", "restart", "flush", "letters", "replay", "publish", "mirror run",
-    "mirror rebuild", "maintain", "tag", "check", "state copy", "generate",
+    "mirror rebuild", "maintain", "tag", "check", "state copy", "generate", "offsets",
 }  # fmt: skip
-ASK = {"accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget"}
+ASK = {
+    "accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget", "takeover",
+    "import", "backfill", "apply",
+}  # fmt: skip
 # They start and end what is on this machine alone, or make a folder that was not there.
 LOCAL = {"up", "down", "dev", "demo", "init"}
 # Commands that act, but ask before what some of their options do.
-ASK_BY_OPTION = {"letters", "publish", "mirror rebuild", "generate"}
+ASK_BY_OPTION = {"letters", "publish", "mirror rebuild", "generate", "offsets"}
 # What they give is no document: a script, files, a shell, a page, or a screen that changes until Ctrl-C.
 WITHOUT_DOCUMENT = {"completion", "init", "shell", "open", "watch", "dev", "demo", "logs"}
 

@@ -51,7 +51,7 @@ def test_every_command_has_help_and_is_listed() -> None:
 def test_the_help_shows_every_command_once_in_its_group() -> None:
     lines = CliRunner().invoke(main, ["--help"]).stdout.splitlines()
     sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert sections == ["Options:", "Run:", "Look:", "Repair:", "Tables:", "Check:", "Set up:"]
+    assert sections == ["Options:", "Run:", "Look:", "Repair:", "Tables:", "Kafka Connect:", "Check:", "Set up:"]
     grouped = [name for names in _GROUPS.values() for name in names]
     assert len(grouped) == len({*grouped})
     assert {*_COMMANDS} <= {*grouped}
@@ -100,6 +100,18 @@ def test_what_keeps_no_runs_does_not_wait_for_dagster() -> None:
     subprocess.run(
         [sys.executable, "-c", f"{code}; assert 'dagster' not in sys.modules", *commands], cwd=ROOT, check=True
     )
+
+
+def test_what_may_do_without_tables_is_imported_without_them() -> None:
+    """PyIceberg's tables and Kafka's client take a quarter of what the command takes."""
+    commands = ("status", "watch", "logs", "start", "stop", "pause", "resume", "restart", "flush", "open")
+    code = (
+        "import sys; from orchestration.cli.main import main as cli;"
+        "assert all(cli.get_command(None, name) for name in sys.argv[1:]);"
+        "print({'pyiceberg.table', 'pyiceberg.catalog', 'confluent_kafka'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *commands], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
 
 
 def test_no_command_is_imported_with_pandas() -> None:

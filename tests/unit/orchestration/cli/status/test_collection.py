@@ -28,11 +28,11 @@ from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
 from orchestration.cli.streams.status.collection import (
     _take_from_heartbeat,
-    add_tables_and_topics,
     status_from_state,
 )
 from orchestration.cli.streams.status.output import print_table
 from orchestration.cli.streams.status.stream_status import StreamStatus, status_facts
+from orchestration.cli.streams.status.tables_and_topics import add_tables_and_topics
 from tests.unit.orchestration.cli.status.test_output import BEAT
 from tests.unit.orchestration.deployments import create_table
 

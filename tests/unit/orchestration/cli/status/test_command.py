@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.base.system.boot import boot_clock
+from jobs.clients.catalog import catalog
 from jobs.clients.state_store.lease import Lease
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.streaming.driver.context.unknown_fields import UnknownField, UnknownFieldsRecord
@@ -28,12 +31,13 @@ from jobs.streaming.supervision.documents.heartbeat import (
     write_heartbeat,
 )
 from orchestration.cli.main import main
-from orchestration.cli.streams.status import report
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
 from tests.unit.streaming.supervision.worlds import WHY, World
+
+ROOT = Path(__file__).resolve().parents[5]
 
 
 @pytest.fixture
@@ -94,6 +98,22 @@ def test_status_tells_what_the_driver_says_and_asks_nobody(world: World) -> None
     row = frazil(world, "status").stdout.splitlines()[1]
     assert "payments  orders.payments  waiting" in row
     assert row.split()[5:8] == ["7", "3", "10"]
+
+
+def test_where_drivers_tell_all_nothing_is_imported_that_asks_tables_or_brokers(world: World) -> None:
+    """A quarter of what the command takes."""
+    world.control().start(*WHY)
+    os.kill(world.beat().pid, signal.SIGSTOP)
+    write_heartbeat(LocalStore(world.folder()), worked(world))
+    heavy = {"pyiceberg.table", "pyiceberg.catalog", "confluent_kafka", "dagster"}
+    code = (
+        "import sys; from orchestration.cli.main import main\n"
+        f"try: main(['--home', {str(world.home)!r}, 'status'])\n"
+        f"except SystemExit: print({heavy} & {{*sys.modules}})"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "payments" in shown
+    assert shown.endswith("\nset()\n")
 
 
 def test_what_a_driver_said_before_it_fell_silent_is_not_told_of_now(world: World) -> None:
@@ -308,7 +328,7 @@ def test_an_object_store_that_is_away_is_asked_once_and_a_damaged_table_hides_no
             tables.append(name)
             raise problem
 
-    monkeypatch.setattr(report, "quick_catalog", lambda settings: Away())
+    monkeypatch.setattr(catalog, "quick_catalog", lambda settings: Away())
     shown = frazil(world, "status").stdout
     assert len(tables) == asked
     assert shown.count(f"? catalog: table {tables[0]}: {type(problem).__name__}: ") == 1

@@ -1,0 +1,1 @@
+"""Conversion of connectors to streams and settings, with an answer for every key."""

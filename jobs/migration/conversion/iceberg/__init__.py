@@ -1,0 +1,1 @@
+"""Converters of Iceberg sinks: their tables, their catalog, and rows that they replaced."""

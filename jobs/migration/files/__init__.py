@@ -1,0 +1,1 @@
+"""Files that an import writes: streams, settings and the report, beside what people have changed."""

@@ -1,0 +1,1 @@
+"""Ranges of offsets that a stream did not read, landed beside it."""

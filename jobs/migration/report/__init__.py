@@ -1,0 +1,1 @@
+"""Fidelity report of an import: what became of every key."""

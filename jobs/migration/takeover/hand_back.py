@@ -1,0 +1,236 @@
+"""Way back to a sink: a stream's positions become the offsets of the sink's group, and its floor is renewed.
+
+A sink that goes on looks for its floor in the ancestors of the table's head, and expiry may have removed them. So each
+table gets an empty snapshot with the sink's key at the end of the control topic: what was announced so far counts as
+committed, and nothing is committed twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+from pyiceberg.catalog import Catalog
+
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.stream_folder import stream_folder
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.migration.sink_protocol.sink_floor import ControlOffsets, floor_text
+from jobs.migration.takeover.record import TakeoverRecord, takeover_record
+from jobs.migration.takeover.sink import Sink, sink_of
+from jobs.migration.takeover.sink_kafka import SinkKafka
+from jobs.migration.takeover.takeover import refuse_running
+from jobs.migration.takeover.takeover_plan import TakeoverRefusedError
+from jobs.streaming.operator.reset import existing_targets
+from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
+from jobs.tables.commit.protocol.named_tables import with_named_tables
+from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.recovery.reset import complete_positions
+from jobs.tables.commit.schema.operations import Append
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.commit.stamp.log_state import LogState
+from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from jobs.tables.commit.stamp.target_positions import of_known_topics
+
+HANDED_BACK_KEY = "frazil.handed-back-to"
+"""In the summary of an empty snapshot that renews a sink's floor: the consumer group."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffsets:
+    """Where a stream stands.
+
+    Attributes:
+        positions: Next offset of each partition, the same on all tables.
+        kept: Offsets that Kafka keeps, of partitions that exist.
+        record: From which sink the stream has its position; None if from none.
+    """
+
+    stream: str
+    positions: Mapping[TopicPartition, int]
+    kept: Mapping[TopicPartition, OffsetRange]
+    record: TakeoverRecord | None
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Offsets behind the position; None if the partition does not exist any more."""
+        kept = self.kept.get(partition)
+        return max(0, kept.end - self.positions[partition]) if kept else None
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """What the way back does, or did.
+
+    Attributes:
+        groups: Groups that get the stream's positions.
+        sink: None if the group is of no sink that is known; then no table is changed.
+        tables: Tables that get a snapshot with the sink's floor.
+        floor: The floor: end of the control topic, by its partitions.
+        obstacle: Why it cannot be done now; None if it can.
+    """
+
+    offsets: StreamOffsets
+    groups: tuple[str, ...]
+    sink: Sink | None
+    tables: tuple[str, ...]
+    floor: ControlOffsets
+    obstacle: FrazilError | None = None
+
+
+def stream_offsets(spec: StreamSpec, settings: Settings, catalog: Catalog) -> StreamOffsets:
+    """Read where a stream stands.
+
+    Raises:
+        ResetRefusedError: It has never run, or its tables do not all stand at the same position.
+        StreamStopped: A table was rolled back, dropped or recreated.
+    """
+    spec = with_named_tables(spec, catalog)
+    targets = existing_targets(spec, catalog, {})
+    stamps = of_known_topics({name: target.newest for name, target in targets.items()}, spec.coordinator)
+    positions = complete_positions(spec.stream, stamps, spec.coordinator)
+    log: LogState = KafkaLog(settings.kafka.with_options(spec.source.options)).state(spec.source)
+    ends = log.watermarks or log.latest
+    kept = {partition: OffsetRange(at, ends[partition]) for partition, at in log.earliest.items()}
+    record = takeover_record(targets[spec.coordinator].table.metadata, spec.stream)
+    return StreamOffsets(spec.stream, dict(sorted(positions.items())), kept, record)
+
+
+def plan_hand_back(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, group: str, control_topic: str | None
+) -> HandBack:
+    """Find out what the way back would do; changes nothing.
+
+    Args:
+        group: Group that is to get the positions.
+        control_topic: Control topic of the sink that has the group; None for that of the takeover.
+
+    Raises:
+        TakeoverRefusedError: It cannot be done like this, whether or not stream and sink are stopped.
+    """
+    offsets = stream_offsets(spec, settings, catalog)
+    kafka = SinkKafka(settings.kafka.with_options(spec.source.options))
+    sink = _sink(offsets.record, group, control_topic)
+    tables, floor = _renewed(spec, catalog, kafka, sink) if sink else ((), {})
+    groups = tuple(dict.fromkeys((group, sink.offset_group, sink.member_group))) if sink else (group,)
+    lost = {p: kept for p, kept in offsets.kept.items() if kept.start > offsets.positions.get(p, kept.start)}
+    if lost:
+        partition, kept = next(iter(lost.items()))
+        raise TakeoverRefusedError(
+            f"stream {spec.stream} stands at {offsets.positions[partition]} in {partition}, of which Kafka keeps "
+            f"{kept}.",
+            fix=f"frazil run {spec.stream}, whose message names the answer",
+        )
+    return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups))
+
+
+def hand_back(
+    spec: StreamSpec,
+    settings: Settings,
+    group: str,
+    control_topic: str | None,
+    by: str,
+) -> HandBack:
+    """Commit a stopped stream's positions as the offsets of a group, and renew the sink's floor in the tables.
+
+    Whatever ends it in between: the same command goes on.
+
+    Args:
+        by: Who does it, and why.
+
+    Raises:
+        TakeoverRefusedError: The stream is not stopped, or the group has members.
+    """
+    with connect_catalog(settings) as catalog:
+        plan = plan_hand_back(spec, settings, catalog, group, control_topic)
+        if plan.obstacle is not None:
+            raise plan.obstacle
+        kafka = SinkKafka(settings.kafka.with_options(spec.source.options))
+        for name in plan.tables:
+            _renew_floor(spec, catalog, plan, name, by)
+            step("hand_back_after_floor")
+        if plan.sink is not None:
+            topic, ends = plan.sink.control_topic, plan.floor
+            kafka.commit(plan.sink.coordinator_group, {TopicPartition(topic, p): at for p, at in ends.items()})
+        for each in plan.groups:
+            kafka.commit(each, plan.offsets.positions)
+        step("hand_back_after_offsets")
+    return plan
+
+
+def _sink(record: TakeoverRecord | None, group: str, control_topic: str | None) -> Sink | None:
+    known = record.sink if record else None
+    if known is not None and group in (known.offset_group, known.member_group, known.event_group):
+        return replace(known, control_topic=control_topic or known.control_topic)
+    if control_topic is None:
+        return None
+    name = group.removeprefix("connect-").removeprefix("cg-control-")
+    generation = "tabular" if group.startswith("cg-control-") else "apache"
+    return sink_of(name, generation, group=group, control_topic=control_topic)
+
+
+def _renewed(
+    spec: StreamSpec, catalog: Catalog, kafka: SinkKafka, sink: Sink
+) -> tuple[tuple[str, ...], ControlOffsets]:
+    control = kafka.control_log(sink.control_topic)
+    if control is None:
+        # The sink makes it anew, and would filter what it writes there by a floor of the former one.
+        raise TakeoverRefusedError(
+            f"Kafka has no topic {sink.control_topic}, the control topic of {sink.name}.",
+            fix="create it, or name the control topic that the connector will have with --control-topic",
+        )
+    names = (name for name in spec.target_names if name != spec.dead_letter_table)
+    return tuple(name for name in names if catalog.table_exists(name)), control.end
+
+
+def _obstacle(
+    spec: StreamSpec, settings: Settings, kafka: SinkKafka, groups: tuple[str, ...]
+) -> TakeoverRefusedError | None:
+    folder = stream_folder(settings, spec.stream)
+    try:
+        refuse_running(spec, settings, "the way back")
+    except TakeoverRefusedError as running:
+        return running
+    if read_control(folder.store).mode != "stopped":
+        return TakeoverRefusedError(
+            f"stream {spec.stream} is not stopped: a run of it would land what the sink lands.",
+            fix=f"frazil stop {spec.stream} --reason 'back to the sink'",
+        )
+    if folder.pending_records():
+        return TakeoverRefusedError(
+            f"stream {spec.stream}: a batch is half committed.",
+            fix=f"frazil run {spec.stream} --force, which completes it",
+        )
+    for group in groups:
+        if members := kafka.members(group):
+            return TakeoverRefusedError(
+                f"group {group} has {members} members: its offsets cannot be set while they read.",
+                fix="stop the connector, then run this again",
+            )
+    return None
+
+
+def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, by: str) -> None:
+    """Commit an empty snapshot with the sink's floor; on the coordinator with the record of the way back."""
+    sink = plan.sink
+    assert sink is not None, "only tables of a sink get a floor"
+    target = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
+    properties: dict[str, str] = {}
+    if name == spec.coordinator:
+        record = plan.offsets.record or TakeoverRecord.of(sink, time.time(), by)
+        properties = msgspec.structs.replace(record, by=by, handed_back=time.time()).properties(spec.stream)
+
+    def attempt() -> None:
+        target.history()
+        summary = {sink.floor_key: floor_text(plan.floor), HANDED_BACK_KEY: sink.offset_group}
+        target.commit(Append(), None, summary, properties)
+
+    compare_and_swap(
+        name, attempt, lambda said: CommitRefusedError(said, fix="let other writers finish, then run this again")
+    )

@@ -1,0 +1,171 @@
+"""Identity of an Iceberg sink: its generation, its groups, its control topic, and the branches that it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from jobs.base.errors import FrazilError
+from jobs.migration.sink_protocol.sink_floor import floor_key
+
+Generation = Literal["apache", "tabular"]
+
+# Both call their class IcebergSinkConnector.
+_PACKAGES: tuple[tuple[str, Generation], ...] = (
+    ("org.apache.iceberg.connect.", "apache"),
+    ("io.tabular.iceberg.connect.", "tabular"),
+)
+_CONTROL_TOPIC = "control-iceberg"
+_TABULAR_GROUP = "cg-control-"
+REPORT = "import-report.json"
+
+
+class UnknownSinkError(FrazilError):
+    """A connector is no Iceberg sink, or nothing says which groups and control topic it has.
+
+    Safe: Nothing was changed.
+    Next: `frazil takeover S --from-connect NAME --connect URL`
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """An Iceberg sink as a takeover has to know it.
+
+    Attributes:
+        name: Name of the connector.
+        member_group: Consumer group of its tasks; it must be empty.
+        offset_group: Group whose committed offsets are the truth.
+        event_group: Name under which it writes control events and keeps its floor.
+        topics: Topics that it reads; empty if they are not known.
+        dynamic: Whether records name their tables.
+        branches: Branch of each table that does not go to `branch`.
+        branch: Branch that it commits to.
+    """
+
+    name: str
+    generation: Generation
+    member_group: str
+    offset_group: str
+    event_group: str
+    control_topic: str
+    topics: tuple[str, ...] = ()
+    dynamic: bool = False
+    branch: str = MAIN_BRANCH
+    branches: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def floor_key(self) -> str:
+        """Key of snapshot summaries with its floor."""
+        return floor_key(self.control_topic, self.event_group)
+
+    @property
+    def coordinator_group(self) -> str:
+        """Group with the offsets of the control topic through which all tables are committed."""
+        return f"{self.event_group}-coord"
+
+    def branch_of(self, table: str) -> str:
+        """Branch of a table that it commits to."""
+        return self.branches.get(table, self.branch)
+
+    @property
+    def described(self) -> str:
+        """The sink in a sentence."""
+        return f"connector {self.name} (group {self.offset_group}, control topic {self.control_topic})"
+
+
+def sink_of(name: str, generation: Generation, *, group: str | None, control_topic: str | None, **more: Any) -> Sink:
+    """A sink by its generation, with what differs from the defaults.
+
+    Args:
+        group: Apache's sink: its Connect group. Tabular's: its control group.
+        more: Further attributes of `Sink`.
+    """
+    connect_group = f"connect-{name}"
+    topic = control_topic or _CONTROL_TOPIC
+    if generation == "tabular":
+        own = group or f"{_TABULAR_GROUP}{name}"
+        groups = (more.pop("member_group", connect_group), own, own)
+    else:
+        own = group or connect_group
+        member = more.pop("member_group", own)
+        groups = (member, member, own)
+    return Sink(name, generation, *groups, topic, **more)
+
+
+def _generation(class_: str) -> Generation | None:
+    for package, generation in _PACKAGES:
+        if class_.startswith(package):
+            return generation
+    return None
+
+
+def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
+    """A sink by its configuration, as the worker has it.
+
+    Raises:
+        UnknownSinkError: The connector is no Iceberg sink.
+    """
+    class_ = config.get("connector.class", "")
+    generation = _generation(class_)
+    if generation is None:
+        raise UnknownSinkError(
+            f"connector {name} is {class_ or 'of no class'}, and no Iceberg sink: frazil does not know where its "
+            "position stands.",
+            fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
+        )
+    tables = {
+        key.removeprefix("iceberg.table.").removesuffix(".commit-branch"): value
+        for key, value in config.items()
+        if key.startswith("iceberg.table.") and key.endswith(".commit-branch")
+    }
+    own = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
+    more: dict[str, Any] = {"branches": tables}
+    if override := config.get("consumer.override.group.id"):
+        more["member_group"] = override
+    return sink_of(
+        name,
+        generation,
+        group=config.get(own),
+        control_topic=config.get("iceberg.control.topic"),
+        topics=tuple(topic.strip() for topic in config.get("topics", "").split(",") if topic.strip()),
+        dynamic=config.get("iceberg.tables.dynamic-enabled", "").lower() == "true",
+        branch=config.get("iceberg.tables.default-commit-branch") or MAIN_BRANCH,
+        **more,
+    )
+
+
+def sink_of_report(name: str, path: Path) -> Sink | None:
+    """A sink by the report of `frazil import`; None if there is no report, or it does not name the connector.
+
+    Raises:
+        UnknownSinkError: The report cannot be read, or its connector is no Iceberg sink.
+    """
+    if not path.is_file():
+        return None
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        entries = [each for each in document["connectors"] if each.get("name") == name]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise UnknownSinkError(
+            f"{path} cannot be read as a report of `frazil import` ({type(problem).__name__}).",
+            fix="run frazil import again; or give --group and --control-topic",
+        ) from problem
+    if not entries:
+        return None
+    entry = entries[0]
+    facts = entry.get("takeover") or {}
+    group, topic = facts.get("group"), facts.get("control_topic")
+    if not group or not topic:
+        raise UnknownSinkError(
+            f"{path}: connector {name} is no Iceberg sink, so its position is not known.",
+            fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
+        )
+    said = str(facts.get("generation") or entry.get("generation") or "").lower()
+    generation: Generation = "tabular" if said.startswith("tabular") else "apache"
+    return sink_of(name, generation, group=str(group), control_topic=str(topic))

@@ -1,0 +1,1 @@
+"""Commands for coming from Kafka Connect, and for going back."""

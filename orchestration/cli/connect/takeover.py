@@ -1,0 +1,255 @@
+"""`frazil takeover`: go on where an Iceberg sink of Kafka Connect has ended, without a gap or a double."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.base.errors import FrazilError
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.config.documents.secrets import Secret
+from jobs.migration.takeover.connect_rest import ConnectRest
+from jobs.migration.takeover.sink import REPORT, Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
+from jobs.migration.takeover.takeover import TakeoverPlan, TakeoverRequest, look, seam_offsets, take_over_from_sink
+from jobs.migration.takeover.takeover_seam import Seam, seam_of
+from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.consent import command_line, consent_with_reason, show_plan
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.terminal import current_user, print_columns, print_json, progress_bar
+from resources.deployment import Deployment
+
+_COLUMNS = ("topic", "partition", "sink ended at", "announced", "kept by Kafka", "frazil starts at")
+_SEAM = ("topic", "partition", "sink ended at", "frazil began at", "stands at", "gap")
+
+
+@click.command()
+@stream_argument()
+@click.option("--from-connect", "connector", required=True, metavar="NAME", help="The connector.")
+@click.option("--connect", "url", metavar="URL", help="A worker's REST address; without it, nobody is asked.")
+@click.option("--connect-user", metavar="USER", help="User of the worker's basic authentication.")
+@click.option("--connect-password", metavar="REF", help="Its password as a reference, such as '${env:NAME}'.")
+@click.option("--group", metavar="GROUP", help="The sink's group with the offsets, where no worker is asked.")
+@click.option("--control-topic", metavar="TOPIC", help="The sink's control topic, where no worker is asked.")
+@click.option("--stop-connector", is_flag=True, help="Stop the connector by REST first, and wait for its tasks.")
+@click.option(
+    "--passed-over",
+    type=click.Choice(["complete", "leave"]),
+    help="Files that the sink holds for committed, and no table has: commit them, or leave them out.",
+)
+@click.option("--trust-group", is_flag=True, help="Start at the group's offsets though the control topic has others.")
+@click.option("--no-land", is_flag=True, help="Only stamp the start; the next run lands from there.")
+@click.option("--reason", help="Why; kept in the tables' stamps with your name. Needed with --yes.")
+@dry_run_option()
+@yes_option()
+@json_option()
+@click.pass_obj
+def takeover(
+    deployment: Deployment,
+    stream: str,
+    connector: str,
+    url: str | None,
+    connect_user: str | None,
+    connect_password: str | None,
+    group: str | None,
+    control_topic: str | None,
+    stop_connector: bool,
+    passed_over: Any,
+    trust_group: bool,
+    no_land: bool,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Let STREAM go on where the Iceberg sink NAME of Kafka Connect has ended.
+
+    Files that the sink has announced and not committed are committed first, each once. The sink's last snapshots are
+    tagged, and the stream starts at the offsets of the sink's group. Then it lands what is there, and the seam is
+    audited. Refused as long as the connector may still commit. Ended in between, the same command goes on.
+    """
+    spec, settings = deployment.stream(stream), deployment.settings()
+    rest = _rest(url, connect_user, connect_password)
+    if stop_connector and rest is None:
+        raise FrazilError("--stop-connector needs the worker's address.", fix=command_line("--connect", "URL"))
+    sink = _sink(deployment.home, connector, rest, group, control_topic)
+    request = TakeoverRequest(sink, rest, stop_connector, passed_over, trust_group)
+    with translate_errors(settings, stream):
+        # A look makes no catalog.
+        opened_catalog(settings, stream).close()
+        with _progress() as (_, on_read):
+            plan = look(spec, settings, request, on_read=on_read)
+    lines = plan_lines(plan)
+    if dry_run:
+        if as_json:
+            print_json(takeover_facts(plan, done=False))
+            return
+        _print_partitions(plan)
+        show_plan([*lines, "Nothing was changed."], as_json=False)
+        return
+    if plan.obstacle is not None and not (stop_connector and rest is not None):
+        raise plan.obstacle
+    if not as_json:
+        _print_partitions(plan)
+    show_plan(lines, as_json=as_json)
+    why = consent_with_reason(f"Take stream {stream} over from connector {connector}?", yes=yes, reason=reason)
+    with translate_errors(settings, stream), _progress() as (on_wait, on_read):
+        plan = take_over_from_sink(spec, settings, request, current_user(), why, on_wait=on_wait, on_read=on_read)
+    click.echo(f"{stream}: taken over from connector {connector}.", err=as_json)
+    seam = None if no_land else _landed(deployment, stream, plan)
+    if as_json:
+        print_json(takeover_facts(plan, done=True, seam=seam))
+    elif seam is None:
+        click.echo(f"  Next: frazil {'start' if spec.continuous else 'run'} {stream}")
+    else:
+        _print_seam(seam)
+        click.echo(f"  Next: frazil {'start' if spec.continuous else 'run'} {stream}")
+    if seam is not None and not seam.sound:
+        raise FrazilError(
+            f"stream {stream}: the audit found {seam.missing} missing and {seam.doubled} doubled records.",
+            fix=f"frazil audit {stream}",
+        )
+
+
+def _rest(url: str | None, user: str | None, password: str | None) -> ConnectRest | None:
+    if url is None:
+        return None
+    try:
+        secret = Secret(password, "--connect-password") if password else None
+    except ValueError as problem:
+        # The message never repeats the text.
+        raise FrazilError(f"--connect-password: {problem}.", fix="--connect-password '${env:NAME}'") from None
+    return ConnectRest(url, user, secret)
+
+
+def _sink(home: Path, name: str, rest: ConnectRest | None, group: str | None, control_topic: str | None) -> Sink:
+    """The sink: as the worker, the options, or the report of `frazil import` describe it."""
+    if rest is not None and rest.state(name) is not None:
+        return sink_of_config(name, rest.config(name))
+    if group or control_topic:
+        generation = "tabular" if (group or "").startswith("cg-control-") else "apache"
+        return sink_of(name, generation, group=group, control_topic=control_topic)
+    sink = sink_of_report(name, home / REPORT)
+    if sink is None:
+        raise UnknownSinkError(
+            f"nothing says which group and control topic connector {name} has.",
+            fix=command_line("--connect", "URL") + ", or --group GROUP --control-topic TOPIC",
+        )
+    return sink
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
+    """Shows what is waited for, and how many control events were read."""
+    with progress_bar("{task.completed:,.0f} control events") as progress:
+        task = progress.add_task("look at the sink", total=None)
+        yield (
+            lambda what: progress.update(task, description=f"wait for {what}"),
+            lambda count: progress.update(task, description="read the control topic", completed=count),
+        )
+
+
+def _landed(deployment: Deployment, stream: str, plan: TakeoverPlan) -> Seam:
+    # Imported here: a dry run needs neither Spark nor the audit.
+    from orchestration.cli.streams.run.command import land_once
+
+    land_once(deployment, stream)
+    settings = deployment.settings()
+    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+        return seam_of(deployment.stream(stream), settings, catalog, plan)
+
+
+def plan_lines(plan: TakeoverPlan) -> list[str]:
+    """What a takeover does, as lines."""
+    lines: list[str] = []
+    for each in plan.tables:
+        if each.files:
+            lines.append(
+                f"{each.table}: {len(each.files)} announced files with {each.rows:,} rows are in no snapshot; they are "
+                "committed."
+            )
+        elif each.floor.offsets is not None:
+            lines.append(f"{each.table}: has all that the sink has announced.")
+        if each.left:
+            lines.append(f"{each.table}: {len(each.left)} announced files are left out, as --passed-over says.")
+    lines += plan.notes
+    if plan.there:
+        lines.append(f"Stream {plan.stream} stands at these offsets already.")
+    if plan.obstacle is not None:
+        lines += [f"Not now: {plan.obstacle.message}", f"  Next: {plan.obstacle.fix}"]
+    return lines
+
+
+def takeover_facts(plan: TakeoverPlan, *, done: bool, seam: Seam | None = None) -> dict[str, Any]:
+    """Everything about a takeover as JSON."""
+    return {
+        "stream": plan.stream,
+        "connector": plan.sink.name,
+        "generation": plan.sink.generation,
+        "group": plan.sink.offset_group,
+        "control_topic": plan.sink.control_topic,
+        "done": done,
+        "allowed": plan.obstacle is None,
+        "obstacle": plan.obstacle and {"sentence": plan.obstacle.message, "next": plan.obstacle.fix},
+        "start": seam_offsets(plan),
+        "partitions": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "committed": each.committed,
+                "announced": each.announced,
+                "kept": list(each.kept),
+                "start": each.start,
+            }
+            for each in plan.partitions
+        ],
+        "tables": [
+            {
+                "table": each.table,
+                "floor": each.floor.offsets and {str(p): at for p, at in sorted(each.floor.offsets.items())},
+                "files": len(each.files),
+                "rows": each.rows,
+                "left_out": len(each.left),
+                "tag": plan.tags.get(each.table),
+            }
+            for each in plan.tables
+        ],
+        "notes": list(plan.notes),
+        "seam": seam
+        and {
+            "missing": seam.missing,
+            "doubled": seam.doubled,
+            "partitions": [
+                {
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
+                    "sink_end": each.sink_end,
+                    "begin": each.begin,
+                    "position": each.position,
+                    "gap": each.gap,
+                }
+                for each in seam.partitions
+            ],
+        },
+    }
+
+
+def _print_partitions(plan: TakeoverPlan) -> None:
+    rows: list[list[str | int | None]] = [
+        [each.partition.topic, each.partition.partition, each.committed, each.announced, str(each.kept), each.start]
+        for each in plan.partitions
+    ]
+    print_columns(_COLUMNS, rows, text={"topic", "kept by Kafka"})
+
+
+def _print_seam(seam: Seam) -> None:
+    rows: list[list[str | int | None]] = [
+        [each.partition.topic, each.partition.partition, each.sink_end, each.begin, each.position, each.gap]
+        for each in seam.partitions
+    ]
+    print_columns(_SEAM, rows, text={"topic"})
+    click.echo(f"audited {seam.read:,} records of frazil: {seam.missing} missing, {seam.doubled} doubled")

@@ -1,0 +1,189 @@
+"""`frazil backfill`: land a range of offsets that a stream did not read, beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from jobs.clients.catalog.translate import translate_errors
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.migration.offset_backfill.offset_sets import count
+from jobs.migration.offset_backfill.plan import REASONS, BackfillPlan, BackfillRequest, End, plan_backfill
+from jobs.migration.offset_backfill.run import BackfillResult, run_backfill, unfinished
+from jobs.tables.commit.stamp.stamp_fields import Counts
+from orchestration.cli.common.catalogs import catalog_of_command
+from orchestration.cli.common.consent import consent, show_plan
+from orchestration.cli.common.durations import TimeOption
+from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
+from orchestration.cli.common.terminal import current_user, print_columns, print_json, progress_bar
+from resources.deployment import Deployment
+
+_SHOWN_RANGES = 3
+
+
+class EndOption(click.ParamType):
+    """An end of a range: an offset, `earliest`, `latest`, or a time as `--since` takes it."""
+
+    name = "end"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """What the help shows as the option's value."""
+        return "WHERE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> End:
+        """The end.
+
+        Raises:
+            FrazilError: It is none of the forms.
+        """
+        text = str(value).strip()
+        if text == "earliest" or text == "latest":
+            return text
+        return int(text) if text.isdecimal() else TimeOption().convert(value, param, ctx)
+
+
+@click.command()
+@stream_argument()
+@click.option("--from", "start", type=EndOption(), required=True, help="An offset, a time, or earliest.")
+@click.option("--to", "end", type=EndOption(), required=True, help="An offset, a time, or latest; exclusive.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic, or partition as TOPIC:3.")
+@click.option("--reason", help="Why; kept in the tables' stamps with your name.")
+@dry_run_option()
+@yes_option()
+@json_option()
+@click.pass_obj
+def backfill(
+    deployment: Deployment,
+    stream: str,
+    start: End,
+    end: End,
+    topics: tuple[str, ...],
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Land records of Kafka that STREAM did not read: before its start, or skipped. The stream may run meanwhile.
+
+    What the stream has read, or will read, is left out, and so is what earlier backfills and replays have landed. Times
+    are such as 24h, 2026-01-31 or 2026-01-31T08:00Z; an offset counts in every partition. A backfill that was killed is
+    finished by typing it again.
+    """
+    spec, settings = deployment.stream(stream), deployment.settings()
+    request = BackfillRequest(start, end, topics)
+    with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=True) as catalog:
+        kafka = KafkaLog(settings.kafka)
+        plan = plan_backfill(spec, settings, catalog, kafka, request)
+        plan = replace(plan, unfinished=unfinished(spec, settings))
+        if dry_run or not (plan.offsets or plan.unfinished):
+            if as_json:
+                print_json(backfill_facts(plan, None))
+            else:
+                _print_plan(plan)
+            return
+        if not as_json:
+            _print_plan(plan)
+        else:
+            show_plan(_sentences(plan), as_json=True)
+        consent(f"Land {plan.offsets:,} offsets beside stream {stream}?", yes=yes)
+        note = f"{current_user()}: {reason or 'backfill'}"
+        with progress_bar("{task.completed:,.0f} of {task.total:,.0f} offsets", bar=True) as progress:
+            task = progress.add_task(f"backfill {stream}", total=plan.offsets)
+
+            def landed(offsets: int, total: int) -> None:
+                progress.update(task, advance=offsets, total=total)
+
+            result = run_backfill(spec, settings, catalog, kafka, request, note, landed)
+    if as_json:
+        print_json(backfill_facts(result.plan, result))
+        return
+    _print_result(result)
+    click.echo(f"  Next: frazil audit {stream}")
+
+
+def backfill_facts(plan: BackfillPlan, result: BackfillResult | None) -> dict[str, Any]:
+    """A backfill as JSON.
+
+    Args:
+        result: What it did; None of a plan.
+    """
+    counts = result.counts if result else Counts()
+    return {
+        "stream": plan.stream,
+        "dry_run": result is None,
+        "offsets": plan.offsets,
+        "ranges": [
+            {"topic": at.topic, "partition": at.partition, "start": each.start, "end": each.end}
+            for at, ranges in plan.ranges.items()
+            for each in ranges
+        ],
+        "left_out": [
+            {
+                "reason": reason,
+                "meaning": REASONS[reason],
+                "topic": at.topic,
+                "partition": at.partition,
+                "offsets": count(ranges),
+                "ranges": [[each.start, each.end] for each in ranges],
+            }
+            for reason, partitions in plan.left_out.items()
+            for at, ranges in partitions.items()
+        ],
+        "rows_without_coordinates": plan.unlocated,
+        "unfinished": plan.unfinished,
+        "read": counts.read,
+        "landed": counts.landed,
+        "dead": counts.dead,
+        "tombstones": counts.tombstones,
+        "filtered": counts.filtered,
+        "batches": result.batches if result else 0,
+        "finished_earlier_batch": bool(result and result.finished),
+        "seconds": round(result.seconds, 3) if result else 0.0,
+    }
+
+
+def _print_plan(plan: BackfillPlan) -> None:
+    rows = [[str(partition), _words(ranges), count(ranges), ""] for partition, ranges in plan.ranges.items()]
+    rows += [
+        [str(partition), _words(ranges), 0, f"{count(ranges):,} left out: {REASONS[reason]}"]
+        for reason, partitions in plan.left_out.items()
+        for partition, ranges in partitions.items()
+    ]
+    print_columns(["partition", "offsets", "to land", "why not"], rows, text=["partition", "offsets", "why not"])
+    for line in _sentences(plan):
+        click.echo(line)
+
+
+def _sentences(plan: BackfillPlan) -> Iterator[str]:
+    yield (
+        f"{plan.stream}: {plan.offsets:,} offsets are to be landed."
+        if plan.offsets
+        else (f"{plan.stream}: nothing is to be landed.")
+    )
+    if plan.unlocated is None:
+        yield "The table has no columns of topic, partition and offset: only stamps tell what has landed."
+    elif plan.unlocated:
+        yield (
+            f"{plan.unlocated:,} rows of the table do not say which records they are of, such as those of a sink. "
+            "If some are of these offsets, they will stand there twice."
+        )
+    if plan.unfinished:
+        yield "An earlier backfill was interrupted within a batch, which is finished first."
+
+
+def _words(ranges: tuple[Any, ...]) -> str:
+    more = f" and {len(ranges) - _SHOWN_RANGES:,} more" if len(ranges) > _SHOWN_RANGES else ""
+    return ", ".join(map(str, ranges[:_SHOWN_RANGES])) + more
+
+
+def _print_result(result: BackfillResult) -> None:
+    counts = result.counts
+    click.echo(
+        f"{counts.landed:,} landed, {counts.dead:,} dead letters, {counts.tombstones:,} tombstones and "
+        f"{counts.filtered:,} filtered, in {result.batches:,} batches and {result.seconds:.1f} s"
+    )
+    if result.finished:
+        click.echo("A batch that an earlier backfill had left was finished first.")

@@ -1,0 +1,1 @@
+"""Commands `frazil plan` and `frazil apply`, and how a plan is printed."""

@@ -1,0 +1,133 @@
+"""Steps that carry a plan out: tables are altered first, then drivers replaced. Each may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+
+from jobs.base.errors import FrazilError
+from jobs.base.failpoints import step as failpoint
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.catalog.translate import translate_errors
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.quality.schema_checks.alteration import alter_table
+from jobs.streaming.driver.tables.follower_tables import ensure_follower
+from jobs.tables.commit.history.branch import stream_table, whole_table
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.protocol.named_tables import with_told_tables
+from jobs.tables.commit.schema.followers import follower_names
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+from jobs.tables.write.dry_run import check_writable
+from orchestration.deployment_plan.change import DeploymentPlan, StepAction
+from orchestration.deployment_plan.table_changes import alteration_of, properties_to_set
+
+_ACTIONS = (StepAction.ALTER, StepAction.PROPERTIES, StepAction.END, StepAction.ROLL, StepAction.START)
+OF_TABLES = frozenset({StepAction.ALTER, StepAction.PROPERTIES})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is done for a stream.
+
+    Attributes:
+        table: Which table is altered; empty where a driver is meant.
+        sentences: What it makes true.
+    """
+
+    stream: str
+    action: StepAction
+    table: str
+    sentences: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The step in a line."""
+        return "; ".join(self.sentences)
+
+
+def steps_of(plan: DeploymentPlan) -> list[Step]:
+    """The steps that carry a plan out: all tables come before all drivers."""
+    found: dict[tuple[str, StepAction, str], list[str]] = {}
+    for change in plan.pending:
+        if change.step is not None and change.stream is not None:
+            table = change.place if change.step in OF_TABLES else ""
+            found.setdefault((change.stream, change.step, table), []).append(change.sentence)
+    steps = [Step(stream, action, table, tuple(said)) for (stream, action, table), said in found.items()]
+    return sorted(steps, key=lambda each: (_ACTIONS.index(each.action), each.stream, each.table))
+
+
+def change_table(spec: StreamSpec, settings: Settings, step: Step, by: str) -> Iterator[str]:
+    """Carry out what a step changes of a table, in one commit each; what is so already stays so.
+
+    Args:
+        spec: The stream as its file has it.
+        step: One of `OF_TABLES`.
+        by: Who asks for it; kept in the table.
+
+    Yields:
+        What was done, a sentence for each table.
+
+    Raises:
+        FrazilError: The catalog refuses, or somebody else changes the table at the same time.
+    """
+    with translate_errors(settings, spec.stream), connect_catalog(settings) as catalog:
+        if step.action is StepAction.ALTER:
+            yield from _alter(spec.for_table(step.table), catalog, step.table, by)
+        else:
+            yield from _set_properties(spec.for_table(step.table), catalog, step.table)
+    failpoint("after_plan_alteration")
+
+
+def _alter(spec: StreamSpec, catalog: Catalog, name: str, by: str) -> Iterator[str]:
+    metadata = stream_table(catalog, spec, name).metadata
+    decide = alteration_of(spec, name)
+    if decide(metadata).sentences:
+        schema_id, done = alter_table(catalog, spec, decide, metadata.current_schema_id, by, table=name)
+        yield f"table {name} has schema {schema_id}: {'; '.join(done.sentences)}"
+    if spec.tables_follow and name == spec.table.name:
+        own = stream_table(catalog, spec, name).metadata
+        for follower in follower_names(with_told_tables(spec, own)):
+            if catalog.table_exists(follower):
+                made = ensure_follower(spec, catalog, own, follower)
+                yield f"table {follower} has its columns, by schema {made.metadata.current_schema_id}"
+
+
+def _set_properties(spec: StreamSpec, catalog: Catalog, name: str) -> Iterator[str]:
+    wanted = dict[str, str]()
+
+    def attempt() -> None:
+        table = whole_table(stream_table(catalog, spec, name))
+        wanted.clear()
+        wanted.update(properties_to_set(spec, name, table.metadata))
+        if not wanted:
+            return
+        after = table.metadata.model_copy(update={"properties": {**table.metadata.properties, **wanted}})
+        check_writable(name, after, f"table.properties of streams/{spec.stream}.yaml")
+        with conflicts_as_moved_head(), table.transaction() as change:
+            change.set_properties(wanted)
+
+    compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))
+    if wanted:
+        yield f"table {name}: {', '.join(f'{key} is {value}' for key, value in sorted(wanted.items()))}"
+
+
+def refuse_new_changes(new: Iterable[str], made_at: str) -> None:
+    """Refuse a saved plan that lacks what would be done now.
+
+    Args:
+        new: The changes that the saved plan does not have, as sentences.
+        made_at: When the plan was made.
+
+    Raises:
+        FrazilError: There are some.
+    """
+    if said := list(new):
+        more = f"; and {len(said) - 3} more" if len(said) > 3 else ""
+        raise FrazilError(
+            f"The plan was made at {made_at}, and does not fit any more. Since then: {'; '.join(said[:3])}{more}. "
+            "Nothing was applied.",
+            fix="frazil plan --json, and read the new plan",
+        )

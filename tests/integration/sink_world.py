@@ -1,0 +1,155 @@
+"""Iceberg sink of Kafka Connect and the stream that takes over from it: one topic, one table, one control topic."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.versus.sink_config import SinkConfig, sink_properties, worker_properties
+from jobs.clients.install.artifacts import resolve_jars
+from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress, decode_event
+from jobs.migration.takeover.sink import Sink, sink_of
+from jobs.migration.takeover.sink_kafka import SinkKafka
+from jobs.migration.takeover.takeover import TakeoverRequest
+from jobs.streaming.driver.opening.opening import ensure_tables
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from tests.helpers.connect_worker import ConnectWorker
+from tests.helpers.topics import create_topic, messages_of, read_topic
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import GOOD, Pipeline
+
+# A worker that was killed counts as a member for so long, and its transactions stay open for so long.
+QUICK_DEATH = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1500"}
+QUICK_ABORT = {
+    "iceberg.kafka.transaction.timeout.ms": "5000",
+    "iceberg.kafka.session.timeout.ms": "6000",
+    "iceberg.kafka.heartbeat.interval.ms": "1500",
+}
+
+
+@dataclass
+class SinkWorld:
+    """A sink and a stream on one table.
+
+    Attributes:
+        commit_ms: `iceberg.control.commit.interval-ms`.
+        worker_settings: Over those of the worker.
+        sink_settings: Over those of the connector.
+    """
+
+    pipeline: Pipeline
+    commit_ms: int = 1_500
+    worker_settings: dict[str, str] = field(default_factory=dict)
+    sink_settings: dict[str, str] = field(default_factory=dict)
+    worker: ConnectWorker | None = None
+
+    @staticmethod
+    def make(home: Path, broker: str, stream: str, **options: Any) -> SinkWorld:
+        """Make topics and tables; the worker is not started."""
+        made = SinkWorld(Pipeline(home, broker, stream), **options)
+        made.pipeline.create_topic()
+        ensure_tables(made.pipeline.spec(), made.pipeline.catalog())
+        create_topic(broker, made.control_topic, 1)
+        return made
+
+    @property
+    def connector(self) -> str:
+        return f"sink-{self.pipeline.stream}"
+
+    @property
+    def control_topic(self) -> str:
+        return f"control-{self.pipeline.stream}"
+
+    @property
+    def sink(self) -> Sink:
+        return sink_of(self.connector, "apache", group=None, control_topic=self.control_topic)
+
+    def request(self, **options: Any) -> TakeoverRequest:
+        return TakeoverRequest(self.sink, **options)
+
+    def kafka(self) -> SinkKafka:
+        return SinkKafka(self.pipeline.settings().kafka)
+
+    def start(self) -> ConnectWorker:
+        """Start a worker with the sink, and wait until its tasks run."""
+        sink = SinkConfig(self.pipeline.stream, tasks=2, commit_ms=self.commit_ms)
+        properties = sink_properties(sink, self.control_topic, self.pipeline.settings().catalog)
+        own = {"iceberg.tables": self.pipeline.table_name, **QUICK_ABORT, **self.sink_settings}
+        self.worker = ConnectWorker(
+            self.pipeline.home / "connect",
+            self.pipeline.address,
+            resolve_jars("connect"),
+            settings={**worker_properties(sink), **QUICK_DEATH, **self.worker_settings},
+            connectors={self.connector: properties | own},
+        )
+        self.worker.prepare()
+        self.worker.start()
+        self.worker.wait_until_running()
+        return self.worker
+
+    def kill(self) -> None:
+        """End the worker with SIGKILL."""
+        assert self.worker is not None
+        self.worker.kill()
+
+    def produce(self, count: int, partition: int | None = None) -> None:
+        self.pipeline.produce({GOOD: count}, partition=partition)
+
+    def events(self) -> list[ControlEvent]:
+        """Decided events on the control topic."""
+        found = messages_of(self.pipeline.address, self.control_topic, {"isolation.level": "read_committed"})
+        return [decode_event(bytes(each.value() or b""), each.partition() or 0, each.offset() or 0) for each in found]
+
+    def announced_files(self) -> list[str]:
+        """Paths of all files that workers have announced."""
+        said = (each.payload for each in self.events())
+        return [file["file_path"] for each in said if isinstance(each, Announcement) for file in each.data_files]
+
+    def announced_offsets(self) -> dict[TopicPartition, int]:
+        """Next offsets by the workers' answers."""
+        found: dict[TopicPartition, int] = {}
+        for event in self.events():
+            if isinstance(event.payload, Progress):
+                found.update(event.payload.offsets)
+        return found
+
+    def produced(self) -> int:
+        """Records in the topic."""
+        return len(read_topic(self.pipeline.address, self.pipeline.stream))
+
+    def rows(self) -> int:
+        """Rows in the table."""
+        return sum(self.pipeline.landed().values())
+
+    def wait_until_announced(self, seconds: float = 60) -> None:
+        """Wait until the workers have answered that they have read everything, whether it is committed or not."""
+        total = self.produced()
+        wait_for(lambda: sum(self.announced_offsets().values()) == total, "the sink's announcement", seconds)
+
+    def wait_until_committed(self, seconds: float = 60) -> None:
+        """Wait until the table has every record of the topic, once."""
+        total = self.produced()
+        wait_for(lambda: self.rows() == total, "the sink's commit", seconds)
+
+    def coordinator(self) -> dict[TopicPartition, int]:
+        """Offsets of the control topic that the sink's coordinator has committed."""
+        return self.kafka().committed(self.sink.coordinator_group, [TopicPartition(self.control_topic, 0)])
+
+    @contextlib.contextmanager
+    def catalog_held(self) -> Iterator[None]:
+        """Let nobody commit to the catalog for the length of the block: who tries waits half a minute."""
+        database = self.pipeline.home / ".frazil" / "catalog.db"
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as catalog:
+            catalog.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                catalog.execute("ROLLBACK")
+
+    def assert_joined(self) -> None:
+        """Every record of the topic stands in the table once, whoever landed it."""
+        self.pipeline.assert_each_once()
