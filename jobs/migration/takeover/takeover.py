@@ -333,7 +333,7 @@ def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | Non
             raise TakeoverRefusedError(
                 f"stream {spec.stream}: table {spec.table.name} cannot hold what the stream lands: "
                 + "; ".join(differences),
-                fix=misfit_fix(spec),
+                fix=misfit_fix(spec, own.schema()),
             )
 
 
