@@ -132,7 +132,8 @@ def other_owner(metadata: TableMetadata, stream: str) -> str | None:
         return MIRROR
     if set(DEAD_LETTERS.names) <= set(metadata.schema().column_names):
         return LETTERS
-    stamped = {key.removeprefix(PROPERTY_PREFIX).partition("~")[0] for key in properties if PROPERTY_PREFIX in key}
+    keys = (key.removeprefix(PROPERTY_PREFIX) for key in properties if key.startswith(PROPERTY_PREFIX))
+    stamped = {each.partition("~")[0] for each in keys}
     others = sorted({each for each in (*stamped, maker_of(metadata)) if each is not None} - {stream})
     return f"written by stream {others[0]}" if others else None
 

@@ -120,6 +120,7 @@ def test_a_column_to_sort_by_has_to_be_there(table: Table) -> None:
         ({}, None),
         ({"frazil__stamp__payments": "{}"}, None),
         ({"frazil__stamp__payments~replay": "{}"}, None),
+        ({"frazil__stamp__payments": "~2~{", "frazil__part__2__frazil__stamp__payments": "}"}, None),
         ({"frazil__adopted": "payments"}, None),
         ({"frazil__as-made": "payments 0/0"}, None),
         ({"frazil__as-made": "orders 0/0"}, "written by stream orders"),
