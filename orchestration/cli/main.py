@@ -65,10 +65,12 @@ _COMMANDS = {
     "at": ("tables.at.command", "From a record, a row or a time to the snapshot, and back."),
     "query": ("tables.query.command", "Show rows of a stream's tables, by SQL or the first ones."),
     "shell": ("tables.shell", "Open Python with Spark and the deployment's catalog."),
+    "register": ("tables.register", "Enter a table that another catalog made in this one."),
     "tag": ("tables.tag", "Name a snapshot, and keep it from expiry."),
     "dev": ("local.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "open": ("local.open_page", "Open a stream's page in Dagster."),
     "demo": ("local.demo.command", "Show it all: produce payments, land them, add them up."),
+    "connect-api": ("connect.connect_api", "Serve Kafka Connect's REST interface over the streams."),
     "completion": ("local.completion", "Print what completes commands and streams in a shell."),
 }  # fmt: skip
 # The help's sections, each with its commands in the order in which one meets them.
@@ -76,8 +78,8 @@ _GROUPS = {
     "Run": ("run", "start", "stop", "pause", "resume", "restart", "flush", "apply"),
     "Look": ("status", "watch", "logs", "preview", "query", "shell", "open", "letters", "at"),
     "Repair": ("replay", "accept", "release", "discard", "reset-offsets", "backfill"),
-    "Tables": ("schema", "publish", "mirror", "maintain", "tag"),
-    "Kafka Connect": ("import", "compare", "takeover", "offsets"),
+    "Tables": ("schema", "publish", "mirror", "maintain", "register", "tag"),
+    "Kafka Connect": ("import", "compare", "takeover", "offsets", "connect-api"),
     "Check": ("validate", "plan", "check", "audit", "contract", "test", "certify"),
     "Set up": (
         "init", "doctor", "demo", "dev", "up", "down", "generate", "completion", "registry", "state", "manifest",

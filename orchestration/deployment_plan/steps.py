@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 
 from jobs.base.errors import FrazilError
-from jobs.base.failpoints import step as failpoint
+from jobs.base.failpoints import step
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.config.settings.settings import Settings
@@ -59,12 +59,12 @@ def steps_of(plan: DeploymentPlan) -> list[Step]:
     return sorted(steps, key=lambda each: (_ACTIONS.index(each.action), each.stream, each.table))
 
 
-def change_table(spec: StreamSpec, settings: Settings, step: Step, by: str) -> Iterator[str]:
+def change_table(spec: StreamSpec, settings: Settings, wanted: Step, by: str) -> Iterator[str]:
     """Carry out what a step changes of a table, in one commit each; what is so already stays so.
 
     Args:
         spec: The stream as its file has it.
-        step: One of `OF_TABLES`.
+        wanted: One of `OF_TABLES`.
         by: Who asks for it; kept in the table.
 
     Yields:
@@ -74,11 +74,11 @@ def change_table(spec: StreamSpec, settings: Settings, step: Step, by: str) -> I
         FrazilError: The catalog refuses, or somebody else changes the table at the same time.
     """
     with translate_errors(settings, spec.stream), connect_catalog(settings) as catalog:
-        if step.action is StepAction.ALTER:
-            yield from _alter(spec.for_table(step.table), catalog, step.table, by)
+        if wanted.action is StepAction.ALTER:
+            yield from _alter(spec.for_table(wanted.table), catalog, wanted.table, by)
         else:
-            yield from _set_properties(spec.for_table(step.table), catalog, step.table)
-    failpoint("after_plan_alteration")
+            yield from _set_properties(spec.for_table(wanted.table), catalog, wanted.table)
+    step("after_plan_alteration")
 
 
 def _alter(spec: StreamSpec, catalog: Catalog, name: str, by: str) -> Iterator[str]:

@@ -224,7 +224,8 @@ def _followers(spec: StreamSpec, name: str, own: TableMetadata, facts: TableFact
         if now is None or is_as_made(now, spec.stream):
             continue
         try:
-            fit = following(spec, after, now, follower)
+            fit = following(spec, after, now, follower, adopting=True)
+            by_start = not following(spec, after, now, follower).refused
         except FrazilError as problem:
             yield _breaking(spec, follower, problem.message, problem.fix)
             continue
@@ -233,7 +234,9 @@ def _followers(spec: StreamSpec, name: str, own: TableMetadata, facts: TableFact
             yield _breaking(spec, follower, refused, fix)
         for each in fit.changes if not fit.refused else ():
             said = f"table {follower}: {each}, as table {name} has it"
-            yield Change(spec.stream, "table", follower, ChangeClass.METADATA, Doer.FRAZIL, said)
+            # A table that others made is given what it lacks by nobody but a person.
+            doer, fix = (Doer.FRAZIL, None) if by_start else (Doer.OPERATOR, f"frazil schema apply {spec.stream}")
+            yield Change(spec.stream, "table", follower, ChangeClass.METADATA, doer, said, fix)
 
 
 def _made_by_others(spec: StreamSpec, name: str, now: TableMetadata) -> Iterator[Change]:
@@ -307,7 +310,7 @@ def _layout(
             )
     if settings.sort_by:
         declared_order = sort_order_text(sort_order(settings.sort_by, schema), schema)
-        order = sort_order_text(sort_order_of(now), schema)
+        order = sort_order_text(sort_order_of(after), schema)
         if declared_order != order:
             said = f"table {name} is sorted by {order}, the file says {declared_order}"
             drift = before is not None and before.sort_by == settings.sort_by

@@ -26,11 +26,15 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?:127\.0\.0\.1|localhost):\d+", "<address>"),
         (r"\b(process|pid) \d+", r"\1 <number>"),
         (r"(?:/[\w.@+-]+){2,}/(?=[\w.])", "<folder>/"),
+        (r"\b(?:\d+ d )?(?:\d+ h )?\d+ (?:min|h|d) ago", "<amount>"),
         (r"\b[\d,]+(?:\.\d+)? ?(?:ms|s|min|h|d|kB|KB|MB|GB|B)\b(?:ytes)?(?: ago)?", "<amount>"),
         (r"\b\d+ (?:second|minute|hour|day)s?\b(?: ago)?", "<amount>"),
         (r"[\d,.]+(?=/s\b)", "<rate>"),
     )
 )
+
+# Progress of what takes longer than a few seconds, which depends on the machine.
+_PROGRESS = re.compile(r"^[^!?].*, \d+0 s$")
 
 
 def masked(line: str) -> str:
@@ -54,7 +58,7 @@ def difference(shown: list[str], printed: list[str]) -> str:
 
 def _trimmed(lines: list[str]) -> list[str]:
     lines = [line.rstrip() for line in lines]
-    return [line for line in lines if line]
+    return [line for line in lines if line and not _PROGRESS.match(line)]
 
 
 def _matches(want: list[str], got: list[str]) -> bool:

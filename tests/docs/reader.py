@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from tests.docs.page import Command, File, Page
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 600
+_HOST = socket.gethostname()
 _BACKGROUND_SECONDS = 240
 _END_SECONDS = 30
 # Keeps the folder and the exported variables from one command to the next, as a reader's shell does.
@@ -142,7 +145,8 @@ class Reader:
         text = re.sub(r"[^\n]*\r(?!\n)", "", log.read_text(encoding="utf-8", errors="replace"))
         for name, address in self._names.items():
             text = text.replace(address, name)
-        return [line.rstrip() for line in text.replace(str(self._home), "~").splitlines()]
+        text = text.replace(str(self._home), "~").replace(f"{getpass.getuser()}@{_HOST}", "ada@desk")
+        return [line.rstrip() for line in text.replace(f" on {_HOST}", " on desk").splitlines()]
 
     def _processes(self) -> list[int]:
         found: list[int] = []

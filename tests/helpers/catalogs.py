@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.clients.spark.catalog_conf import catalog_jars
 from jobs.config.settings.settings import Settings
 from tests.helpers.database_server import DATABASE, USER, DatabaseServer
+from tests.helpers.hive_server import HiveServer
 from tests.helpers.object_server import BUCKET, KEY, ObjectServer
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ def rest_settings(uri: str, objects: ObjectServer, *, endpoint: str | None = Non
     """A REST catalog that hands out the keys of its tables' files, and has to be told no more than where S3 is."""
     store = {"s3.endpoint": endpoint or objects.endpoint, "s3.region": "us-east-1"}
     return {"name": _name(), "properties": {"type": "rest", "uri": uri, **store, **more}}
+
+
+def hive_catalog(server: HiveServer, warehouse: Path) -> dict[str, Any]:
+    """A Hive catalog with its tables in a folder; its namespaces are shared by all catalogs of the server."""
+    properties = {"type": "hive", "uri": server.uri, "warehouse": warehouse.as_uri(), "hive.hive2-compatible": "true"}
+    return {"name": _name(), "properties": properties}
 
 
 def bucket_folder() -> str:

@@ -12,11 +12,12 @@ from jobs.clients.install.preflight import check_java, pyspark_folder
 
 
 @contextlib.contextmanager
-def small_jvm(jars: Sequence[Path], log: Path) -> Iterator[Any]:
+def small_jvm(jars: Sequence[Path], log: Path, options: Sequence[str] = ()) -> Iterator[Any]:
     """Start one with these jars on its class path; gives py4j's gateway to it.
 
     Args:
         log: Where it prints to.
+        options: Further ones of the JVM.
     """
     # Imported here: only tests with a JVM need it.
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -26,7 +27,7 @@ def small_jvm(jars: Sequence[Path], log: Path) -> Iterator[Any]:
         launched: Any = launch_gateway(
             jarpath=str(py4j),
             classpath=os.pathsep.join(map(str, [py4j, *jars])),
-            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options],
             java_path=str(check_java().executable),
             die_on_exit=True,
             redirect_stdout=output,

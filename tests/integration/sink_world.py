@@ -54,7 +54,14 @@ class SinkWorld:
         made.pipeline.create_topic()
         ensure_tables(made.pipeline.spec(), made.pipeline.catalog())
         create_topic(broker, made.control_topic, 1)
+        # Two tasks that turn it on at once can make one of them fail; the file keeps it.
+        with contextlib.closing(sqlite3.connect(made.database)) as catalog:
+            catalog.execute("PRAGMA journal_mode=WAL")
         return made
+
+    @property
+    def database(self) -> Path:
+        return self.pipeline.home / ".frazil" / "catalog.db"
 
     @property
     def connector(self) -> str:
@@ -142,8 +149,7 @@ class SinkWorld:
     @contextlib.contextmanager
     def catalog_held(self) -> Iterator[None]:
         """Let nobody commit to the catalog for the length of the block: who tries waits half a minute."""
-        database = self.pipeline.home / ".frazil" / "catalog.db"
-        with contextlib.closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as catalog:
+        with contextlib.closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as catalog:
             catalog.execute("BEGIN IMMEDIATE")
             try:
                 yield

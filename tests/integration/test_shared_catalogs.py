@@ -1,4 +1,4 @@
-"""The whole way on catalogs that several machines share: PostgreSQL, and REST with tables in S3.
+"""The whole way on catalogs that several machines share: PostgreSQL, Hive, and REST with tables in S3.
 
 Each is a stream that lands, is audited, replayed, compacted, expired and swept. The REST catalog also answers commits
 wrongly, and hides a table's history once.
@@ -20,15 +20,20 @@ from click.testing import CliRunner
 from jobs.base.system.processes import session_members
 from jobs.maintenance.plan.iceberg_procedures import Procedures
 from jobs.maintenance.run.orphan_removal import list_files
+from jobs.records.schema.decoded_columns import PART_PREFIX
 from jobs.streaming.driver.opening.takeover import NoHistoryError
 from orchestration.cli.main import main
-from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
+from tests.helpers.catalogs import database_catalog, hive_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer
+from tests.helpers.hive_server import hive_server
 from tests.helpers.object_server import SECRET, ObjectServer
 from tests.helpers.rest_proxy import CREDENTIAL, RestProxy, rest_proxy
 from tests.helpers.rest_server import RestServer
+from tests.integration.branch_rows import on, rows
+from tests.integration.faults import die
 from tests.integration.maintained import left_behind, maintain
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
+from tests.story.one_session import one_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,6 +165,41 @@ def test_a_catalog_in_postgresql(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert left_behind(one, PASSWORD) == []
+
+
+def test_a_hive_metastore(
+    pipeline: Callable[..., Pipeline],
+    spark: SparkSession,
+    tmp_path: Path,
+    long_ago: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A branch behind a gate, stamps that are cut into several properties, a driver that dies between two tables."""
+    pytest.importorskip("thrift", reason="the extra `hive` is not installed")
+    with hive_server(tmp_path / "hive") as server:
+        one = pipeline(catalog_settings=hive_catalog(server, tmp_path / "warehouse"), partitions=300)
+        one.produce({GOOD: 600})
+        drained_twice(one, spark)
+        assert [key for key in one.table().properties if key.startswith(PART_PREFIX)], "a stamp needs two properties"
+        one.produce({GOOD: 30, TRUNCATED: 2})
+        die(one, spark, monkeypatch, "after_anchor_commit")
+        one.lose_state()
+        one.drain(spark)
+        one.assert_exactly_once()
+        total = sum(one.landed().values())
+        one.write_spec(SCHEMA.replace("note string", "note string, more string"))
+        command(one, "schema", "apply", one.stream, "--yes")
+        assert "more" in one.table().schema().column_names
+        maintained(one, spark)
+        on(one, "ingest")
+        one.produce({GOOD: 20})
+        one.drain(spark)
+        assert (rows(one), rows(one, "ingest")) == (total + 10, total + 30)
+        with one_session(spark):
+            command(one, "publish", one.stream)
+        assert rows(one) == total + 30
+        audited = json.loads(command(one, "audit", one.stream, "--json"))
+        assert audited["problems"] == []
 
 
 def test_a_rest_catalog_that_hands_out_keys_of_s3(

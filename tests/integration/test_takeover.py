@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,32 +102,44 @@ KILLS: dict[str, Callable[[SinkWorld], None]] = {
         killed_right_after_start,
     )
 }
-# With an idle task that sits in its poll, as by default, commits go without it.
+# An idle task sits in its poll for so long, and commits go without it.
 IDLE_TASK = {
-    "worker_settings": {"offset.flush.interval.ms": "60000"},
+    "worker_settings": {"offset.flush.interval.ms": "15000"},
     "sink_settings": {"iceberg.control.commit.timeout-ms": "1000"},
 }
 COMPLETED = {"killed_before_table_commit", "killed_in_partial_commit", "killed_right_after_start"}
 
 
+class Worlds:
+    """Sinks by the point at which they were killed, each made when it is first asked for."""
+
+    def __init__(self, broker: str, folder: Path) -> None:
+        self._broker: str = broker
+        self._folder: Path = folder
+        self._made: dict[str, SinkWorld] = {}
+
+    def __getitem__(self, point: str) -> SinkWorld:
+        if point not in self._made:
+            options = IDLE_TASK if point == "killed_in_partial_commit" else {}
+            self._made[point] = SinkWorld.make(self._folder / point, self._broker, point, **options)
+            KILLS[point](self._made[point])
+        return self._made[point]
+
+    def stop(self) -> None:
+        for world in self._made.values():
+            if world.worker is not None:
+                world.worker.stop()
+
+
 @pytest.fixture(scope="module")
-def worlds(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SinkWorld]]:
-    """Sinks that were killed, by the point; their transactions and memberships end side by side."""
-    made: dict[str, SinkWorld] = {}
-    for name, kill in KILLS.items():
-        options = IDLE_TASK if name == "killed_in_partial_commit" else {}
-        made[name] = SinkWorld.make(tmp_path_factory.mktemp(name) / "deployment", broker, name, **options)
-        kill(made[name])
+def worlds(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+    made = Worlds(broker, tmp_path_factory.mktemp("sinks"))
     yield made
-    for world in made.values():
-        if world.worker is not None:
-            world.worker.stop()
+    made.stop()
 
 
 @pytest.mark.parametrize("point", sorted(KILLS.keys() - {"killed_in_partial_commit"}))
-def test_nothing_is_missing_or_doubled_over_the_seam(
-    worlds: dict[str, SinkWorld], spark: SparkSession, point: str
-) -> None:
+def test_nothing_is_missing_or_doubled_over_the_seam(worlds: Worlds, spark: SparkSession, point: str) -> None:
     world, one = worlds[point], worlds[point].pipeline
     before = world.rows()
     one.numbers = FIRST + SECOND
@@ -165,7 +178,7 @@ def run_takeover(world: SinkWorld, steps: str = "") -> subprocess.CompletedProce
     )
 
 
-def test_a_takeover_that_is_killed_goes_on(worlds: dict[str, SinkWorld], spark: SparkSession) -> None:
+def test_a_takeover_that_is_killed_goes_on(worlds: Worlds, spark: SparkSession) -> None:
     world, one = worlds["killed_in_partial_commit"], worlds["killed_in_partial_commit"].pipeline
     one.numbers = FIRST + SECOND
     for step in (
@@ -188,7 +201,7 @@ def test_a_takeover_that_is_killed_goes_on(worlds: dict[str, SinkWorld], spark: 
     assert world.rows() == FIRST + SECOND + LATER
 
 
-def test_the_sink_goes_on_where_the_stream_ended(worlds: dict[str, SinkWorld], spark: SparkSession) -> None:
+def test_the_sink_goes_on_where_the_stream_ended(worlds: Worlds, spark: SparkSession) -> None:
     world, one = worlds["killed_before_table_commit"], worlds["killed_before_table_commit"].pipeline
     before = world.rows()
     with pytest.raises(TakeoverRefusedError, match="is not stopped"):

@@ -182,6 +182,10 @@ class KafkaLog:
         }
         self._admin: AdminClient = AdminClient(options)
 
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None if its brokers give none."""
+        return self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).cluster_id
+
     def topics(self, source: Source) -> dict[str, list[int]]:
         """The partitions of every subscribed topic that exists and that the user may see, by topic.
 

@@ -16,6 +16,7 @@ from jobs.clients.install.coordinates import ArtifactSet
 from jobs.clients.spark.trusted_authorities import AUTHORITIES, trust_authorities
 from jobs.config.services.catalog import CatalogSettings, kind_of
 from jobs.config.settings.settings import Settings, SparkSettings
+from jobs.tables.commit.schema.operations import HIVE_LIMIT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,9 @@ _RENAMED = {
     "client.session-token": "s3.session-token",
     **dict.fromkeys(_ROLE_SESSION, "client.assume-role.session-name"),
 }
+# Iceberg copies summaries and schemas into the metastore up to this length. Its own default, 32,672, is more than many
+# metastores' databases take, and the commit fails.
+_HIVE_PROPERTY_SIZE = "hadoop.iceberg.hive.table-property-max-size"
 # Where Python counts seconds and Java milliseconds.
 _SECONDS = {
     "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
@@ -104,7 +108,7 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
         # PyIceberg asks for credentials, too: whoever maintains a table gets them as whoever writes it does.
         return {_DELEGATION: "vended-credentials", **passed, "type": kind, "uri": uri}
     if kind == "hive":
-        return {**passed, "type": kind, "uri": uri}
+        return {_HIVE_PROPERTY_SIZE: str(HIVE_LIMIT), **passed, "type": kind, "uri": uri}
     if kind == "glue":
         return {**passed, "type": kind}
     raise FrazilError(
@@ -194,7 +198,8 @@ def _on_s3(catalog: CatalogSettings) -> bool:
     if catalog.kind == "glue" or any(key.startswith(("s3.", "client.", "glue.")) for key in catalog.properties):
         return True
     scheme = urlsplit(str(catalog.properties.get("warehouse", ""))).scheme
-    if scheme in _BUCKETS:
+    # Amazon signs requests with its own client, and S3 Tables name a warehouse by its ARN.
+    if scheme in (*_BUCKETS, "arn") or str(catalog.properties.get("rest.sigv4-enabled", "")).lower() == "true":
         return True
     # A REST catalog may know its warehouse by a name, and hand out places of its own choice.
     elsewhere = any(key.startswith(_OTHER_STORES) for key in catalog.properties)

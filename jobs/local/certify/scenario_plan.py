@@ -71,7 +71,7 @@ EXECUTORS = "executor"
 # Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, those that follow
 # the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
 NOT_HERE = (
-    *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
+    *("replay", "return", "outbox", "maintenance", "backfill", "offset backfill", "branch", "check"),
     *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
 )
 # Nor are discards, answers and remakes of what is published.

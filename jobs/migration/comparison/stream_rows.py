@@ -16,6 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType, NestedField, StructType
 
 from jobs.base.errors import FrazilError
+from jobs.clients.catalog.catalog import find_table
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -97,7 +98,7 @@ def stage_stream(
     def new(of_table: StreamSpec) -> NewColumns:
         return new_columns(of_table, settings, KafkaLog(settings.kafka).state(of_table.source))
 
-    spec = with_named_tables(spec, catalog)
+    spec, unadopted = _as_it_stands(with_named_tables(spec, catalog), catalog, output)
     part, tables = part_with_tables(spec, sorted({each.topic for each in ranges}), catalog, new)
     name = output or part.table.name
     own = next((each for each in tables if each.target.name == name and each.target.role == "rows"), None)
@@ -107,6 +108,8 @@ def stage_stream(
             f"stream {spec.stream} has no table {name} of rows; it has {', '.join(names)}.", fix=f"--output {names[0]}"
         )
     made = StreamRows(name, own.metadata, own.metadata.schema())
+    if unadopted:
+        made.notes[f"table {name} lacks {unadopted}, which `{spec.apply_command}` adds before the first run."] = None
     lookup, parts = schema_lookup(spec, settings), asked_parts(part, tables)
     total = sum(each.end - each.start for each in ranges.values())
     for chunk in chunks(ranges, _CHUNK):
@@ -123,6 +126,15 @@ def stage_stream(
         made.records += len(preview.records)
         on_progress(sum(each.end - each.start for each in chunk.values()), total)
     return made
+
+
+def _as_it_stands(spec: StreamSpec, catalog: Catalog, output: str | None) -> tuple[StreamSpec, str]:
+    """The stream without Kafka's columns if its table lacks them, and which those are: a sink's table, not adopted."""
+    table = find_table(catalog, output or spec.table.name)
+    lacking = sorted(spec.kafka_columns.names - {*table.schema().column_names}) if table else []
+    if not lacking:
+        return spec, ""
+    return spec.model_copy(update={"table": spec.table.model_copy(update={"kafka_columns": False})}), ", ".join(lacking)
 
 
 def chunks(ranges: Ranges, most: int) -> Iterator[dict[TopicPartition, OffsetRange]]:

@@ -36,7 +36,7 @@ from jobs.streaming.driver.opening.opening import decide_start
 from jobs.streaming.driver.opening.takeover import claim, recover
 from jobs.streaming.operator.accept import Answer, record_answer
 from jobs.streaming.operator.backfill_stream import as_backfill, backfill_id
-from jobs.streaming.operator.reset import move_positions
+from jobs.streaming.operator.reset import move_claimed
 from jobs.streaming.task.run import run_split
 from jobs.streaming.task.splits import split_ranges
 from jobs.tables.commit.history.stamp_history import stamps_along_main
@@ -189,7 +189,7 @@ def _begin_pass(
     }
     step("before_backfill_pass")
     older = [stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, stream.id)]
-    move_positions(stream, catalog, wanted, note, older)
+    move_claimed(stream, catalog, wanted, note, older)
     step("after_backfill_pass")
     decide_start(stream, kafka)
 

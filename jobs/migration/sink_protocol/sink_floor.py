@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.streaming.driver.tables.previous_targets import SINK_OFFSETS
 from jobs.tables.commit.history.lineage import ancestors
-
-PREFIX = "kafka.connect.offsets."
 
 ControlOffsets = Mapping[int, int]
 """Next offset of each partition of a control topic."""
@@ -27,7 +26,7 @@ def floor_key(control_topic: str, group: str) -> str:
     Args:
         group: Apache's sink: the Connect group. Tabular's: the control group.
     """
-    return f"{PREFIX}{control_topic}.{group}"
+    return f"{SINK_OFFSETS}{control_topic}.{group}"
 
 
 @dataclass(frozen=True, slots=True)

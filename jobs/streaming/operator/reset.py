@@ -238,6 +238,14 @@ def move_positions(
         complete_positions(stream.spec.stream, {}, anchor)
     take_over(stream, catalog)
     step("after_reset_claims")
+    return move_claimed(stream, catalog, wanted, note, older)
+
+
+def move_claimed(
+    stream: OpenStream, catalog: Catalog, wanted: Mapping[TopicPartition, int], note: str, older: list[Stamp]
+) -> tuple[tuple[ResetMove, ...], str]:
+    """Commit the stamps of a reset on a stream whose tables are claimed, see `move_positions`."""
+    anchor = stream.anchor.name
     stamps = _as_claimed(stream.targets, anchor)
     anchored = stamps[anchor]
     assert anchored is not None

@@ -106,7 +106,7 @@ def ensure_table(
         return _numbered(catalog.load_table(identifier), name)
     refuse_names(name, schema, spec)
     for length in range(1, len(identifier)):
-        _ensure_namespace(catalog, identifier[:length])
+        ensure_namespace(catalog, identifier[:length])
     try:
         return catalog.create_table(
             identifier,
@@ -150,7 +150,8 @@ def refuse_format(metadata: TableMetadata, name: str) -> None:
         )
 
 
-def _ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+def ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+    """Make the namespace of a table if it does not exist."""
     if catalog.namespace_exists(namespace):
         return
     try:

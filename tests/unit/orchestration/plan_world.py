@@ -60,6 +60,11 @@ class PlanWorld(World):
         with connect_catalog(self.deployment.prepared_settings()) as catalog:
             yield catalog
 
+    def make_tables(self, stream: str = "payments") -> None:
+        """Make the stream's tables as a start does, without rows."""
+        with self.catalog() as catalog:
+            ensure_tables(self.spec(stream), catalog)
+
     def land(self, stream: str = "payments", offset: int = 40) -> None:
         """Make the stream's tables as a start does, put a row there, and stamp it at an offset."""
         spec = self.spec(stream)

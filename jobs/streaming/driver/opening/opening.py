@@ -52,7 +52,11 @@ from jobs.streaming.driver.tables.gone_tables import (
 )
 from jobs.streaming.driver.tables.new_rows import NewColumns, own_columns
 from jobs.streaming.driver.tables.parked_tables import reopened_where_unable
-from jobs.streaming.driver.tables.previous_targets import previous_stamps, refuse_passing_over
+from jobs.streaming.driver.tables.previous_targets import (
+    previous_stamps,
+    refuse_passing_over,
+    refuse_rows_of_a_sink,
+)
 from jobs.streaming.driver.tables.routed_tables import ensure_routed_tables
 from jobs.streaming.driver.tables.row_table import ensure_coordinator, ensure_row_table
 from jobs.streaming.driver.watch.watches import registry_watch
@@ -143,6 +147,7 @@ def _read(
     spec = without_dropped(with_named_tables(spec, catalog), catalog)
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered, lambda: own_columns(spec, settings, state))
+    refuse_rows_of_a_sink(spec, targets)
     read = targets[spec.coordinator].newest
     refuse_unidentifiable(spec.stream, state, read.topics if read else ())
     stream = OpenStream(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.stream.models import StreamSpec
@@ -21,6 +22,9 @@ from jobs.tables.commit.stamp.offsets import (
     spark_offsets,
 )
 from jobs.tables.commit.stamp.stamps import Stamp
+
+SINK_OFFSETS = "kafka.connect.offsets."
+"""Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
 
 
 def refuse_passing_over(
@@ -49,6 +53,37 @@ def refuse_passing_over(
             fix=f"in streams/{spec.stream}.yaml name the former tables again, or begin with "
             f"`source.start: {{offsets: {spark_offsets({p: range_.start for p, range_ in passed.items()})}}}`",
         )
+
+
+def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> None:
+    """Refuse to begin at an end of the topics in a table that an Iceberg sink of Kafka Connect has filled from them.
+
+    From the beginning, all that the sink has landed would land again; from the end, what it has not would be lost.
+    Offsets and a time in `source.start` are somebody's decision.
+
+    Raises:
+        GapError: The stream has no position yet, and a snapshot of its table has the sink's.
+    """
+    if any(target.newest for target in targets.values()) or spec.source.start not in ("earliest", "latest"):
+        return
+    for name, target in targets.items():
+        if spec.branch_of(name) == MAIN_BRANCH and (keys := _sink_keys(target.table.metadata)):
+            raise GapError(
+                f"stream {spec.stream}: table {name} has rows of a Kafka Connect sink ({keys[0]}), and the stream has "
+                f"no position. From source.start, {spec.source.start}, records would land twice or be left out.",
+                fix=f"frazil takeover {spec.stream} --from-connect NAME; or, if the sink read other topics, write "
+                "offsets or a time in source.start",
+            )
+
+
+def _sink_keys(metadata: TableMetadata) -> list[str]:
+    """Keys of snapshot summaries in which a sink keeps its position, newest first."""
+    return [
+        key
+        for snapshot in reversed(metadata.snapshots)
+        for key in (snapshot.summary.additional_properties if snapshot.summary else ())
+        if key.startswith(SINK_OFFSETS)
+    ]
 
 
 def _newest(metadata: TableMetadata, stream: str) -> Stamp | None:

@@ -57,7 +57,9 @@ def refusal(
         return CommitDeniedError(
             f"table {name}: the catalog refuses to commit to it: {type(problem).__name__}: {first_line(problem)}. "
             "Nothing of it has landed so far.",
-            fix=f"let the user that frazil has in the catalog write to {name}, or change what the catalog names; then "
+            fix=_HIVE_FIX
+            if _HIVE_POSITIONS in str(problem)
+            else f"let the user that frazil has in the catalog write to {name}, or change what the catalog names; then "
             "start again",
         )
     return CatalogFailedError(f"{type(problem).__name__}: {problem}")
@@ -102,7 +104,14 @@ _DENIED = _FORBIDDEN | {
     ("pyiceberg.exceptions", "ValidationError"),
     ("pyiceberg.exceptions", "ValidationException"),
     ("builtins", "NotImplementedError"),
+    ("hive_metastore.ttypes", "InvalidOperationException"),
 }
+# By default a Hive metastore compares columns by position, so that it refuses one in the middle.
+_HIVE_POSITIONS = "incompatible with the existing columns"
+_HIVE_FIX = (
+    "set hive.metastore.disallow.incompatible.col.type.changes to false in the metastore's hive-site.xml, as Iceberg "
+    "needs it, and restart the metastore; then start again"
+)
 # Of AWS's catalogs, whose client has one class for all errors.
 _FORBIDDEN_CODES = {"AccessDenied", "AccessDeniedException"}
 _DENIED_CODES = _FORBIDDEN_CODES | {"InvalidInputException", "ValidationException"}

@@ -23,6 +23,15 @@ from jobs.clients.spark.catalog_conf import catalog_conf
         ({"type": "rest", "uri": "http://c", "s3.region": "eu"}, {"type": "rest", "client.region": "eu"}),
         ({"type": "glue", "warehouse": "s3://w"}, {"type": "glue", "warehouse": "s3://w"}),
         (
+            {"type": "hive", "uri": "thrift://h:9083", "warehouse": "s3://b/w"},
+            {
+                "type": "hive",
+                "uri": "thrift://h:9083",
+                "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+                "hadoop.iceberg.hive.table-property-max-size": "4000",
+            },
+        ),
+        (
             {"type": "sql", "uri": "postgresql://me@db/lake?connect_timeout=3&sslrootcert=/etc/ca.pem"},
             {
                 "uri": "jdbc:postgresql://db/lake?connectTimeout=3&sslrootcert=/etc/ca.pem",

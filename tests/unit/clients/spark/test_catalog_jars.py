@@ -29,6 +29,8 @@ PG = "postgresql+psycopg://frazil@db:5432/lake"
         ({"type": "rest", "uri": "https://c", "warehouse": "gs://b"}, {}, ()),
         ({"type": "rest", "uri": "https://c", "adls.account-name": "a"}, {}, ()),
         ({"type": "glue"}, {}, ("aws",)),
+        ({"uri": "https://c", "warehouse": "arn:aws:s3tables:eu-central-1:123456789012:bucket/b"}, {}, ("aws",)),
+        ({"uri": "https://c", "warehouse": "file:///w", "rest.sigv4-enabled": "true"}, {}, ("aws",)),
         ({"type": "hive", "uri": "thrift://h", "warehouse": "hdfs://n/w"}, {}, ()),
         ({"type": "sql", "uri": "mysql://db/lake", "warehouse": "s3a://b"}, {}, ("aws",)),
     ],

@@ -32,7 +32,8 @@ def completed(*words: str, home: Path) -> list[str]:
 
 def test_commands_and_options(tmp_path: Path) -> None:
     home = deployment_in(tmp_path, "payments")
-    assert completed("re", home=home) == ["resume", "restart", "replay", "release", "reset-offsets", "registry"]
+    found = completed("re", home=home)
+    assert found == ["resume", "restart", "replay", "release", "reset-offsets", "register", "registry"]
     assert completed("--ho", home=home) == ["--home"]
     assert completed("status", "--js", home=home) == ["--json"]
     assert completed("letters", "payments", "--stat", home=home) == ["--state"]

@@ -21,14 +21,14 @@ ACT = {
 }  # fmt: skip
 ASK = {
     "accept", "release", "discard", "reset-offsets", "schema apply", "mirror accept", "registry forget", "takeover",
-    "import", "backfill", "apply",
+    "import", "backfill", "apply", "register",
 }  # fmt: skip
 # They start and end what is on this machine alone, or make a folder that was not there.
-LOCAL = {"up", "down", "dev", "demo", "init"}
+LOCAL = {"up", "down", "dev", "demo", "init", "connect-api"}
 # Commands that act, but ask before what some of their options do.
 ASK_BY_OPTION = {"letters", "publish", "mirror rebuild", "generate", "offsets"}
 # What they give is no document: a script, files, a shell, a page, or a screen that changes until Ctrl-C.
-WITHOUT_DOCUMENT = {"completion", "init", "shell", "open", "watch", "dev", "demo", "logs"}
+WITHOUT_DOCUMENT = {"completion", "init", "shell", "open", "watch", "dev", "demo", "logs", "connect-api"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

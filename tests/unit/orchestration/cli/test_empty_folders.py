@@ -12,7 +12,7 @@ from tests.unit.orchestration.cli.test_conventions import ALL, ASK, LOOK
 from tests.unit.orchestration.deployments import deployment_in
 
 # They ask Kafka or the registry, and no stream; or look at a file that is named.
-NO_STREAM = {"schema infer", "contract import", "registry status", "completion", "certify", "doctor"}
+NO_STREAM = {"register", "schema infer", "contract import", "registry status", "completion", "certify", "doctor"}
 # By what they need beside a stream's name.
 MORE = {
     "at": ["--offset", "1", "--partition", "0"],

@@ -37,7 +37,7 @@ from jobs.tables.commit.protocol.compare_and_swap import (
 )
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
-from jobs.tables.commit.protocol.refusals import is_denied
+from jobs.tables.commit.protocol.refusals import is_denied, refusal
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.schema.operations import Append
 from jobs.tables.commit.stamp.errors import (
@@ -247,6 +247,19 @@ def test_a_database_that_is_locked_is_waited_for(catalog: SqlCatalog, tmp_path: 
 )
 def test_which_errors_are_refusals(problem: Exception, denied: bool) -> None:
     assert is_denied(problem) is denied
+
+
+def test_hive_refuses_a_column_in_the_middle(catalog: SqlCatalog, target: Target) -> None:
+    """The class of PyIceberg's client of Hive, which is an extra."""
+    hive = type("InvalidOperationException", (Exception,), {"__module__": "hive_metastore.ttypes"})
+    said = "columns have types incompatible with the existing columns in their respective positions"
+    assert is_denied(hive(said))
+    told = refusal(catalog.load_table(NAME), (), hive(said), lambda: None)
+    assert isinstance(told, CommitDeniedError)
+    assert "hive.metastore.disallow.incompatible.col.type.changes" in (told.fix or "")
+    other = refusal(catalog.load_table(NAME), (), hive("no such thing"), lambda: None)
+    assert isinstance(other, CommitDeniedError)
+    assert "let the user" in (other.fix or "")
 
 
 @pytest.mark.parametrize(("code", "denied"), [("AccessDeniedException", True), ("ThrottlingException", False)])
