@@ -20,7 +20,8 @@ WANTED = DesiredState("payments", "valid", "b" * 12)
 
 
 def desired(**more: Any) -> DesiredState:
-    return DesiredState(**{"stream": "payments", "file": "valid", "generation": "b" * 12} | more)
+    fields: dict[str, Any] = {"stream": "payments", "file": "valid", "generation": "b" * 12}
+    return DesiredState(**fields | more)
 
 
 def decided(action: Action, fix: str | None = None, *, ends: bool = False) -> Decision:
