@@ -20,8 +20,8 @@ WANTED = DesiredState("payments", "valid", "b" * 12)
 
 
 def desired(**more: Any) -> DesiredState:
-    document: dict[str, Any] = {"stream": "payments", "file": "valid", "generation": "b" * 12} | more
-    return DesiredState(**document)
+    fields: dict[str, Any] = {"stream": "payments", "file": "valid", "generation": "b" * 12}
+    return DesiredState(**fields | more)
 
 
 def decided(action: Action, fix: str | None = None, *, ends: bool = False) -> Decision:
