@@ -289,7 +289,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "contracts.md").read_tex
 
 
 def test_its_examples_are_contracts() -> None:
-    examples = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+    examples = [yaml.safe_load(text) for text in re.findall(r"```yaml[^\n]*\n(.*?)```", PAGE, re.DOTALL)]
     contracts = [each["contract"] for each in examples if "contract" in each]
     assert contracts
     assert all(Contract.model_validate(each).expectations for each in contracts)

@@ -221,7 +221,7 @@ MISTAKES = [
     Mistake("severity: critical", "severity: citical", "must be critical, warning or info; did you mean 'critical'?"),
     Mistake("- expect_column_values_to_be_between:", "- expect_column_values_to_be_betwen:", "unknown expectation; did you mean"),
     Mistake("description: Card payments", "descripton: Card payments", "unknown key; did you mean 'description'?"),
-    Mistake("description: Card payments", "topics: [payments]", "unknown key here; it belongs under 'source'"),
+    Mistake("description: Card payments", "topics: [payments]", "this key of Kafka Connect is source.topics"),
     Mistake("description: Card payments", "connector.class: io.x", "this key of Kafka Connect is not needed"),
 ]  # fmt: skip
 
