@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,10 @@ def _client(catalog: CatalogSettings, properties: dict[str, Any]) -> Catalog:
         given = Config().get_catalog_config(catalog.name) or {}
         return BoundedRestCatalog(catalog.name, **{**given, **properties})
     made = load_catalog(catalog.name, **properties)
+    if catalog.kind == "hive":
+        # Its client connects with the first request only, and logs what it raises as well.
+        logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
+        made.namespace_exists("default")
     if engine := getattr(made, "engine", None):
         # Its connections would stay open until the server ends them.
         weakref.finalize(made, engine.dispose)

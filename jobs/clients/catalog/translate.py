@@ -16,7 +16,10 @@ from jobs.config.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 # By name, so that nothing of a catalog that is not used has to be installed or imported.
-_CATALOG_MODULES = ("sqlalchemy.exc", "pyiceberg.exceptions", "requests.exceptions")
+_CATALOG_MODULES = (
+    *("sqlalchemy.exc", "pyiceberg.exceptions", "requests.exceptions"),
+    *("thrift.Thrift", "thrift.transport.TTransport"),
+)
 # As Arrow's client of S3 tells that nobody whom it trusts has signed a certificate.
 _UNTRUSTED = "curlCode: 60"
 _FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -101,6 +101,7 @@ _UNAVAILABLE_BY_NAME = {
     ("pyiceberg.exceptions", "ServiceUnavailableError"),
     ("pyiceberg.exceptions", "ServerError"),
     ("pyiceberg.exceptions", "TooManyRequestsError"),
+    ("thrift.transport.TTransport", "TTransportException"),
 }
 
 
