@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, TooManyRequestsError
 from pyspark.errors import PythonException
+from thrift.transport.TTransport import TTransportException
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.metadata import LogEnds
@@ -124,6 +125,7 @@ def test_a_registry_that_is_away_is_waited_for() -> None:
 def test_a_catalog_that_asks_to_be_asked_less_is_waited_for() -> None:
     assert is_unavailable(TooManyRequestsError())
     assert is_unavailable(ServiceUnavailableError())
+    assert is_unavailable(TTransportException(TTransportException.NOT_OPEN, "Could not connect to any of"))
     assert not is_unavailable(ForbiddenError())
 
 
