@@ -12,7 +12,16 @@ from tests.unit.orchestration.cli.test_conventions import ALL, ASK, LOOK
 from tests.unit.orchestration.deployments import deployment_in
 
 # They ask Kafka or the registry, and no stream; or look at a file that is named.
-NO_STREAM = {"register", "schema infer", "contract import", "registry status", "completion", "certify", "doctor"}
+NO_STREAM = {
+    "import",
+    "register",
+    "schema infer",
+    "contract import",
+    "registry status",
+    "completion",
+    "certify",
+    "doctor",
+}
 # By what they need beside a stream's name.
 MORE = {
     "at": ["--offset", "1", "--partition", "0"],
@@ -32,6 +41,9 @@ MORE = {
     "tag": ["--list"],
     "schema check": ["--against", "payments-value"],
     "check": ["--dry-run"],
+    "backfill": ["--from", "earliest", "--to", "latest", "--dry-run"],
+    "compare": ["--with", "orders.payments"],
+    "takeover": ["--from-connect", "payments-sink", "--group", "connect-payments-sink", "--dry-run"],
     "start": ["--dry-run"],
     "stop": ["--dry-run"],
     "run": ["--dry-run"],
