@@ -260,6 +260,9 @@ def with_table_settings(
     if decided.renames:
         # The commit of a rename sets one by itself.
         found = replace(found, mapping=False)
+    if any(each.startswith("table.sort_by.") for each in decided.refused):
+        # Said already, with its place in the file.
+        unfit = tuple(each for each in unfit if not each.startswith("table.sort_by:"))
     decided = replace(decided, adoption=found, refused=(*decided.refused, *unfit))
     names = spec.table.identifier_names
     if not names or names == identifier_names(renamed):

@@ -192,7 +192,7 @@ def test_whatever_names_a_column_in_the_file_goes_first(home: Path, more: dict[s
          "table": {"name": "orders.payments"}} | more
     )  # fmt: skip
     found = renaming_alteration(spec, one.table.metadata, [parse_rename("amount=amount_eur")])
-    assert [each.partition(" ")[0].startswith(said) for each in found.refused] == [True]
+    assert [each.partition(" ")[0].startswith(said) for each in found.refused] == [True], found.refused
 
 
 def test_a_new_column_that_looks_like_one_stops_a_stream_with_that_word(home: Path) -> None:
