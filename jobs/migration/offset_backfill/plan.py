@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import IsNull
 from pyiceberg.table import Table
 
-from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.errors import FrazilError
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -45,6 +45,14 @@ REASONS: Mapping[Reason, str] = {
     "rows": "a table has rows or dead letters of them",
 }
 """Why asked offsets are left out, in the order in which it is looked at."""
+
+
+class BackfillRefusedError(FrazilError):
+    """A topic was recreated or cut, so the ledger does not say which of its present records have landed.
+
+    Safe: Nothing was changed.
+    Next: `frazil reset-offsets S --to WHERE`, which reads the records again
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +261,7 @@ def _refuse_other_logs(spec: StreamSpec, rows: list[LedgerRow], asked: Mapping[T
     topics = {each.topic for each in asked}
     for row in rows:
         if row.answer in ("recreated_topic", "cut_topic", "retired") and (row.partition.topic or "") in topics | {""}:
-            raise StreamStopped(
+            raise BackfillRefusedError(
                 f"stream {spec.stream}: topic {row.partition.topic} was recreated or cut, so its offsets are of two "
                 "logs, and the ledger cannot tell what of the present one has landed. Nothing was changed.",
                 fix=f"frazil reset-offsets {spec.stream} --to WHERE, which reads the records again",
