@@ -142,8 +142,9 @@ def test_killed_at_every_step_it_doubles_and_loses_nothing(broker: str, spark: S
     # The pending record is lost between the tables: the batch runs again.
     made.killed("after_anchor_commit", "--from", "earliest", "--to", "latest")
     one.lose_state()
-    assert made.facts("--from", "earliest", "--to", "latest", "--yes")["finished_earlier_batch"]
+    facts = made.facts("--from", "earliest", "--to", "latest", "--yes")
     one.assert_each_once()
+    assert facts["finished_earlier_batch"], facts
     made.assert_audited()
 
 

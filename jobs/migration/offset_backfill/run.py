@@ -113,9 +113,15 @@ def run_backfill(
         return BackfillResult(plan, counts, number, finished, time.monotonic() - began)
 
 
-def unfinished(spec: StreamSpec, settings: Settings) -> bool:
-    """Whether an earlier backfill was interrupted within a batch."""
-    return bool(stream_folder(settings, backfill_id(spec.stream)).pending_records())
+def unfinished(spec: StreamSpec, settings: Settings, catalog: Catalog) -> bool:
+    """Whether an earlier backfill was interrupted within a batch: by its pending record, or by the tables alone."""
+    if stream_folder(settings, backfill_id(spec.stream)).pending_records():
+        return True
+    spec = with_named_tables(spec, catalog)
+    names = [name for name in spec.target_names if catalog.table_exists(name)]
+    targets = {name: Target(catalog, name, backfill_id(spec.stream), branch=spec.branch_of(name)) for name in names}
+    stamps = {name: target.history().newest for name, target in targets.items()}
+    return spec.coordinator in stamps and half_committed(stamps, spec.coordinator) is not None
 
 
 _NO_FRAME: Any = None

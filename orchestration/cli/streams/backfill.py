@@ -77,7 +77,7 @@ def backfill(
     with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=True) as catalog:
         kafka = KafkaLog(settings.kafka)
         plan = plan_backfill(spec, settings, catalog, kafka, request)
-        plan = replace(plan, unfinished=unfinished(spec, settings))
+        plan = replace(plan, unfinished=unfinished(spec, settings, catalog))
         if dry_run or not (plan.offsets or plan.unfinished):
             if as_json:
                 print_json(backfill_facts(plan, None))

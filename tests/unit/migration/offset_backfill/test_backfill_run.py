@@ -174,7 +174,7 @@ def test_killed_between_tables_it_is_finished_by_the_next(
         commits_die_before(table, patch)
         with pytest.raises(Killed):
             world.fill()
-    assert unfinished(world.spec, world.settings)
+    assert unfinished(world.spec, world.settings, world.catalog)
     assert world.audited().verdict == "undecided"
     if lost:
         folder = world.settings.state / "streams" / "payments" / "backfill"
