@@ -195,7 +195,7 @@ def run(home: Path, spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
         drain(spec, settings, log, lambda: spark, on_progress=lambda _: None)
         with connect_catalog(settings) as catalog:
             merger = IncrementMerger(settings, lambda: spark)
-            for changes, mirror in chosen_mirrors(spec, catalog):
+            for changes, mirror in chosen_mirrors(spec, catalog) if spec.mirrors else ():
                 run_mirror(changes, mirror, settings, catalog, merger)
     with connect_catalog(settings) as catalog:
         names = [".".join(name) for namespace in catalog.list_namespaces() for name in catalog.list_tables(namespace)]
