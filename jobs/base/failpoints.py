@@ -354,13 +354,13 @@ STEPS: dict[str, Step] = {
         "action",
     ),
     "takeover_after_stamp": Step(
-        "sink takeover", "The stream starts where the sink ended, and says so; nobody was told.", "action"
+        "sink takeover", "The stream starts where the sink ended; nothing is reported yet.", "action"
     ),
     "hand_back_after_floor": Step(
         "sink takeover", "A table has the sink's floor; the group stands where the sink had ended.", "action"
     ),
     "hand_back_after_offsets": Step(
-        "sink takeover", "The group has the stream's positions, and nobody was told; the sink may go on.", "action"
+        "sink takeover", "The group has the stream's positions; nothing is reported yet.", "action"
     ),
     "maintain_before_release": Step(
         "maintenance", "All of it is done and noted; the lock counts no more with its process.", "action"

@@ -107,12 +107,12 @@ def replayed(one: Pipeline, spark: SparkSession) -> None:
     assert audited["problems"] == []
 
 
-def maintained(one: Pipeline, spark: SparkSession, files: int = 4) -> None:
+def maintained(one: Pipeline, spark: SparkSession) -> None:
     """Spark brings files together, expires snapshots with their files, and takes away what nobody names."""
     rows = one.landed()
     (compacted,) = maintain(one, spark, "compact").done
     assert compacted.detail["added_files"] == 1
-    assert int(compacted.detail["rewritten_files"]) >= files
+    assert int(compacted.detail["rewritten_files"]) >= 4
     (expired,) = maintain(one, spark, "expire").done
     assert (expired.files_after, expired.done) == (1, True)
     table = one.table()

@@ -31,7 +31,7 @@ class ConnectKey:
         key_class: What becomes of the key when a connector is imported, unless its converter knows better.
         says: Rest of the sentence "this key of Kafka Connect …".
         read_by: Generations of the Iceberg sink that read the key; empty if all do, or if it is another's.
-        rest: Whether the entry takes what is left of a family; a misspelt key is told before it is asked.
+        rest: Whether the entry takes what is left of a family; a misspelt key is named before.
         of: Whose key it is: any connector's or the Iceberg sink's; a Strimzi resource's outside of its `config`; a
             worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, Debezium's sources, and
             GetInData's sink.
@@ -89,7 +89,7 @@ def find_key(key: str, *of: KeyOwner) -> ConnectKey | None:
 
     Args:
         key: The key.
-        of: Whose keys are looked at; without any, those of all.
+        of: Owners whose keys are looked at; none for all.
     """
     entries = (entry for entry in connect_keys() if not of or entry.of in of)
     return next((entry for entry in entries if entry.pattern.fullmatch(key)), None)
@@ -114,7 +114,7 @@ def nearest_key(key: str, *of: KeyOwner) -> str | None:
 
     Args:
         key: The key.
-        of: Whose keys are looked at; without any, those of all.
+        of: Owners whose keys are looked at; none for all.
     """
     entry = find_key(key, *of)
     if entry is not None and not entry.rest:
