@@ -54,6 +54,7 @@ from jobs.streaming.driver.tables.new_rows import NewColumns, own_columns
 from jobs.streaming.driver.tables.parked_tables import reopened_where_unable
 from jobs.streaming.driver.tables.previous_targets import (
     previous_stamps,
+    refuse_mirrors,
     refuse_passing_over,
     refuse_rows_of_a_sink,
 )
@@ -148,6 +149,7 @@ def _read(
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered, lambda: own_columns(spec, settings, state))
     refuse_rows_of_a_sink(spec, targets)
+    refuse_mirrors(spec, targets)
     read = targets[spec.coordinator].newest
     refuse_unidentifiable(spec.stream, state, read.topics if read else ())
     stream = OpenStream(

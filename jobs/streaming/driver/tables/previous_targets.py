@@ -13,7 +13,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.parked_places import parked_id
 from jobs.tables.commit.history.stamp_history import as_written, history
 from jobs.tables.commit.protocol.target import Target
-from jobs.tables.commit.stamp.errors import GapError
+from jobs.tables.commit.stamp.errors import GapError, MirrorTableError
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import (
     OffsetRange,
@@ -22,6 +22,7 @@ from jobs.tables.commit.stamp.offsets import (
     spark_offsets,
 )
 from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 
 SINK_OFFSETS = "kafka.connect.offsets."
 """Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
@@ -73,6 +74,21 @@ def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> No
                 f"no position. From source.start, {spec.source.start}, records would land twice or be left out.",
                 fix=f"frazil takeover {spec.stream} --from-connect NAME; or, if the sink read other topics, write "
                 "offsets or a time in source.start",
+            )
+
+
+def refuse_mirrors(spec: StreamSpec, targets: Mapping[str, Target]) -> None:
+    """Refuse to begin in a table that is a mirror: its next merge would not know the stream's rows.
+
+    Raises:
+        MirrorTableError: A table without a stamp of the stream is a mirror.
+    """
+    for name, target in targets.items():
+        if target.newest is None and (mirror := target.table.metadata.properties.get(MIRROR_PROPERTY)):
+            raise MirrorTableError(
+                f"stream {spec.stream}: table {name} is a mirror, of {mirror}. Nothing was landed in it.",
+                fix=f"name another table in streams/{spec.stream}.yaml",
+                table=name,
             )
 
 

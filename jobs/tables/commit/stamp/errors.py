@@ -167,6 +167,14 @@ class TableForbiddenError(_TableStop):
     """
 
 
+class MirrorTableError(_TableStop):
+    """A stream's file names a table that is the mirror of a changelog.
+
+    Safe: Nothing was landed. The mirror keeps its rows.
+    Next: name another table in the stream's file; then `frazil start S`
+    """
+
+
 class TableDroppedError(FrazilError):
     """A dynamic table was dropped while the driver ran.
 

@@ -1,4 +1,4 @@
-"""A stream without a position in a table that an Iceberg sink has filled: where it may begin."""
+"""Tables that a stream without a position does not begin in: those of an Iceberg sink, and mirrors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pyiceberg.catalog import Catalog
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.streaming.driver.tables.previous_targets import refuse_rows_of_a_sink
+from jobs.streaming.driver.tables.previous_targets import refuse_mirrors, refuse_rows_of_a_sink
 from jobs.tables.commit.protocol.target import Target
-from jobs.tables.commit.stamp.errors import GapError
+from jobs.tables.commit.stamp.errors import GapError, MirrorTableError
+from jobs.tables.commit.stamp.stamps import Stamp
+from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 from tests.helpers.sink_table import SINK_ROWS, sink_table
 
 NAME = "orders.payments"
@@ -59,3 +61,17 @@ def test_a_table_without_a_sink_and_a_branch_of_its_own_are_begun(catalog: Catal
     refuse_rows_of_a_sink(on_branch, {NAME: Target(catalog, NAME, "payments")})
     with pytest.raises(GapError):
         refuse_rows_of_a_sink(stream("earliest"), targets)
+
+
+def test_a_mirror_is_no_table_of_a_stream(catalog: Catalog) -> None:
+    sink_table(catalog, NAME, properties={MIRROR_PROPERTY: '{"stream":"orders","changelog":"shop.orders_changes"}'})
+    with pytest.raises(MirrorTableError, match=rf"table {NAME} is a mirror, of .*orders_changes") as refused:
+        refuse_mirrors(stream("earliest"), {NAME: Target(catalog, NAME, "payments")})
+    assert (refused.value.table, refused.value.fix) == (NAME, "name another table in streams/payments.yaml")
+
+
+def test_a_stream_that_has_landed_in_a_table_goes_on_there(catalog: Catalog) -> None:
+    sink_table(catalog, NAME, properties={MIRROR_PROPERTY: "of an earlier release"})
+    target = Target(catalog, NAME, "payments")
+    target.newest = Stamp("payments", "batch", 0, 1, "c", start={}, position={})
+    refuse_mirrors(stream("earliest"), {NAME: target})
