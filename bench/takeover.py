@@ -28,7 +28,7 @@ from jobs.clients.kafka.metadata import KafkaLog
 from jobs.clients.spark.end import end_spark
 from jobs.clients.spark.session import start_session
 from jobs.local.broker.broker import LocalBroker
-from jobs.migration.takeover.connect_rest import ConnectRest
+from jobs.migration.connect_worker import ConnectWorker
 from jobs.migration.takeover.sink import sink_of_config
 from jobs.migration.takeover.takeover import TakeoverRequest, take_over_from_sink
 from jobs.migration.takeover.takeover_seam import seam_of
@@ -94,15 +94,15 @@ def measured(folder: Path, records: int) -> Takeover:
 
 def _taken_over(home: BenchDeployment, worker: SinkWorker, records: int) -> Takeover:
     spec, settings = home.spec, home.deployment.settings()
-    rest = ConnectRest(worker.rest)
+    connect = ConnectWorker(worker.rest)
     (name,) = worker.connectors
-    sink = sink_of_config(name, rest.config(name))
+    sink = sink_of_config(name, connect.config(name))
     began = time.monotonic()
-    rest.stop(name)
+    connect.stop(name)
     stopped = time.monotonic() - began
     _say("the connector is asked to stop")
     plan = take_over_from_sink(
-        spec, settings, TakeoverRequest(sink, rest, stop_connector=True), "bench", "measured", on_wait=_say
+        spec, settings, TakeoverRequest(sink, connect, stop_connector=True), "bench", "measured", on_wait=_say
     )
     taken = time.monotonic() - began
     completed = sum(each.rows for each in plan.tables)

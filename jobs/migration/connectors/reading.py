@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.base.errors import FrazilError
+from jobs.migration.connect_worker import WorkerLogin, is_address
 from jobs.migration.connectors.document_tree import UnreadableDocument, parse_json, parse_yaml
 from jobs.migration.connectors.json_documents import read_connectors
 from jobs.migration.connectors.model import Connector, Sources, Worker
 from jobs.migration.connectors.properties_files import read_properties
-from jobs.migration.connectors.rest import Login, is_address, read_worker
+from jobs.migration.connectors.rest import read_worker
 from jobs.migration.connectors.strimzi import is_resource, read_resources
 
 _ENDINGS = {".json": "json", ".properties": "properties", ".yaml": "yaml", ".yml": "yaml"}
@@ -27,7 +28,7 @@ class UnreadableSource(FrazilError):
     """
 
 
-def read_sources(sources: Sequence[str], login: Login | None = None, *, cwd: Path | None = None) -> Sources:
+def read_sources(sources: Sequence[str], login: WorkerLogin | None = None, *, cwd: Path | None = None) -> Sources:
     """All connectors and workers of some sources.
 
     Args:
@@ -38,7 +39,7 @@ def read_sources(sources: Sequence[str], login: Login | None = None, *, cwd: Pat
 
     Raises:
         UnreadableSource: A file cannot be read, or is not what it seems to be.
-        ConnectUnavailable: A worker does not answer.
+        ConnectWorkerError: A worker does not answer.
     """
     parts: list[tuple[str, Sources]] = []
     for source in sources:

@@ -1,93 +1,34 @@
-"""Connectors of a running Connect worker, asked over its REST API."""
+"""Connectors of a running Connect worker, read over its REST API."""
 
 from __future__ import annotations
 
-import re
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import requests
-import urllib3
-
-from jobs.base.errors import FrazilError
-from jobs.config.documents.secrets import Secret, reveal
+from jobs.migration.connect_worker import ConnectWorker, WorkerLogin
 from jobs.migration.connectors.document_tree import Mapping, Pair, Tree, UnreadableDocument, parse_json
 from jobs.migration.connectors.json_documents import read_connectors
 from jobs.migration.connectors.model import Sources
 
-_LONGEST = 64 * 1024 * 1024
-# Timeouts that a whole answer may take.
-_SLOWEST = 6
 
-
-class ConnectUnavailable(FrazilError):
-    """A worker of Kafka Connect does not answer as its REST API does.
-
-    Safe: Nothing was changed, here or there.
-    Next: `curl URL/connectors` shows what answers
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """How the worker's REST API is asked.
-
-    Attributes:
-        user: User of basic authentication; None without a login.
-        password: Password, as a secret reference; with no user a bearer token.
-        ca: PEM file of the authorities that sign the worker's certificate; None: those that the machine trusts.
-        timeout: Seconds that an answer may take.
-    """
-
-    user: str | None = None
-    password: Secret | None = None
-    ca: Path | None = None
-    timeout: float = 20.0
-
-
-def is_address(source: str) -> bool:
-    """Whether a source is the address of a worker."""
-    return re.match(r"https?://", source, re.IGNORECASE) is not None
-
-
-def read_worker(address: str, login: Login | None = None) -> Sources:
-    """All connectors of a worker, with their states. Nothing is changed there.
+def read_worker(address: str, login: WorkerLogin | None = None) -> Sources:
+    """Read all connectors of a worker, with their states. Nothing is changed there.
 
     Args:
         address: URL of the REST API, such as `http://connect:8083`.
         login: User, password and authorities.
 
     Raises:
-        ConnectUnavailable: It cannot be reached, refuses the login, or is no worker.
-        FrazilError: The address has a password in it, or a secret is not set.
+        ConnectWorkerError: It does not answer, refuses the login, or is no worker.
+        FrazilError: A secret is not set.
     """
-    parts = urlsplit(address)
-    if "@" in address:
-        raise FrazilError(
-            "The address of the worker has a user or a password in it, which a list of processes shows.",
-            fix=f"frazil import {parts.scheme}://{address.rpartition('@')[2]} --user NAME --password '${{env:NAME}}'",
-        )
-    base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/connectors')}"
-    login = login or Login()
-    timeout = login.timeout
-    with requests.Session() as session:
-        session.trust_env = False
-        if login.ca is not None:
-            session.verify = str(login.ca)
-        if login.user is not None:
-            session.auth = (login.user, reveal(login.password or ""))
-        elif login.password is not None:
-            session.headers["Authorization"] = f"Bearer {login.password.reveal()}"
-        tree = _get(session, f"{base}/connectors?expand=info&expand=status", base, timeout)
-        if isinstance(tree, list):
-            # Kafka before 2.3 lists names alone.
-            tree = Mapping([Pair(name, _expanded(session, base, name, timeout)) for name in map(str, tree)])
+    worker = ConnectWorker(address, login)
+    base = worker.address
+    tree = _get(worker, "/connectors?expand=info&expand=status")
+    if isinstance(tree, list):
+        # Kafka before 2.3 lists names alone.
+        tree = Mapping([Pair(name, _expanded(worker, name)) for name in map(str, tree)])
     if not isinstance(tree, Mapping):
-        raise ConnectUnavailable(
-            f"{base} answers, but not as a worker of Kafka Connect.", fix=f"curl {base}/connectors"
-        )
+        raise worker.no_worker("the answer is no list of connectors")
     if not tree.pairs:
         return Sources((), skipped=(f"{base}: the worker has no connectors",))
     # Workers list connectors in any order.
@@ -95,67 +36,20 @@ def read_worker(address: str, login: Login | None = None) -> Sources:
     if not any(isinstance(pair.value, Mapping) for pair in tree.pairs):
         return read_connectors(tree, base, "connector")
     # A connector may be called `config` or `info`: keys of this document are names, whatever they say.
-    parts_of = [read_connectors(pair.value, base, pair.key, path=pair.key) for pair in tree.pairs]
+    parts = [read_connectors(pair.value, base, pair.key, path=pair.key) for pair in tree.pairs]
     return Sources(
-        tuple(connector for part in parts_of for connector in part.connectors),
-        skipped=tuple(sentence for part in parts_of for sentence in part.skipped),
+        tuple(connector for part in parts for connector in part.connectors),
+        skipped=tuple(sentence for part in parts for sentence in part.skipped),
     )
 
 
-def _expanded(session: requests.Session, base: str, name: str, timeout: float) -> Mapping:
-    path = f"{base}/connectors/{quote(name, safe='')}"
-    info, status = _get(session, path, base, timeout), _get(session, f"{path}/status", base, timeout)
-    return Mapping([Pair("info", info), Pair("status", status)])
+def _expanded(worker: ConnectWorker, name: str) -> Mapping:
+    path = f"/connectors/{quote(name, safe='')}"
+    return Mapping([Pair("info", _get(worker, path)), Pair("status", _get(worker, f"{path}/status"))])
 
 
-def _content(response: requests.Response, base: str, timeout: float) -> bytes:
-    """Body of an answer. The session's own timeout counts from one piece of it to the next."""
-    content, end = bytearray(), time.monotonic() + _SLOWEST * timeout
-    while piece := response.raw.read1(1 << 16, decode_content=True):
-        content += piece
-        if len(content) > _LONGEST:
-            break
-        if time.monotonic() > end:
-            raise ConnectUnavailable(
-                f"{base} answers too slowly: {len(content)} bytes in {_SLOWEST * timeout:.0f} s.",
-                fix=f"curl {base}/connectors",
-            )
-    return bytes(content)
-
-
-def _get(session: requests.Session, url: str, base: str, timeout: float) -> Tree:
+def _get(worker: ConnectWorker, path: str) -> Tree:
     try:
-        # A redirect would carry the login to another host.
-        response = session.get(url, timeout=timeout, allow_redirects=False, stream=True)
-        with response:
-            if response.status_code in (401, 403):
-                said = "refuses the login" if session.auth or "Authorization" in session.headers else "wants a login"
-                raise ConnectUnavailable(
-                    f"{base} {said} (HTTP {response.status_code}).",
-                    fix=f"frazil import {base} --user NAME --password '${{env:NAME}}'",
-                )
-            if response.status_code == requests.codes.conflict:
-                raise ConnectUnavailable(
-                    f"{base} is rebalancing its tasks (HTTP 409), and answers when it has done so.",
-                    fix=f"frazil import {base}",
-                )
-            if response.status_code != requests.codes.ok:
-                raise ConnectUnavailable(f"{base} answers HTTP {response.status_code}.", fix=f"curl {base}/connectors")
-            content = _content(response, base, timeout)
-    except requests.exceptions.SSLError:
-        raise ConnectUnavailable(
-            f"{base} has a certificate that this machine does not trust.", fix=f"frazil import {base} --ca FILE.pem"
-        ) from None
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as problem:
-        raise ConnectUnavailable(
-            f"{base} cannot be reached: {type(problem).__name__}.", fix=f"curl {base}/connectors"
-        ) from None
-    if len(content) > _LONGEST:
-        raise ConnectUnavailable(f"{base} answers more than {_LONGEST // 1024**2} MB.", fix=f"curl {base}/connectors")
-    try:
-        return parse_json(content.decode("utf-8", errors="replace"))
+        return parse_json(worker.get(path).decode("utf-8", errors="replace"))
     except UnreadableDocument as problem:
-        raise ConnectUnavailable(
-            f"{base} answers, but not as a worker of Kafka Connect: the answer {problem}.",
-            fix=f"curl {base}/connectors",
-        ) from None
+        raise worker.no_worker(f"the answer {problem}") from None

@@ -21,9 +21,9 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
 from jobs.config.stream.source import StartOffsets
+from jobs.migration.connect_worker import ConnectWorker
 from jobs.migration.sink_protocol.announced_files import data_file_of, live_paths, misfit_of
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor, floor_text, sink_floor
-from jobs.migration.takeover.connect_rest import ConnectRest
 from jobs.migration.takeover.record import TakeoverRecord, takeover_record
 from jobs.migration.takeover.sink import Sink, connect_group
 from jobs.migration.takeover.sink_kafka import SinkKafka
@@ -83,7 +83,7 @@ class TakeoverRequest:
     """
 
     sink: Sink
-    rest: ConnectRest | None = None
+    rest: ConnectWorker | None = None
     stop_connector: bool = False
     passed_over: PassedOver | None = None
     trust_group: bool = False

@@ -10,10 +10,8 @@ from typing import Any
 import click
 
 from jobs.base.errors import FrazilError
-from jobs.config.documents.secrets import Secret
 from jobs.config.documents.validation import shown_path
 from jobs.migration.connectors.reading import read_sources
-from jobs.migration.connectors.rest import Login
 from jobs.migration.conversion.conversion import Conversion, convert
 from jobs.migration.files.plan import (
     PAGE,
@@ -29,6 +27,7 @@ from jobs.migration.report.markdown import TITLES
 from orchestration.cli.common.consent import consent, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, yes_option
 from orchestration.cli.common.terminal import print_columns, print_json
+from orchestration.cli.connect.worker_options import worker_login, worker_login_options
 from resources.deployment import Deployment
 
 _MOST_LINES = 60
@@ -57,13 +56,7 @@ class NothingToImport(FrazilError):
 )
 @click.option("--connector", "names", multiple=True, metavar="NAME", help="Only this connector; may be repeated.")
 @click.option("--keep", is_flag=True, help="Keep files that were edited since the last import, without a question.")
-@click.option("--user", metavar="NAME", help="User of the worker's REST API.")
-@click.option("--password", metavar="REF", help="Its password as a reference, '${env:NAME}'; alone, a bearer token.")
-@click.option(
-    "--ca",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="PEM file of the authorities that sign the worker's certificate.",
-)
+@worker_login_options()
 @dry_run_option()
 @yes_option("Replace files that were edited since the last import, without a question.")
 @json_option("Print the report as one JSON document.")
@@ -74,9 +67,9 @@ def import_(
     into: Path | None,
     names: tuple[str, ...],
     keep: bool,
-    user: str | None,
-    password: str | None,
-    ca: Path | None,
+    connect_user: str | None,
+    connect_password: str | None,
+    connect_ca: Path | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -88,7 +81,8 @@ def import_(
     changed at Kafka Connect, and no stream is started.
     """
     folder = (into or deployment.home).expanduser().absolute()
-    conversion = convert(read_sources(sources, _login(user, password, ca)), names)
+    login = worker_login(connect_user, connect_password, connect_ca)
+    conversion = convert(read_sources(sources, login), names)
     _check(conversion, sources, names)
     plan = plan_import(conversion, folder)
     if dry_run:
@@ -101,22 +95,6 @@ def import_(
         return
     _print_report(plan)
     _print_files(plan, written, dry_run=dry_run)
-
-
-def _login(user: str | None, password: str | None, ca: Path | None) -> Login:
-    secret = None
-    if password is not None:
-        try:
-            secret = Secret(password)
-        except ValueError:
-            # The value is not repeated: it may be the password itself, which a list of processes shows.
-            raise FrazilError(
-                "--password takes a reference, because a list of processes shows arguments.",
-                fix="read -rs CONNECT_PASSWORD && export CONNECT_PASSWORD; then --password '${env:CONNECT_PASSWORD}'",
-            ) from None
-    if user is not None and secret is None:
-        raise FrazilError("--user needs --password.", fix="add --password '${env:NAME}'")
-    return Login(user, secret, ca)
 
 
 def _check(conversion: Conversion, sources: tuple[str, ...], names: tuple[str, ...]) -> None:

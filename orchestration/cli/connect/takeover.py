@@ -12,8 +12,7 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
-from jobs.config.documents.secrets import Secret
-from jobs.migration.takeover.connect_rest import ConnectRest
+from jobs.migration.connect_worker import ConnectWorker
 from jobs.migration.takeover.sink import REPORT, Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
 from jobs.migration.takeover.takeover import TakeoverPlan, TakeoverRequest, look, seam_offsets, take_over_from_sink
 from jobs.migration.takeover.takeover_seam import Seam, seam_of
@@ -21,6 +20,7 @@ from orchestration.cli.common.catalogs import opened_catalog
 from orchestration.cli.common.consent import command_line, consent_with_reason, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_columns, print_json, progress_bar
+from orchestration.cli.connect.worker_options import worker_login, worker_login_options
 from resources.deployment import Deployment
 
 _COLUMNS = ("topic", "partition", "sink ended at", "announced", "kept by Kafka", "frazil starts at")
@@ -31,8 +31,7 @@ _SEAM = ("topic", "partition", "sink ended at", "frazil began at", "stands at", 
 @stream_argument()
 @click.option("--from-connect", "connector", required=True, metavar="NAME", help="The connector.")
 @click.option("--connect", "url", metavar="URL", help="A worker's REST address; without it, nobody is asked.")
-@click.option("--connect-user", metavar="USER", help="User of the worker's basic authentication.")
-@click.option("--connect-password", metavar="REF", help="Its password as a reference, such as '${env:NAME}'.")
+@worker_login_options()
 @click.option("--group", metavar="GROUP", help="The sink's group with the offsets, where no worker is asked.")
 @click.option("--control-topic", metavar="TOPIC", help="The sink's control topic, where no worker is asked.")
 @click.option("--stop-connector", is_flag=True, help="Stop the connector by REST first, and wait for its tasks.")
@@ -55,6 +54,7 @@ def takeover(
     url: str | None,
     connect_user: str | None,
     connect_password: str | None,
+    connect_ca: Path | None,
     group: str | None,
     control_topic: str | None,
     stop_connector: bool,
@@ -73,11 +73,12 @@ def takeover(
     audited. Refused as long as the connector may still commit. Ended in between, the same command goes on.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
-    rest = _rest(url, connect_user, connect_password)
-    if stop_connector and rest is None:
+    login = worker_login(connect_user, connect_password, connect_ca)
+    worker = ConnectWorker(url, login) if url is not None else None
+    if stop_connector and worker is None:
         raise FrazilError("--stop-connector needs the worker's address.", fix=command_line("--connect", "URL"))
-    sink = _sink(deployment.home, connector, rest, group, control_topic)
-    request = TakeoverRequest(sink, rest, stop_connector, passed_over, trust_group)
+    sink = _sink(deployment.home, connector, worker, group, control_topic)
+    request = TakeoverRequest(sink, worker, stop_connector, passed_over, trust_group)
     with translate_errors(settings, stream):
         # A look makes no catalog.
         opened_catalog(settings, stream).close()
@@ -115,21 +116,10 @@ def takeover(
         )
 
 
-def _rest(url: str | None, user: str | None, password: str | None) -> ConnectRest | None:
-    if url is None:
-        return None
-    try:
-        secret = Secret(password, "--connect-password") if password else None
-    except ValueError as problem:
-        # The message never repeats the text.
-        raise FrazilError(f"--connect-password: {problem}.", fix="--connect-password '${env:NAME}'") from None
-    return ConnectRest(url, user, secret)
-
-
-def _sink(home: Path, name: str, rest: ConnectRest | None, group: str | None, control_topic: str | None) -> Sink:
+def _sink(home: Path, name: str, worker: ConnectWorker | None, group: str | None, control_topic: str | None) -> Sink:
     """The sink: as the worker, the options, or the report of `frazil import` describe it."""
-    if rest is not None and rest.state(name) is not None:
-        return sink_of_config(name, rest.config(name))
+    if worker is not None and worker.state(name) is not None:
+        return sink_of_config(name, worker.config(name))
     if group or control_topic:
         generation = "tabular" if (group or "").startswith("cg-control-") else "apache"
         return sink_of(name, generation, group=group, control_topic=control_topic)

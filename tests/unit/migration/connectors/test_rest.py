@@ -11,8 +11,10 @@ import pytest
 
 from jobs.base.errors import FrazilError
 from jobs.config.documents.secrets import Secret
+from jobs.migration import connect_worker
+from jobs.migration.connect_worker import ConnectWorkerError, WorkerLogin, is_address
 from jobs.migration.connectors.model import Sources
-from jobs.migration.connectors.rest import ConnectUnavailable, Login, is_address, read_worker
+from jobs.migration.connectors.rest import read_worker
 from tests.helpers.http_service import QuietHandler, serving_http
 
 CONFIG = {"connector.class": "C", "name": "n", "topics": "t"}
@@ -40,7 +42,7 @@ class Worker(QuietHandler):
 def ask(answers: dict[str, tuple[int, Any]], login: str | None = None, **keys: Any) -> Sources:
     handler = type("Handler", (Worker,), {"answers": answers, "login": login, "seen": []})
     with serving_http(handler) as port:
-        return read_worker(f"http://127.0.0.1:{port}", Login(**keys) if keys else None)
+        return read_worker(f"http://127.0.0.1:{port}", WorkerLogin(**keys) if keys else None)
 
 
 ALL = "/connectors?expand=info&expand=status"
@@ -83,10 +85,10 @@ def test_bearer_login(password: Secret) -> None:
 
 
 def test_a_missing_or_wrong_login_is_told_without_the_password(password: Secret) -> None:
-    with pytest.raises(ConnectUnavailable, match="wants a login") as missing:
+    with pytest.raises(ConnectWorkerError, match="needs a login") as missing:
         ask({ALL: (200, EXPANDED)}, "Bearer other")
-    assert "--user NAME --password '${env:NAME}'" in str(missing.value)
-    with pytest.raises(ConnectUnavailable, match="refuses the login") as wrong:
+    assert "--connect-user USER --connect-password '${env:NAME}'" in str(missing.value)
+    with pytest.raises(ConnectWorkerError, match="refuses the login") as wrong:
         ask({ALL: (200, EXPANDED)}, "Bearer other", user="me", password=password)
     assert "hunter2" not in str(wrong.value)
 
@@ -102,14 +104,14 @@ def test_a_missing_or_wrong_login_is_told_without_the_password(password: Secret)
     ],
 )
 def test_answers_that_are_none_of_a_worker(answer: tuple[int, Any], said: str) -> None:
-    with pytest.raises(ConnectUnavailable, match=said):
+    with pytest.raises(ConnectWorkerError, match=said):
         ask({ALL: answer})
 
 
 def test_nobody_listens() -> None:
     with serving_http(Worker) as port:
         pass
-    with pytest.raises(ConnectUnavailable, match="cannot be reached: ConnectionError"):
+    with pytest.raises(ConnectWorkerError, match="does not answer: ConnectionError"):
         read_worker(f"http://127.0.0.1:{port}")
 
 
@@ -117,7 +119,7 @@ def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
     with pytest.raises(FrazilError, match="has a user or a password in it") as refused:
         read_worker("http://me:hunter2@connect:8083/api")
     assert "hunter2" not in str(refused.value)
-    assert "http://connect:8083/api --user NAME" in str(refused.value)
+    assert "http://connect:8083/api --connect-user USER" in str(refused.value)
 
 
 def test_an_address_is_told_from_a_file() -> None:
@@ -159,17 +161,18 @@ class Dripping(QuietHandler):
 
 
 def test_an_answer_that_breaks_off() -> None:
-    with serving_http(Broken) as port, pytest.raises(ConnectUnavailable, match="cannot be reached"):
+    with serving_http(Broken) as port, pytest.raises(ConnectWorkerError, match="does not answer"):
         read_worker(f"http://127.0.0.1:{port}")
 
 
 def test_an_answer_that_never_ends() -> None:
-    with serving_http(Dripping) as port, pytest.raises(ConnectUnavailable, match="answers too slowly"):
-        read_worker(f"http://127.0.0.1:{port}", Login(timeout=0.05))
+    with serving_http(Dripping) as port, pytest.raises(ConnectWorkerError, match="answers too slowly"):
+        read_worker(f"http://127.0.0.1:{port}", WorkerLogin(timeout=0.05))
 
 
-def test_a_worker_that_rebalances() -> None:
-    with pytest.raises(ConnectUnavailable, match="is rebalancing"):
+def test_a_worker_that_does_not_end_rebalancing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect_worker, "_REBALANCE_SECONDS", 0.0)
+    with pytest.raises(ConnectWorkerError, match="has been rebalancing"):
         ask({ALL: (409, {})})
 
 

@@ -127,11 +127,13 @@ def test_sources_without_connectors_are_named(tmp_path: Path) -> None:
 
 
 def test_a_password_in_the_clear_is_refused_and_not_repeated(source: Path) -> None:
-    result = frazil(str(source.parent), "import", "http://127.0.0.1:1", "--user", "me", "--password", "hunter2")
+    result = frazil(
+        str(source.parent), "import", "http://127.0.0.1:1", "--connect-user", "me", "--connect-password", "hunter2"
+    )
     assert result.exit_code == 1
-    assert "--password takes a reference" in result.output
+    assert "--connect-password takes a reference" in result.output
     assert "hunter2" not in result.output
 
 
 def test_a_user_needs_a_password(source: Path) -> None:
-    assert "--user needs --password" in run(source, "--user", "me").output
+    assert "--connect-user needs --connect-password" in run(source, "--connect-user", "me").output

@@ -45,15 +45,15 @@ def home(tmp_path: Path) -> Path:
         ([], "nothing says which group and control topic connector sink has", "--control-topic TOPIC"),
         (
             ["--connect", f"http://me:{SECRET}@127.0.0.1:1"],
-            "without a user and a password in it",
+            "has a user or a password in it",
             "--connect-password '${env:NAME}'",
         ),
         (
             ["--connect", "http://127.0.0.1:1", "--connect-user", "me", "--connect-password", SECRET],
-            "a secret must not stand in the file",
-            "--connect-password '${env:NAME}'",
+            "--connect-password takes a reference",
+            "--connect-password '${env:CONNECT_PASSWORD}'",
         ),
-        (["--connect", "http://127.0.0.1:1"], "does not answer", "leave it out"),
+        (["--connect", "http://127.0.0.1:1"], "does not answer", "curl http://127.0.0.1:1/connectors"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_option_that_helps(

@@ -1,3 +1,5 @@
+"""REST client of a Kafka Connect worker: states, stop, login, and answers that no worker gives."""
+
 from __future__ import annotations
 
 import base64
@@ -8,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobs.config.documents.secrets import Secret
-from jobs.migration.takeover import connect_rest
-from jobs.migration.takeover.connect_rest import ConnectorState, ConnectRest, ConnectWorkerError
+from jobs.migration import connect_worker
+from jobs.migration.connect_worker import ConnectorState, ConnectWorker, ConnectWorkerError, WorkerLogin
 from tests.helpers.http_service import QuietHandler, serving_http
 
 PASSWORD = "pa55-of-the-tests"
@@ -42,7 +44,7 @@ def serving(worker: Worker) -> Iterator[str]:
 
 
 def test_a_connectors_class_state_and_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_rest, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(connect_worker, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("CONNECT_PASSWORD", PASSWORD)
     worker = Worker()
     worker.answers = {
@@ -55,7 +57,7 @@ def test_a_connectors_class_state_and_stop(monkeypatch: pytest.MonkeyPatch) -> N
         ("PUT", "/connectors/a%20b/stop"): [(204, b"")],
     }
     with serving(worker) as url:
-        rest = ConnectRest(f"{url}/", "me", Secret("${env:CONNECT_PASSWORD}"))
+        rest = ConnectWorker(f"{url}/", WorkerLogin("me", Secret("${env:CONNECT_PASSWORD}")))
         assert rest.config("a b") == {"name": "a b", "tasks.max": "2"}
         state = rest.state("a b")
         assert state == ConnectorState("RUNNING", ("RUNNING",))
@@ -84,33 +86,39 @@ def test_only_a_stopped_connector_without_tasks_is_stopped(state: ConnectorState
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(404, "older than Kafka 3.5"), (405, "older than Kafka 3.5"), (401, "refuses the user"), (500, "answers 500")],
+    [(404, "older than Kafka 3.5"), (405, "older than Kafka 3.5"), (401, "needs a login"), (500, "answers HTTP 500")],
 )
 def test_a_worker_that_does_not_stop_a_connector_says_why(status: int, said: str) -> None:
     worker = Worker()
     worker.answers = {("PUT", "/connectors/c/stop"): [(status, {"message": "no"})]}
     with serving(worker) as url, pytest.raises(ConnectWorkerError, match=said):
-        ConnectRest(url).stop("c")
+        ConnectWorker(url).stop("c")
 
 
 def test_an_unknown_connector_is_told_with_those_that_exist() -> None:
     worker = Worker()
     worker.answers = {("GET", "/connectors"): [(200, ["b", "a"])]}
     with serving(worker) as url, pytest.raises(ConnectWorkerError, match="no connector c; it has a, b"):
-        ConnectRest(url).config("c")
+        ConnectWorker(url).config("c")
 
 
 def test_what_is_no_worker_is_named() -> None:
     worker = Worker()
     worker.answers = {("GET", "/connectors/c/status"): [(200, b"<html>")]}
-    with serving(worker) as url, pytest.raises(ConnectWorkerError, match="is no worker of Kafka Connect"):
-        ConnectRest(url).state("c")
+    with serving(worker) as url, pytest.raises(ConnectWorkerError, match="not as a worker of Kafka Connect"):
+        ConnectWorker(url).state("c")
+    worker.answers = {("GET", "/connectors/c/status"): [(200, {"connector": "c"})]}
+    with serving(worker) as url, pytest.raises(ConnectWorkerError, match="is no state of a connector"):
+        ConnectWorker(url).state("c")
     with pytest.raises(ConnectWorkerError, match="does not answer"):
-        ConnectRest("http://127.0.0.1:1").state("c")
+        ConnectWorker("http://127.0.0.1:1").state("c")
 
 
-@pytest.mark.parametrize("url", ["connect:8083", "ftp://connect", f"http://me:{PASSWORD}@connect", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    ["connect:8083", "ftp://connect", f"http://me:{PASSWORD}@connect", f"http://me:{PASSWORD}/x@connect", "http://"],
+)
 def test_an_address_with_a_password_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConnectWorkerError) as refused:
-        ConnectRest(url)
+        ConnectWorker(url)
     assert PASSWORD not in str(refused.value)
