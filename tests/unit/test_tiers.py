@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections import Counter
 
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from tests.helpers.fixed_parts import divide_files
+from tests.helpers.fixed_parts import REAL_PARTS, SECONDS_FILE, divide_files
 from tests.helpers.tiers import ROOT, is_rest_file, rest_groups
 
 
@@ -49,6 +50,14 @@ def test_files_are_divided_evenly_and_each_time_alike(parts: int) -> None:
 
 def test_an_unlisted_file_counts_as_well() -> None:
     assert set(divide_files(["a", "b", "c"], {}, 3).values()) == {0, 1, 2}
+
+
+def test_each_file_with_real_parts_has_its_seconds() -> None:
+    """A file without an entry counts as one second. A dozen of them in one process double the run's time."""
+    files = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / REAL_PARTS).rglob("test_*.py"))]
+    listed = json.loads(SECONDS_FILE.read_text())
+    missing = " ".join(file for file in files if file not in listed)
+    assert not missing, f"record them: .venv/bin/python -m pytest --record-seconds {missing}"
 
 
 @pytest.mark.skipif("FRAZIL_EXPLORE" in os.environ, reason="a search draws the constants of the project as well")
