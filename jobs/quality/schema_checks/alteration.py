@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
@@ -165,8 +165,8 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
         if rename.new[0].lower().startswith(KAFKA_COLUMN_PREFIX):
             raise FrazilError(f"names that start with {KAFKA_COLUMN_PREFIX} are kept for frazil's own columns.")
     renamed = renamed_schema(metadata.schema(), renames)
-    before = _named_problems(spec, metadata.schema())
-    wrong = [each for each in _named_problems(spec, renamed) if each not in before]
+    before = _named_problems(spec, metadata.schema(), metadata.properties)
+    wrong = [each for each in _named_problems(spec, renamed, metadata.properties) if each not in before]
     wrong += _misnamed(metadata, renamed)
     wrong += [each for rename in renames for each in _unmasked(spec, rename)]
     return with_table_settings(spec, metadata, Alteration((), tuple(renames), tuple(wrong)))
@@ -197,10 +197,16 @@ def _unmasked(spec: StreamSpec, rename: RenamedColumn) -> Iterator[str]:
             yield f"{place} names {column_name(path)}: name {column_name(new)} beside it"
 
 
-def _named_problems(spec: StreamSpec, table: Schema) -> list[str]:
-    """Where a stream's file names columns that its table does not have so."""
-    found = [*spec.problems_with(table), *contract_problems_of(spec.contract, table, NO_EVOLUTION)]
-    return [f"{'.'.join(map(str, place))} in the stream's file: {said}" for place, said in found]
+def _named_problems(spec: StreamSpec, table: Schema, properties: Mapping[str, str]) -> list[str]:
+    """Names in a stream's file that its table does not have, as sentences.
+
+    Args:
+        spec: The stream.
+        table: Schema of its table.
+        properties: Properties of the table, which keep the columns that are decoded before the stream's steps.
+    """
+    problems = [*spec.problems_with(table, properties), *contract_problems_of(spec.contract, table, NO_EVOLUTION)]
+    return [f"{'.'.join(map(str, place))} in the stream's file: {problem}" for place, problem in problems]
 
 
 def proposed_alteration(
