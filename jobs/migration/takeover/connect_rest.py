@@ -47,11 +47,11 @@ class ConnectRest:
 
     Args:
         url: Such as `http://connect:8083`, without a user in it.
-        user: Of basic authentication.
-        password: Its password; read when a request is made.
+        user: User of basic authentication.
+        password: Password of the user; read when a request is made.
 
     Raises:
-        ConnectWorkerError: The URL is none.
+        ConnectWorkerError: The URL is not that of a worker.
     """
 
     def __init__(self, url: str, user: str | None = None, password: Secret | None = None) -> None:
@@ -71,21 +71,21 @@ class ConnectRest:
         Raises:
             ConnectWorkerError: The worker has no such connector.
         """
-        found = self._ask("GET", f"/connectors/{quote(name, safe='')}/config")
-        if found.status_code == 404:
-            names = ", ".join(sorted(self._json(self._ask("GET", "/connectors")))) or "none"
+        response = self._request("GET", f"/connectors/{quote(name, safe='')}/config")
+        if response.status_code == 404:
+            names = ", ".join(sorted(self._decode_json(self._request("GET", "/connectors")))) or "none"
             raise ConnectWorkerError(
                 f"the worker at {self._url} has no connector {name}; it has {names}.",
                 fix="name one of them; if the connector was deleted, leave --connect out",
             )
-        return {str(key): str(value) for key, value in self._json(found).items()}
+        return {str(key): str(value) for key, value in self._decode_json(response).items()}
 
     def state(self, name: str) -> ConnectorState | None:
         """State of a connector; None if the worker has none of that name."""
-        found = self._ask("GET", f"/connectors/{quote(name, safe='')}/status")
-        if found.status_code == 404:
+        response = self._request("GET", f"/connectors/{quote(name, safe='')}/status")
+        if response.status_code == 404:
             return None
-        document = self._json(found)
+        document = self._decode_json(response)
         return ConnectorState(
             str(document["connector"]["state"]), tuple(str(task["state"]) for task in document.get("tasks", ()))
         )
@@ -96,45 +96,45 @@ class ConnectRest:
         Raises:
             ConnectWorkerError: The worker cannot stop connectors.
         """
-        found = self._ask("PUT", f"/connectors/{quote(name, safe='')}/stop")
-        if found.status_code in (404, 405):
+        response = self._request("PUT", f"/connectors/{quote(name, safe='')}/stop")
+        if response.status_code in (404, 405):
             raise ConnectWorkerError(
                 f"the worker at {self._url} cannot stop connectors, as it is older than Kafka 3.5. A paused connector "
                 "goes on writing what its tasks hold, so a pause is not enough.",
                 fix=f"keep the configuration (curl {self._url}/connectors/{name}/config), delete the connector, whose "
                 "group keeps the offsets, then leave --connect out",
             )
-        self._refuse_failed(found)
+        self._refuse_failed(response)
 
-    def _json(self, found: requests.Response) -> Any:
-        self._refuse_failed(found)
+    def _decode_json(self, response: requests.Response) -> Any:
+        self._refuse_failed(response)
         try:
-            return found.json()
+            return response.json()
         except ValueError:
             raise ConnectWorkerError(
                 f"what answers at {self._url} is no worker of Kafka Connect.", fix="check the URL of --connect"
             ) from None
 
-    def _refuse_failed(self, found: requests.Response) -> None:
-        if found.status_code in (401, 403):
+    def _refuse_failed(self, response: requests.Response) -> None:
+        if response.status_code in (401, 403):
             raise ConnectWorkerError(
-                f"the worker at {self._url} refuses the user ({found.status_code}).",
+                f"the worker at {self._url} refuses the user ({response.status_code}).",
                 fix="--connect-user USER --connect-password '${env:NAME}'",
             )
-        if not found.ok:
+        if not response.ok:
             raise ConnectWorkerError(
-                f"the worker at {self._url} answers {found.status_code} to {found.request.method} "
-                f"{found.request.path_url}.",
+                f"the worker at {self._url} answers {response.status_code} to {response.request.method} "
+                f"{response.request.path_url}.",
                 fix="read the worker's log, then run this again",
             )
 
-    def _ask(self, method: str, path: str) -> requests.Response:
+    def _request(self, method: str, path: str) -> requests.Response:
         deadline = time.monotonic() + _REBALANCE_SECONDS
         while True:
-            found = self._send(method, path)
+            response = self._send(method, path)
             # A worker answers 409 while its cluster rebalances.
-            if found.status_code != 409 or time.monotonic() > deadline:
-                return found
+            if response.status_code != 409 or time.monotonic() > deadline:
+                return response
             time.sleep(_PAUSE_SECONDS)
 
     def _send(self, method: str, path: str) -> requests.Response:

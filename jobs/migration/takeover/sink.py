@@ -35,7 +35,7 @@ class UnknownSinkError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """An Iceberg sink as a takeover has to know it.
+    """Identity of an Iceberg sink.
 
     Attributes:
         name: Name of the connector.
@@ -93,12 +93,12 @@ def sink_of(name: str, generation: Generation, *, group: str | None, control_top
     """
     topic = control_topic or _CONTROL_TOPIC
     if generation == "tabular":
-        own = group or f"{_TABULAR_GROUP}{name}"
-        groups = (more.pop("member_group", connect_group(name)), own, own)
+        control_group = group or f"{_TABULAR_GROUP}{name}"
+        groups = (more.pop("member_group", connect_group(name)), control_group, control_group)
     else:
-        own = group or connect_group(name)
-        member = more.pop("member_group", own)
-        groups = (member, member, own)
+        event_group = group or connect_group(name)
+        member_group = more.pop("member_group", event_group)
+        groups = (member_group, member_group, event_group)
     return Sink(name, generation, *groups, topic, **more)
 
 
@@ -123,19 +123,19 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
             "position stands.",
             fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
         )
-    tables = {
+    branches = {
         key.removeprefix("iceberg.table.").removesuffix(".commit-branch"): value
         for key, value in config.items()
         if key.startswith("iceberg.table.") and key.endswith(".commit-branch")
     }
-    own = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
-    more: dict[str, Any] = {"branches": tables}
+    group_key = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
+    more: dict[str, Any] = {"branches": branches}
     if override := config.get("consumer.override.group.id"):
         more["member_group"] = override
     return sink_of(
         name,
         generation,
-        group=config.get(own),
+        group=config.get(group_key),
         control_topic=config.get("iceberg.control.topic"),
         topics=tuple(topic.strip() for topic in config.get("topics", "").split(",") if topic.strip()),
         dynamic=config.get("iceberg.tables.dynamic-enabled", "").lower() == "true",
@@ -154,7 +154,7 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
         return None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        entries = [each for each in document["connectors"] if each.get("name") == name]
+        entries = [connector for connector in document["connectors"] if connector.get("name") == name]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise UnknownSinkError(
             f"{path} cannot be read as a report of `frazil import` ({type(problem).__name__}).",
@@ -170,8 +170,8 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
             f"{path}: connector {name} is no Iceberg sink, so its position is not known.",
             fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
         )
-    said = str(facts.get("generation") or entry.get("generation") or "").lower()
-    generation: Generation = "tabular" if said.startswith("tabular") else "apache"
+    label = str(facts.get("generation") or entry.get("generation") or "").lower()
+    generation: Generation = "tabular" if label.startswith("tabular") else "apache"
     more: dict[str, Any] = {
         key: facts[key] for key in ("member_group", "dynamic", "branch", "branches") if facts.get(key)
     }

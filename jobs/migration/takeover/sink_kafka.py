@@ -1,4 +1,4 @@
-"""What Kafka says of a sink: members and offsets of its groups, and the events on its control topic."""
+"""Kafka's side of a sink: members and offsets of its groups, and the events on its control topic."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SinkKafka:
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
-        # Aborted announcements are none, whatever the stream reads.
+        # Aborted announcements do not count, whatever isolation the stream reads with.
         self._settings: KafkaSettings = settings.model_copy(update={"isolation": "read_committed"})
         self._bootstrap: str = settings.require_bootstrap()
         self._timeout: float = settings.request_timeout.total_seconds()
@@ -89,7 +89,7 @@ class SinkKafka:
         Raises:
             KafkaUnavailableError: A transaction with offsets of the group stays open, or the brokers do not answer.
         """
-        wanted = [ClientPartition(each.topic, each.partition) for each in partitions]
+        wanted = [ClientPartition(partition.topic, partition.partition) for partition in partitions]
         if not wanted:
             return {}
 
@@ -101,10 +101,14 @@ class SinkKafka:
                 answers = consumer.committed(wanted, timeout=self._timeout)
             finally:
                 consumer.close()
-            for each in answers:
-                if each.error:
-                    raise KafkaException(each.error)
-            return {TopicPartition(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
+            for answer in answers:
+                if answer.error:
+                    raise KafkaException(answer.error)
+            return {
+                TopicPartition(answer.topic, answer.partition): answer.offset
+                for answer in answers
+                if answer.offset >= 0
+            }
 
         return self._ask(ask, f"group {group}")
 
@@ -114,7 +118,7 @@ class SinkKafka:
         def ask() -> set[str]:
             request = ConsumerGroupTopicPartitions(group)
             answers = self._admin.list_consumer_group_offsets([request], request_timeout=self._timeout)
-            return {each.topic for each in answers[group].result(2 * self._timeout).topic_partitions or ()}
+            return {answer.topic for answer in answers[group].result(2 * self._timeout).topic_partitions or ()}
 
         return self._ask(ask, f"group {group}")
 
@@ -129,20 +133,20 @@ class SinkKafka:
         def ask() -> None:
             request = ConsumerGroupTopicPartitions(group, wanted)
             answers = self._admin.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            for each in answers[group].result(2 * self._timeout).topic_partitions:
-                if each.error:
-                    raise KafkaException(each.error)
+            for answer in answers[group].result(2 * self._timeout).topic_partitions:
+                if answer.error:
+                    raise KafkaException(answer.error)
 
         self._ask(ask, f"group {group}")
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Partitions of those of some topics that exist."""
-        found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout).topics, "topics")
+        known_topics = self._ask(lambda: self._admin.list_topics(timeout=self._timeout).topics, "topics")
         return [
             TopicPartition(name, number)
             for name in sorted(topics)
-            if name in found
-            for number in found[name].partitions
+            if name in known_topics
+            for number in known_topics[name].partitions
         ]
 
     def control_log(self, topic: str) -> ControlLog | None:
@@ -152,8 +156,8 @@ class SinkKafka:
             return None
         earliest, ends = self._log.earliest(partitions), self._log.ends(partitions)
         return ControlLog(
-            {each.partition: at for each, at in earliest.items()},
-            {each.partition: at for each, at in ends.latest.items()},
+            {partition.partition: offset for partition, offset in earliest.items()},
+            {partition.partition: offset for partition, offset in ends.latest.items()},
             sum(ends.undecided().values()),
         )
 
@@ -180,7 +184,7 @@ class SinkKafka:
                     count += len(batch)
                     on_read(count)
 
-    def _ask(self, question: Callable[[], T], what: str) -> T:
+    def _ask(self, question: Callable[[], T], subject: str) -> T:
         deadline = time.monotonic() + _LOADING_SECONDS
         while True:
             try:
@@ -190,13 +194,13 @@ class SinkKafka:
                 if error.code() in COORDINATOR_NOT_READY and time.monotonic() < deadline:
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                said, fix = f"Kafka at {self._bootstrap}: {what}: {error.str()}", _FIX
+                message, fix = f"Kafka at {self._bootstrap}: {subject}: {error.str()}", _FIX
                 if lacks_right(error):
                     user = user_of(self._settings.admin_security)
-                    missing, fix = missing_rule(error, self._bootstrap, user, ("Read",), what.rpartition(" ")[2])
-                    said = f"{said}: {missing}"
-                raise KafkaUnavailableError(said, fix=fix) from problem
+                    missing, fix = missing_rule(error, self._bootstrap, user, ("Read",), subject.rpartition(" ")[2])
+                    message = f"{message}: {missing}"
+                raise KafkaUnavailableError(message, fix=fix) from problem
             except TimeoutError as problem:
                 raise KafkaUnavailableError(
-                    f"Kafka at {self._bootstrap}: {what}: nothing came for {2 * self._timeout:.0f} s", fix=_FIX
+                    f"Kafka at {self._bootstrap}: {subject}: nothing came for {2 * self._timeout:.0f} s", fix=_FIX
                 ) from problem

@@ -1,4 +1,4 @@
-"""Takeover and way back as a whole, on real tables: Kafka's logs and groups are kept in memory."""
+"""Takeover and hand-back as a whole, on real tables; Kafka's logs and groups are in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.source import Source, StartOffsets
 from jobs.migration.sink_protocol.control_events import ControlEvent, Progress
-from jobs.migration.takeover import hand_back as way_back
-from jobs.migration.takeover import takeover as way_there
+from jobs.migration.takeover import hand_back as hand_back_module
+from jobs.migration.takeover import start_stamp, takeover, takeover_plan
 from jobs.migration.takeover.hand_back import HandBack, hand_back
-from jobs.migration.takeover.record import takeover_record
 from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
-from jobs.migration.takeover.takeover import TakeoverPlan, TakeoverRequest, look, take_over_from_sink
-from jobs.migration.takeover.takeover_plan import TakeoverRefusedError
+from jobs.migration.takeover.takeover import take_over_from_sink
+from jobs.migration.takeover.takeover_plan import TakeoverPlan, TakeoverRequest, plan_takeover
+from jobs.migration.takeover.takeover_record import takeover_record
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.streaming.supervision.documents import control_request
 from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 from tests.helpers.opened_stream import MemoryKafka, OpenedStream
@@ -58,7 +59,7 @@ class MemorySink:
         return self.log
 
     def events(self, topic: str, ranges: Mapping[int, Any], on_read: Any = None) -> list[ControlEvent]:
-        return [each for each in self.written if ranges[each.partition].start <= each.offset]
+        return [event for event in self.written if ranges[event.partition].start <= event.offset]
 
 
 class World:
@@ -87,17 +88,22 @@ class World:
 def first_start(kafka: MemoryKafka, source: Source, log: object) -> dict[TopicPartition, int]:
     """The offsets of the stream's file."""
     assert isinstance(source.start, StartOffsets)
-    return {TopicPartition(topic, p): at for topic, each in source.start.offsets.items() for p, at in each.items()}
+    return {
+        TopicPartition(topic, number): offset
+        for topic, offsets in source.start.offsets.items()
+        for number, offset in offsets.items()
+    }
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World(tmp_path)
-    for module in (way_there, way_back):
-        monkeypatch.setattr(module, "SinkKafka", lambda settings: made.kafka)
-        monkeypatch.setattr(module, "KafkaLog", lambda settings: made.stream.kafka)
+    created = World(tmp_path)
+    for module in (takeover, takeover_plan, hand_back_module):
+        monkeypatch.setattr(module, "SinkKafka", lambda settings: created.kafka)
+    for module in (takeover_plan, start_stamp, hand_back_module):
+        monkeypatch.setattr(module, "KafkaLog", lambda settings: created.stream.kafka)
     monkeypatch.setattr(MemoryKafka, "first_start", first_start)
-    return made
+    return created
 
 
 @pytest.fixture
@@ -123,7 +129,7 @@ def test_tasks_in_connects_own_group_are_seen(world: World) -> None:
     world.kafka.groups["my-control"] = {P0: 4}
     world.kafka.running["connect-sink"] = 2
     request = TakeoverRequest(sink_of("sink", "apache", group="my-control", control_topic="control"))
-    obstacle = look(world.stream.spec, world.stream.settings, request).obstacle
+    obstacle = plan_takeover(world.stream.spec, world.stream.settings, request).obstacle
     assert obstacle is not None
     assert "group connect-sink has 2 members" in obstacle.message
 
@@ -148,7 +154,7 @@ def test_records_that_a_running_sink_has_just_read_are_no_recreated_topic(
 
     monkeypatch.setattr(world.kafka, "committed", committed)
     request = TakeoverRequest(sink_of("sink", "apache", group=None, control_topic="control"))
-    assert look(world.stream.spec, world.stream.settings, request).start == {P0: 6}
+    assert plan_takeover(world.stream.spec, world.stream.settings, request).start == {P0: 6}
 
 
 def test_topics_that_only_the_sink_reads_are_named(world: World) -> None:
@@ -174,7 +180,7 @@ def test_a_sink_that_has_gone_on_is_not_set_back(taken: World) -> None:
 def test_only_partitions_that_exist_are_handed_back(taken: World) -> None:
     taken.stream.kafka.partitions = 2
     taken.hand_back()
-    assert taken.offsets() == {P0: 10, P1: 0}, "a partition that nobody has begun"
+    assert taken.offsets() == {P0: 10, P1: 0}, "partition 1 has not been read yet"
     taken.stream.land_elsewhere(5)
     taken.kafka.groups.clear()
     taken.stream.kafka.partitions = 1

@@ -17,9 +17,11 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.migration.sink_protocol.announced_files import data_file_of, live_paths, misfit_of
 from jobs.migration.sink_protocol.sink_floor import SinkFloor, floor_text, sink_floor
+from jobs.migration.takeover.completion_plan import TableCompletion
+from jobs.migration.takeover.control_topic import AnnouncedFile
 from jobs.migration.takeover.sink import sink_of
-from jobs.migration.takeover.takeover import COMPLETED_KEY, complete_table
-from jobs.migration.takeover.takeover_plan import AnnouncedFile, TableCompletion, TakeoverRefusedError
+from jobs.migration.takeover.table_completion import COMPLETED_KEY, complete_table
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.lineage import last_sequence
@@ -32,16 +34,18 @@ SPEC = spec_of()
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    made = connect_catalog(Settings.embedded(tmp_path))
-    ensure_tables(SPEC, made)
-    return made
+    connected = connect_catalog(Settings.embedded(tmp_path))
+    ensure_tables(SPEC, connected)
+    return connected
 
 
 def written(table: Table, ids: range, day: int = 1) -> list[Mapping[str, Any]]:
     """Files of some rows, as the sink announces them."""
     schema = table.schema().as_arrow()
     at = datetime(2026, 3, day, tzinfo=UTC)
-    rows = pa.Table.from_pylist([{"id": each, "created_at": at, "payer": f"p{each}"} for each in ids], schema=schema)
+    rows = pa.Table.from_pylist(
+        [{"id": number, "created_at": at, "payer": f"p{number}"} for number in ids], schema=schema
+    )
     files = _dataframe_to_data_files(table.metadata, rows, table.io)
     names = [field.name for field in table.spec().fields]
     return [
@@ -122,7 +126,7 @@ def test_nothing_to_complete_commits_nothing_and_files_left_out_raise_the_floor(
     assert sink_floor(catalog.load_table(NAME).metadata, KEY).offsets == {0: 40, 1: 3}
 
 
-def test_a_table_that_was_made_anew_meanwhile_gets_nothing(catalog: Catalog) -> None:
+def test_a_table_that_was_recreated_meanwhile_gets_nothing(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     files = announced(written(table, range(10)), table)
     catalog.drop_table(NAME)
@@ -152,7 +156,7 @@ def test_files_of_another_partition_spec_do_not_fit(catalog: Catalog) -> None:
         change.remove_field(table.spec().fields[0].name)
     now = catalog.load_table(NAME).metadata
     assert "the table's is" in (misfit_of(first, now) or "")
-    assert "which the table does not have" in (misfit_of({**first, "spec_id": None}, now) or ""), "nobody knows which"
+    assert "which the table does not have" in (misfit_of({**first, "spec_id": None}, now) or ""), "the spec is unknown"
 
 
 def test_the_floor_is_that_of_the_newest_ancestor(catalog: Catalog) -> None:
@@ -180,8 +184,8 @@ def test_the_floor_is_that_of_the_newest_ancestor(catalog: Catalog) -> None:
 )
 def test_what_an_earlier_snapshot_of_the_sink_has_is_committed(catalog: Catalog, floors: list[dict[int, int]]) -> None:
     table = catalog.load_table(NAME)
-    for each in floors:
-        sink_commits(table, written(table, range(3)), each)
+    for floor in floors:
+        sink_commits(table, written(table, range(3)), floor)
     head = table.metadata.current_snapshot()
     assert head is not None
     assert sink_floor(table.metadata, KEY) == SinkFloor({0: 5, 1: 9}, head.snapshot_id, 2)

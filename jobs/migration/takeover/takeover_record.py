@@ -1,4 +1,4 @@
-"""Record of a takeover: a property of the stream's table that says from which sink the stream has its position."""
+"""Record of a takeover: a table property that names the sink from which a stream has its position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREFIX = "frazil.takeover."
 
 
 class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From which sink a stream has its position.
+    """The sink from which a stream has its position.
 
     Attributes:
         connector, generation, member_group, offset_group, event_group, control_topic: As in `Sink`.
@@ -42,7 +42,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sink(self) -> Sink:
-        """The sink, as far as its way back needs it."""
+        """The sink, as far as the hand-back needs it."""
         groups = (self.member_group, self.offset_group, self.event_group)
         return Sink(self.connector, self.generation, *groups, self.control_topic)
 
@@ -52,7 +52,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def takeover_record(metadata: TableMetadata, stream: str) -> TakeoverRecord | None:
-    """What the stream's coordinator table says of its takeover; None without one."""
+    """Record of a stream's takeover on its coordinator table; None if there is none."""
     with contextlib.suppress(*DAMAGED):
         return decode_json(metadata.properties.get(f"{_PREFIX}{stream}", ""), TakeoverRecord)
     return None
