@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
@@ -46,12 +46,14 @@ class ControlFacts:
         coordinator: Offsets through which the sink's coordinator has committed all tables.
         announcements: Announcements of the sink in order, each with its partition and offset.
         progress: Next offset of each source partition by the workers' newest answers.
+        cleanup_policy: Setting `cleanup.policy` of the topic; None if it could not be read.
     """
 
     log: ControlLog
     coordinator: ControlOffsets
     announcements: tuple[tuple[int, int, Announcement], ...]
     progress: Positions
+    cleanup_policy: str | None = None
 
     def files_of(self, table: str, floor: SinkFloor) -> tuple[AnnouncedFile, ...]:
         """Files announced for a table at or above its floor, each path once, without empty ones."""
@@ -85,7 +87,7 @@ def read_control_topic(
         on_read: Called with the number of control events that were read.
 
     Raises:
-        TakeoverRefusedError: The topic does not exist, was recreated, or lacks events that count.
+        TakeoverRefusedError: The topic does not exist, is compacted, was recreated, or lacks events that count.
     """
     log = kafka.control_log(sink.control_topic)
     if log is None:
@@ -93,12 +95,27 @@ def read_control_topic(
             f"Kafka has no topic {sink.control_topic}, the control topic of connector {sink.name}.",
             fix="name it with --control-topic, as iceberg.control.topic of the connector says",
         )
+    cleanup_policy = kafka.cleanup_policy(sink.control_topic)
+    _refuse_compaction(sink, cleanup_policy)
     partitions = [TopicPartition(sink.control_topic, number) for number in log.end]
     offsets = kafka.committed(sink.coordinator_group, partitions)
     coordinator = {partition.partition: offset for partition, offset in offsets.items()}
     check_control_log(sink, log, coordinator, floors)
     ranges = ranges_to_read(log, coordinator, list(floors.values()))
-    return control_facts(sink, log, coordinator, kafka.events(sink.control_topic, ranges, on_read))
+    facts = control_facts(sink, log, coordinator, kafka.events(sink.control_topic, ranges, on_read))
+    return replace(facts, cleanup_policy=cleanup_policy)
+
+
+def _refuse_compaction(sink: Sink, cleanup_policy: str | None) -> None:
+    # Events are keyed by their producer. Compaction keeps only the last event of each worker.
+    if "compact" in (cleanup_policy or ""):
+        topic = sink.control_topic
+        raise TakeoverRefusedError(
+            f"control topic {topic} has cleanup.policy={cleanup_policy}: compaction removes announcements of files, "
+            "which may be in no table yet.",
+            fix=f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
+            f"cleanup.policy=delete; then {ONE_COMMIT}",
+        )
 
 
 def control_facts(

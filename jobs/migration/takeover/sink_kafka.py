@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from jobs.clients.kafka.group_offsets import COORDINATOR_NOT_READY
 from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError
@@ -160,6 +160,21 @@ class SinkKafka:
             {partition.partition: offset for partition, offset in ends.latest.items()},
             sum(ends.undecided().values()),
         )
+
+    def cleanup_policy(self, topic: str) -> str | None:
+        """Setting `cleanup.policy` of a topic that exists; None if the user may not read it."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+
+        def ask() -> str | None:
+            try:
+                answers = self._admin.describe_configs([resource], request_timeout=self._timeout)
+                return answers[resource].result(2 * self._timeout)["cleanup.policy"].value
+            except KafkaException as problem:
+                if lacks_right(problem.args[0]):
+                    return None
+                raise
+
+        return self._ask(ask, f"topic {topic}")
 
     def events(
         self, topic: str, ranges: Mapping[int, OffsetRange], on_read: Callable[[int], None] = lambda _: None

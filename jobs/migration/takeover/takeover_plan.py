@@ -190,6 +190,11 @@ def _notes(
         yield f"The connector also reads {', '.join(unread)}, which stream {spec.stream} does not read."
     if not with_rest:
         yield "The worker was not asked (--connect URL): see that nobody starts the connector again."
+    if facts.cleanup_policy is None:
+        yield (
+            f"The user may not read the settings of control topic {sink.control_topic}: see that its cleanup.policy is "
+            "delete, as compaction removes announced files."
+        )
     unproved = [partition for partition in facts.log.end if partition not in facts.coordinator]
     if unproved:
         yield f"Group {sink.coordinator_group} has no offsets; the tables' own snapshots say what is committed."

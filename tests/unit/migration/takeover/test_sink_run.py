@@ -35,6 +35,7 @@ class MemorySink:
     Attributes:
         groups: Committed offsets by group.
         running: Members by group.
+        policy: Setting `cleanup.policy` of the control topic.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class MemorySink:
         self.running: dict[str, int] = {}
         self.log: ControlLog = ControlLog({0: 0}, {0: 12}, 0)
         self.written: list[ControlEvent] = []
+        self.policy: str | None = "delete"
 
     def members(self, group: str) -> int:
         return self.running.get(group, 0)
@@ -57,6 +59,9 @@ class MemorySink:
 
     def control_log(self, topic: str) -> ControlLog:
         return self.log
+
+    def cleanup_policy(self, topic: str) -> str | None:
+        return self.policy
 
     def events(self, topic: str, ranges: Mapping[int, Any], on_read: Any = None) -> list[ControlEvent]:
         return [event for event in self.written if ranges[event.partition].start <= event.offset]
@@ -140,6 +145,24 @@ def test_a_group_that_has_expired_comes_before_any_advice_to_start_the_sink(worl
     with pytest.raises(TakeoverRefusedError, match="group connect-sink has no offsets") as refused:
         world.take_over()
     assert "do not start the connector" in (refused.value.fix or "")
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_control_topic_is_refused(world: World, policy: str) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.kafka.policy = policy
+    with pytest.raises(TakeoverRefusedError, match=f"control topic control has cleanup.policy={policy}") as refused:
+        world.take_over()
+    assert "--add-config cleanup.policy=delete; then start the connector" in (refused.value.fix or "")
+
+
+def test_a_cleanup_policy_that_cannot_be_read_is_noted(world: World) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    assert not any("cleanup.policy" in note for note in world.take_over().notes)
+    world.kafka.policy = None
+    assert any("see that its cleanup.policy is delete" in note for note in world.take_over().notes)
 
 
 def test_records_that_a_running_sink_has_just_read_are_no_recreated_topic(
