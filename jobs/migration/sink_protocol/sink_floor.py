@@ -80,9 +80,7 @@ def sink_floor(metadata: TableMetadata, key: str) -> SinkFloor:
     elsewhere = tuple(
         snapshot.snapshot_id
         for snapshot in metadata.snapshots
-        if snapshot.snapshot_id not in ids
-        and _offsets(snapshot, key) is not None
-        and (snapshot.sequence_number or 0) > sequence
+        if snapshot.snapshot_id not in ids and _offsets(snapshot, key) is not None and _came_later(snapshot, newest)
     )
     # The first snapshot of a replaced table has no parent either, but a later sequence number.
     whole = not lineage or (lineage[-1].parent_snapshot_id is None and lineage[-1].sequence_number == 1)
@@ -93,6 +91,15 @@ def sink_floor(metadata: TableMetadata, key: str) -> SinkFloor:
 def floor_text(offsets: ControlOffsets) -> str:
     """Offsets as the sink writes them: JSON, partitions as texts."""
     return json.dumps({str(partition): at for partition, at in sorted(offsets.items())}, separators=(",", ":"))
+
+
+def _came_later(snapshot: Snapshot, reference: Snapshot | None) -> bool:
+    # Snapshots of format version 1 have no sequence number. Their times order them.
+    return reference is None or _age_key(snapshot) > _age_key(reference)
+
+
+def _age_key(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
 def _offsets(snapshot: Snapshot, key: str) -> dict[int, int] | None:

@@ -27,6 +27,7 @@ from jobs.migration.takeover.table_completion import read_table_facts
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.write.table_creation import refuse_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ def plan_takeover(
 
     Raises:
         TakeoverRefusedError: It cannot be done like this, whether or not the sink is stopped.
+        FrazilError: A table is of a format version that frazil cannot commit to.
     """
     with connect_catalog(settings) as catalog:
         return plan_in_catalog(spec, settings, request, catalog, on_read)
@@ -135,6 +137,10 @@ def plan_in_catalog(
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
     table_facts = {name: read_table_facts(name, table, sink, facts) for name, table in tables.items()}
     completions = plan_tables(sink, facts, table_facts, request.passed_over)
+    for completion in completions:
+        table = tables[completion.table]
+        if table is not None and (completion.files or completion.left_out):
+            refuse_format(table.metadata, completion.table)
     start = {partition.partition: partition.start for partition in partitions}
     position_set = stands_at(spec, sink, catalog, start)
     notes = tuple(_notes(spec, sink, facts, completions, row_tables, with_rest=request.rest is not None))
@@ -146,7 +152,10 @@ def plan_in_catalog(
 def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | None]) -> None:
     """Check that the stream can go on in the sink's tables."""
     for name, table in tables.items():
-        if table is not None and spec.branch_of(name) != sink.branch_of(name):
+        if table is None:
+            continue
+        refuse_format(table.metadata, name)
+        if spec.branch_of(name) != sink.branch_of(name):
             raise TakeoverRefusedError(
                 f"stream {spec.stream} writes branch {spec.branch_of(name)} of table {name}, and the sink writes "
                 f"{sink.branch_of(name)}: the two would not be one history.",

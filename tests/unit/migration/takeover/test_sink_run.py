@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.stream.source import Source, StartOffsets
 from jobs.migration.sink_protocol.control_events import ControlEvent, Progress
@@ -145,6 +146,20 @@ def test_a_group_that_has_expired_comes_before_any_advice_to_start_the_sink(worl
     with pytest.raises(TakeoverRefusedError, match="group connect-sink has no offsets") as refused:
         world.take_over()
     assert "do not start the connector" in (refused.value.fix or "")
+
+
+def test_a_table_of_format_version_1_is_refused_before_anything_is_committed(world: World) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    schema = world.stream.catalog.load_table(TABLE).schema()
+    world.stream.catalog.drop_table(TABLE)
+    table = world.stream.catalog.create_table(TABLE, schema, properties={"format-version": "1"})
+    with pytest.raises(FrazilError, match=f"table {TABLE} is of Iceberg's format version 1") as refused:
+        world.take_over()
+    assert refused.value.fix == f"in Spark: ALTER TABLE {TABLE} SET TBLPROPERTIES ('format-version' = '2')"
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    assert world.take_over().start == {P0: 4}
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])

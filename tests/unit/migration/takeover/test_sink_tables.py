@@ -115,6 +115,44 @@ def test_announced_files_are_committed_once_under_the_sinks_key(catalog: Catalog
     assert rows(catalog) == list(range(30))
 
 
+def test_a_table_upgraded_from_format_version_1_is_completed(catalog: Catalog) -> None:
+    existing = catalog.load_table(NAME)
+    schema, partitions = existing.schema(), existing.spec()
+    catalog.drop_table(NAME)
+    table = catalog.create_table(NAME, schema, partition_spec=partitions, properties={"format-version": "1"})
+    sink_commits(table, written(table, range(10)), 10)
+    committed, later = written(table, range(10, 20)), written(table, range(20, 30))
+    sink_commits(table, committed, 11)
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    table = catalog.load_table(NAME)
+    floor = sink_floor(table.metadata, KEY)
+    assert floor.offsets == {0: 11}
+    paths = {file["file_path"] for file in (*committed, *later)}
+    assert live_paths(table, paths, floor.sequence) == {file["file_path"] for file in committed}
+    complete(catalog, announced(later, table), floor)
+    assert rows(catalog) == list(range(30))
+    assert sink_floor(catalog.load_table(NAME).metadata, KEY).offsets == {0: 40, 1: 3}
+
+
+def test_a_rollback_before_the_upgrade_shows(catalog: Catalog) -> None:
+    existing = catalog.load_table(NAME)
+    schema = existing.schema()
+    catalog.drop_table(NAME)
+    table = catalog.create_table(NAME, schema, properties={"format-version": "1"})
+    sink_commits(table, written(table, range(3)), 5)
+    kept = table.metadata.current_snapshot()
+    sink_commits(table, written(table, range(3, 6)), 9)
+    removed = table.metadata.current_snapshot()
+    assert kept is not None
+    assert removed is not None
+    table.manage_snapshots().rollback_to_snapshot(kept.snapshot_id).commit()
+    with catalog.load_table(NAME).transaction() as change:
+        change.upgrade_table_version(2)
+    floor = sink_floor(catalog.load_table(NAME).metadata, KEY)
+    assert (floor.offsets, floor.elsewhere) == ({0: 5}, (removed.snapshot_id,))
+
+
 def test_nothing_to_complete_commits_nothing_and_files_left_out_raise_the_floor(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     sink_commits(table, written(table, range(10)), 10)
