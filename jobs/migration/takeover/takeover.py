@@ -18,6 +18,7 @@ from jobs.migration.takeover.start_stamp import move_position, needs_stamp, stam
 from jobs.migration.takeover.stopped_sink import OnWait, sink_obstacle, stop_connector, wait_until_stopped
 from jobs.migration.takeover.table_completion import complete_table
 from jobs.migration.takeover.takeover_plan import TakeoverPlan, TakeoverRequest, plan_in_catalog
+from jobs.migration.takeover.takeover_record import name_coordinator, written_tables
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError, refuse_running
 from jobs.proof.lookup.tags import tag_snapshot, tags_of
 from jobs.tables.commit.history.branch import existing_table
@@ -74,6 +75,7 @@ def take_over_from_sink(
         if not plan.position_set or needs_stamp(spec, catalog):
             note = start_note(sink, plan.partitions, plan.tables)
             stamp_start(spec, settings, catalog, sink, plan.start, note, f"{who}: {reason}")
+        name_coordinator(catalog, spec, written_tables(spec, [completion.table for completion in plan.tables]))
         _refuse_started_sink(kafka, plan, request)
     return plan
 

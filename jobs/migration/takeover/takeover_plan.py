@@ -24,6 +24,7 @@ from jobs.migration.takeover.start_stamp import stands_at
 from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obstacle
 from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
 from jobs.migration.takeover.table_completion import read_table_facts
+from jobs.migration.takeover.takeover_record import refuse_second_stream, written_tables
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.stamp.offsets import TopicPartition
@@ -135,13 +136,15 @@ def plan_in_catalog(
     # Loaded again: if the sink runs, the tables must not be older than its topic and its groups.
     names = dict.fromkeys([*tables, *facts.tables])
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
+    start = {partition.partition: partition.start for partition in partitions}
+    written = {name: table for name in written_tables(spec, names) if (table := tables[name]) is not None}
+    refuse_second_stream(spec, sink, catalog, written, {partition.topic for partition in start})
     table_facts = {name: read_table_facts(name, table, sink, facts) for name, table in tables.items()}
     completions = plan_tables(sink, facts, table_facts, request.passed_over)
     for completion in completions:
         table = tables[completion.table]
         if table is not None and (completion.files or completion.left_out):
             refuse_format(table.metadata, completion.table)
-    start = {partition.partition: partition.start for partition in partitions}
     position_set = stands_at(spec, sink, catalog, start)
     notes = tuple(_notes(spec, sink, facts, completions, row_tables, with_rest=request.rest is not None))
     return TakeoverPlan(

@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.clients.state_store.stream_folder import stream_folder
+from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.source import Source, StartOffsets
 from jobs.migration.sink_protocol.control_events import ControlEvent, Progress
 from jobs.migration.takeover import hand_back as hand_back_module
@@ -201,6 +203,34 @@ def test_topics_that_only_the_sink_reads_are_named(world: World) -> None:
     read = Progress({P0: 4, TopicPartition("refunds", 0): 7})
     world.kafka.written.append(ControlEvent(0, 3, "connect-sink", read))
     assert any("also reads refunds" in note for note in world.take_over().notes)
+
+
+def second_stream(world: World, home: Path, **settings: Any) -> StreamSpec:
+    """A copy of the stream's file under another name."""
+    document = yaml.safe_load((home / "streams" / "payments.yaml").read_text())
+    return StreamSpec.model_validate(document | {"stream": "copy"} | settings)
+
+
+def test_a_second_stream_does_not_take_over_the_same_topics_into_the_same_table(taken: World, tmp_path: Path) -> None:
+    copy = second_stream(taken, tmp_path)
+    request = TakeoverRequest(sink_of("sink", "apache", group=None, control_topic="control"))
+    with pytest.raises(TakeoverRefusedError, match=rf"stream payments has taken over topic payments .* table {TABLE}"):
+        plan_takeover(copy, taken.stream.settings, request)
+    taken.hand_back()
+    assert plan_takeover(copy, taken.stream.settings, request).start == {P0: 10}
+
+
+def test_a_second_stream_with_another_coordinator_is_refused_in_a_shared_table(taken: World, tmp_path: Path) -> None:
+    copy = second_stream(taken, tmp_path, table={"name": "orders.of_copy"})
+    request = TakeoverRequest(sink_of("sink", "apache", group=None, control_topic="control"))
+    with pytest.raises(TakeoverRefusedError, match=r"into table orders\.changes"):
+        plan_takeover(copy, taken.stream.settings, request)
+    routed_elsewhere = {"by": "type", "tables": [{"match": ".*", "table": "orders.elsewhere"}]}
+    elsewhere = second_stream(taken, tmp_path, table={"name": "orders.of_copy"}, route=routed_elsewhere)
+    assert plan_takeover(elsewhere, taken.stream.settings, request).start == {P0: 4}
+    another = TakeoverRequest(sink_of("another", "apache", group=None, control_topic="control"))
+    taken.kafka.groups["connect-another"] = {P0: 4}
+    assert plan_takeover(copy, taken.stream.settings, another).start == {P0: 4}
 
 
 def test_a_sink_that_has_gone_on_is_not_set_back(taken: World) -> None:
