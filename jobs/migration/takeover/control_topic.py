@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor
 from jobs.migration.takeover.sink import Sink
@@ -75,6 +76,40 @@ class ControlFacts:
     def tables(self) -> tuple[str, ...]:
         """Tables that files were announced for."""
         return tuple(dict.fromkeys(announcement.table for _, _, announcement in self.announcements))
+
+
+def refuse_other_brokers(spec: StreamSpec, sink: Sink, kafka: SinkKafka) -> None:
+    """Refuse a sink whose own configuration puts the control topic on other brokers than the stream's.
+
+    The addresses alone do not decide, as one cluster may be reached by several. So the stream's brokers must have no
+    trace of the sink either.
+
+    Raises:
+        TakeoverRefusedError: The control topic is on other brokers.
+    """
+    topic = sink.control_topic
+    if not sink.control_brokers or sink.control_brokers & kafka.brokers:
+        return
+    log = kafka.control_log(topic)
+    if log is not None:
+        recent = {
+            partition: OffsetRange(max(log.earliest[partition], end - LOOK_BACK), end)
+            for partition, end in log.end.items()
+        }
+        partitions = [TopicPartition(topic, partition) for partition in log.end]
+        if kafka.committed(sink.coordinator_group, partitions):
+            return
+        if any(event.group == sink.event_group for event in kafka.events(topic, recent)):
+            return
+    control_brokers = ",".join(sorted(sink.control_brokers))
+    raise TakeoverRefusedError(
+        f"connector {sink.name} keeps control topic {topic} on {control_brokers} (iceberg.kafka.bootstrap.servers). "
+        f"Stream {spec.stream} reads from {','.join(sorted(kafka.brokers))}, which have no event of the connector. "
+        "Announced files are read from the stream's brokers only.",
+        fix="let the connector commit once and stop it; write the next offsets of kafka-consumer-groups.sh --describe "
+        f"--group {sink.offset_group} --bootstrap-server {control_brokers} in source.start of "
+        f"streams/{spec.stream}.yaml (start: {{offsets: …}}), then frazil run {spec.stream}",
+    )
 
 
 def read_control_topic(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ _PACKAGES: tuple[tuple[str, Generation], ...] = (
     ("org.apache.iceberg.connect.", "apache"),
     ("io.tabular.iceberg.connect.", "tabular"),
 )
+_PORT = re.compile(r":\d+$")
+_DEFAULT_PORT = 9092
 _CONTROL_TOPIC = "control-iceberg"
 _TABULAR_GROUP = "cg-control-"
 REPORT = "import-report.json"
@@ -46,6 +49,8 @@ class Sink:
         dynamic: Whether records name their tables.
         branches: Branch of each table that does not go to `branch`.
         branch: Branch that it commits to.
+        control_brokers: Addresses of the brokers with its control topic, as its own configuration names them; empty if
+            the worker's configuration does.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Sink:
     dynamic: bool = False
     branch: str = MAIN_BRANCH
     branches: Mapping[str, str] = field(default_factory=dict)
+    control_brokers: frozenset[str] = frozenset()
 
     @property
     def floor_key(self) -> str:
@@ -77,6 +83,14 @@ class Sink:
     def described(self) -> str:
         """The sink in a sentence."""
         return f"connector {self.name} (group {self.offset_group}, control topic {self.control_topic})"
+
+
+def broker_addresses(servers: str) -> frozenset[str]:
+    """Addresses in a value of `bootstrap.servers`, each as `host:port`; empty if the value is a placeholder."""
+    if "${" in servers:
+        return frozenset()
+    hosts = (server.strip().rpartition("://")[2].lower() for server in servers.split(","))
+    return frozenset(host if _PORT.search(host) else f"{host}:{_DEFAULT_PORT}" for host in hosts if host)
 
 
 def connect_group(name: str) -> str:
@@ -140,6 +154,7 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
         topics=tuple(topic.strip() for topic in config.get("topics", "").split(",") if topic.strip()),
         dynamic=config.get("iceberg.tables.dynamic-enabled", "").lower() == "true",
         branch=config.get("iceberg.tables.default-commit-branch") or MAIN_BRANCH,
+        control_brokers=broker_addresses(config.get("iceberg.kafka.bootstrap.servers", "")),
         **more,
     )
 

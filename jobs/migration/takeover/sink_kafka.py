@@ -21,6 +21,7 @@ from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.migration.sink_protocol.control_events import ControlEvent, decode_event
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets
+from jobs.migration.takeover.sink import broker_addresses
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 
 T = TypeVar("T")
@@ -68,6 +69,11 @@ class SinkKafka:
         }
         self._consumer_options: dict[str, Any] = {**common, **librdkafka_options(settings.security)}
         self._admin: AdminClient = AdminClient({**common, **librdkafka_options(settings.admin_security)})
+
+    @property
+    def brokers(self) -> frozenset[str]:
+        """Addresses by which the brokers are reached, each as `host:port`."""
+        return broker_addresses(self._bootstrap)
 
     def members(self, group: str) -> int:
         """Number of members of a consumer group; 0 also if the group does not exist."""

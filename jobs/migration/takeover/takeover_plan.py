@@ -17,7 +17,7 @@ from jobs.config.stream.shaped_table import misfit_fix
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets, sink_floor
 from jobs.migration.takeover.completion_plan import PassedOver, TableCompletion, plan_tables
 from jobs.migration.takeover.connect_rest import ConnectRest
-from jobs.migration.takeover.control_topic import ControlFacts, read_control_topic
+from jobs.migration.takeover.control_topic import ControlFacts, read_control_topic, refuse_other_brokers
 from jobs.migration.takeover.sink import Sink
 from jobs.migration.takeover.sink_kafka import SinkKafka
 from jobs.migration.takeover.start_stamp import stands_at
@@ -124,6 +124,7 @@ def plan_in_catalog(
     _check_stream(spec, sink, tables)
     running = connector_obstacle(sink, request.rest)
     obstacle = running or member_obstacle(sink, kafka)
+    refuse_other_brokers(spec, sink, kafka)
     committed = kafka.committed(sink.offset_group, sorted(log.earliest))
     check_group(sink, log, committed)
     # Read again: a sink that runs may have read on since.

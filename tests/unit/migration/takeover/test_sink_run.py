@@ -47,6 +47,7 @@ class MemorySink:
         self.log: ControlLog = ControlLog({0: 0}, {0: 12}, 0)
         self.written: list[ControlEvent] = []
         self.policy: str | None = "delete"
+        self.brokers: frozenset[str] = frozenset({"kafka:9092"})
 
     def members(self, group: str) -> int:
         return self.running.get(group, 0)
@@ -172,6 +173,22 @@ def test_a_compacted_control_topic_is_refused(world: World, policy: str) -> None
     with pytest.raises(TakeoverRefusedError, match=f"control topic control has cleanup.policy={policy}") as refused:
         world.take_over()
     assert "--add-config cleanup.policy=delete; then start the connector" in (refused.value.fix or "")
+
+
+def test_a_control_topic_on_other_brokers_is_refused(world: World) -> None:
+    world.stream.produce(4)
+    sink = sink_of("sink", "apache", group=None, control_topic="control", control_brokers=frozenset({"other:9092"}))
+    with pytest.raises(TakeoverRefusedError, match=r"keeps control topic control on other:9092") as refused:
+        world.take_over(sink)
+    assert "--group connect-sink --bootstrap-server other:9092" in (refused.value.fix or "")
+
+
+def test_an_event_of_the_sink_shows_that_other_addresses_are_of_the_same_brokers(world: World) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.kafka.written.append(ControlEvent(0, 3, "connect-sink", Progress({P0: 4})))
+    sink = sink_of("sink", "apache", group=None, control_topic="control", control_brokers=frozenset({"other:9092"}))
+    assert world.take_over(sink).start == {P0: 4}
 
 
 def test_a_cleanup_policy_that_cannot_be_read_is_noted(world: World) -> None:
