@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from jobs.config.stream.models import StreamSpec
@@ -113,12 +114,17 @@ def refuse_other_brokers(spec: StreamSpec, sink: Sink, kafka: SinkKafka) -> None
 
 
 def read_control_topic(
-    sink: Sink, kafka: SinkKafka, floors: Mapping[str, SinkFloor], on_read: Callable[[int], None]
+    sink: Sink,
+    kafka: SinkKafka,
+    floors: Mapping[str, SinkFloor],
+    answers_since: ControlOffsets,
+    on_read: Callable[[int], None],
 ) -> ControlFacts:
     """Read what a takeover needs of a sink's control topic.
 
     Args:
         floors: Floor of each table of the stream.
+        answers_since: Offsets of the control topic below which the workers' answers do not count.
         on_read: Called with the number of control events that were read.
 
     Raises:
@@ -137,7 +143,8 @@ def read_control_topic(
     coordinator = {partition.partition: offset for partition, offset in offsets.items()}
     check_control_log(sink, log, coordinator, floors)
     ranges = ranges_to_read(log, coordinator, list(floors.values()))
-    facts = control_facts(sink, log, coordinator, kafka.events(sink.control_topic, ranges, on_read))
+    events = kafka.events(sink.control_topic, ranges, on_read)
+    facts = control_facts(sink, log, coordinator, events, answers_since)
     return replace(facts, cleanup_policy=cleanup_policy)
 
 
@@ -154,9 +161,17 @@ def _refuse_compaction(sink: Sink, cleanup_policy: str | None) -> None:
 
 
 def control_facts(
-    sink: Sink, log: ControlLog, coordinator: ControlOffsets, events: Iterable[ControlEvent]
+    sink: Sink,
+    log: ControlLog,
+    coordinator: ControlOffsets,
+    events: Iterable[ControlEvent],
+    answers_since: ControlOffsets = MappingProxyType({}),
 ) -> ControlFacts:
-    """Collect the announcements and the progress among a sink's own events."""
+    """Collect the announcements and the progress among a sink's own events.
+
+    Args:
+        answers_since: Offsets of the control topic below which the workers' answers do not count.
+    """
     announcements: list[tuple[int, int, Announcement]] = []
     newest: dict[int, dict[TopicPartition, int]] = {}
     for event in events:
@@ -164,7 +179,7 @@ def control_facts(
             continue
         if isinstance(event.payload, Announcement):
             announcements.append((event.partition, event.offset, event.payload))
-        elif isinstance(event.payload, Progress):
+        elif isinstance(event.payload, Progress) and event.offset >= answers_since.get(event.partition, 0):
             newest.setdefault(event.partition, {}).update(event.payload.offsets)
     progress: dict[TopicPartition, int] = {}
     for offsets in newest.values():

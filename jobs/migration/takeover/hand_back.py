@@ -247,7 +247,7 @@ def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, 
     properties: dict[str, str] = {}
     if name == spec.coordinator:
         # The record names the sink that gets the position. The stream may have it from another one.
-        record = TakeoverRecord.of(sink, time.time(), by)
+        record = TakeoverRecord.of(sink, time.time(), by, plan.floor)
         properties = msgspec.structs.replace(record, handed_back=record.at).properties(spec.stream)
 
     def attempt() -> None:

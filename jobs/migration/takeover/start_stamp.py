@@ -67,10 +67,10 @@ def _has_landed_nothing(newest: Stamp) -> bool:
     return newest.totals == Counts() and newest.batch == -1
 
 
-def needs_stamp(spec: StreamSpec, catalog: Catalog) -> bool:
+def needs_stamp(spec: StreamSpec, sink: Sink, catalog: Catalog) -> bool:
     """Whether the coordinator of a stream that stands at the sink's offsets has no record of the takeover yet."""
     record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
-    return record is None or record.handed_back is not None
+    return record is None or record.handed_back is not None or not record.is_of(sink)
 
 
 def move_position(spec: StreamSpec, settings: Settings, sink: Sink, start: Positions, who: str, reason: str) -> None:
@@ -117,7 +117,8 @@ def stamp_start(
                 f"stream {spec.stream} was started at other offsets while it took over.",
                 fix="run this again, which looks anew",
             )
-        record = TakeoverRecord.of(sink, time.time(), by)
+        previous = takeover_record(stream.anchor.table.metadata, spec.stream)
+        record = TakeoverRecord.of(sink, time.time(), by, previous.answers_since(sink) if previous else None)
         stamp = signed_answer(newest.decided(None), stream.epoch, f"{by} · {note}")
         stream.anchor.restamp(stamp, record.properties(spec.stream))
     step("takeover_after_stamp")

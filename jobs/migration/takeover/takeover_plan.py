@@ -24,7 +24,7 @@ from jobs.migration.takeover.start_stamp import stands_at
 from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obstacle
 from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
 from jobs.migration.takeover.table_completion import read_table_facts
-from jobs.migration.takeover.takeover_record import refuse_second_stream, written_tables
+from jobs.migration.takeover.takeover_record import refuse_second_stream, takeover_record, written_tables
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.stamp.offsets import TopicPartition
@@ -130,7 +130,10 @@ def plan_in_catalog(
     # Read again: a sink that runs may have read on since.
     log = KafkaLog(options).state(spec.source)
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
-    facts = read_control_topic(sink, kafka, floors, on_read)
+    coordinator = existing_table(catalog, spec.coordinator)
+    record = takeover_record(coordinator.metadata, spec.stream) if coordinator is not None else None
+    answers_since = record.answers_since(sink) if record is not None else {}
+    facts = read_control_topic(sink, kafka, floors, answers_since, on_read)
     # A sink that runs commits while its topic is read, so group and topic may differ for a moment.
     trust_group = request.trust_group or obstacle is not None
     partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust_group)

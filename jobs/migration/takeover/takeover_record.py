@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.base.system.typed_json import decode_json
 from jobs.clients.state_store.documents import DAMAGED
 from jobs.config.stream.models import StreamSpec
+from jobs.migration.sink_protocol.sink_floor import ControlOffsets
 from jobs.migration.takeover.sink import Generation, Sink
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
@@ -36,6 +37,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         at: Seconds since 1970.
         by: Who took over, and why.
         handed_back: When the sink got the position back, seconds since 1970; None if it did not.
+        control_end: End of the control topic at the last hand-back: next offsets by its partitions.
     """
 
     connector: str
@@ -47,12 +49,26 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     by: str
     handed_back: float | None = None
+    control_end: dict[int, int] = msgspec.field(default_factory=dict)
 
     @staticmethod
-    def of(sink: Sink, at: float, by: str) -> TakeoverRecord:
+    def of(sink: Sink, at: float, by: str, control_end: ControlOffsets | None = None) -> TakeoverRecord:
         """The record of a takeover from a sink."""
         groups = (sink.member_group, sink.offset_group, sink.event_group)
-        return TakeoverRecord(sink.name, sink.generation, *groups, sink.control_topic, at, by)
+        end = dict(control_end or {})
+        return TakeoverRecord(sink.name, sink.generation, *groups, sink.control_topic, at, by, control_end=end)
+
+    def is_of(self, sink: Sink) -> bool:
+        """Whether the stream took over from this sink."""
+        return (self.connector, self.offset_group, self.control_topic) == (
+            sink.name,
+            sink.offset_group,
+            sink.control_topic,
+        )
+
+    def answers_since(self, sink: Sink) -> ControlOffsets:
+        """Offsets of the control topic since which the workers' answers count, as the hand-back moved the group."""
+        return self.control_end if self.is_of(sink) else {}
 
     @property
     def sink(self) -> Sink:

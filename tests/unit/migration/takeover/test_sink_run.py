@@ -262,6 +262,33 @@ def test_a_sink_that_has_gone_on_is_not_set_back(taken: World) -> None:
     assert taken.take_over().start == {P0: 15}
 
 
+def test_answers_from_before_the_hand_back_do_not_count(taken: World) -> None:
+    taken.kafka.written.append(ControlEvent(0, 3, "connect-sink", Progress({P0: 4})))
+    taken.hand_back()
+    assert taken.take_over().start == {P0: 10}, "the sink has read nothing since"
+    assert taken.take_over().start == {P0: 10}, "the same command again"
+
+
+def test_an_answer_since_the_hand_back_counts(taken: World) -> None:
+    taken.hand_back()
+    taken.stream.produce(5)
+    taken.kafka.groups["connect-sink"] = {P0: 15}
+    taken.kafka.log = ControlLog({0: 0}, {0: 14}, 0)
+    taken.kafka.written.append(ControlEvent(0, 13, "connect-sink", Progress({P0: 14})))
+    with pytest.raises(TakeoverRefusedError, match="15 in the group, 14 on the control topic"):
+        taken.take_over()
+
+
+def test_the_record_names_the_sink_of_the_last_takeover(world: World) -> None:
+    world.stream.produce(4)
+    for name in ("sink", "another"):
+        world.kafka.groups[f"connect-{name}"] = {P0: 4}
+        world.take_over(sink_of(name, "apache", group=None, control_topic="control"))
+        record = takeover_record(world.stream.catalog.load_table(TABLE).metadata, "payments")
+        assert record is not None
+        assert record.connector == name
+
+
 def test_only_partitions_that_exist_are_handed_back(taken: World) -> None:
     taken.stream.kafka.partitions = 2
     taken.hand_back()
