@@ -30,7 +30,8 @@ from jobs.clients.spark.session import start_session
 from jobs.local.broker.broker import LocalBroker
 from jobs.migration.connect_worker import ConnectWorker
 from jobs.migration.takeover.sink import sink_of_config
-from jobs.migration.takeover.takeover import TakeoverRequest, take_over_from_sink
+from jobs.migration.takeover.takeover import take_over_from_sink
+from jobs.migration.takeover.takeover_plan import TakeoverRequest
 from jobs.migration.takeover.takeover_seam import seam_of
 from jobs.streaming.driver.process.drain import drain
 

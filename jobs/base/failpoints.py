@@ -338,7 +338,7 @@ STEPS: dict[str, Step] = {
         "action",
     ),
     "takeover_before_files": Step(
-        "sink takeover", "The sink is at rest and its position is known; no table is changed.", "action"
+        "sink takeover", "The sink has stopped and its position is known; no table is changed.", "action"
     ),
     "takeover_after_files": Step(
         "sink takeover",

@@ -14,7 +14,7 @@ from jobs.clients.install.artifacts import resolve_jars
 from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress, decode_event
 from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import SinkKafka
-from jobs.migration.takeover.takeover import TakeoverRequest
+from jobs.migration.takeover.takeover_plan import TakeoverRequest
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.connect_worker import ConnectWorker
@@ -22,7 +22,7 @@ from tests.helpers.topics import create_topic, messages_of, read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, Pipeline
 
-# A worker that was killed counts as a member for so long, and its transactions stay open for so long.
+# A killed worker stays a member of its groups for 6 s, and its transactions stay open for 5 s.
 QUICK_DEATH = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1500"}
 QUICK_ABORT = {
     "iceberg.kafka.transaction.timeout.ms": "5000",
@@ -37,8 +37,8 @@ class SinkWorld:
 
     Attributes:
         commit_ms: `iceberg.control.commit.interval-ms`.
-        worker_settings: Over those of the worker.
-        sink_settings: Over those of the connector.
+        worker_settings: Settings that replace those of the worker.
+        sink_settings: Settings that replace those of the connector.
     """
 
     pipeline: Pipeline
@@ -49,15 +49,15 @@ class SinkWorld:
 
     @staticmethod
     def make(home: Path, broker: str, stream: str, **options: Any) -> SinkWorld:
-        """Make topics and tables; the worker is not started."""
-        made = SinkWorld(Pipeline(home, broker, stream), **options)
-        made.pipeline.create_topic()
-        ensure_tables(made.pipeline.spec(), made.pipeline.catalog())
-        create_topic(broker, made.control_topic, 1)
-        # Two tasks that turn it on at once can make one of them fail; the file keeps it.
-        with contextlib.closing(sqlite3.connect(made.database)) as catalog:
+        """Create topics and tables; the worker is not started."""
+        world = SinkWorld(Pipeline(home, broker, stream), **options)
+        world.pipeline.create_topic()
+        ensure_tables(world.pipeline.spec(), world.pipeline.catalog())
+        create_topic(broker, world.control_topic, 1)
+        # If two tasks turned it on at once, one of them could fail. The file keeps the mode.
+        with contextlib.closing(sqlite3.connect(world.database)) as catalog:
             catalog.execute("PRAGMA journal_mode=WAL")
-        return made
+        return world
 
     @property
     def database(self) -> Path:
@@ -85,13 +85,13 @@ class SinkWorld:
         """Start a worker with the sink, and wait until its tasks run."""
         sink = SinkConfig(self.pipeline.stream, tasks=2, commit_ms=self.commit_ms)
         properties = sink_properties(sink, self.control_topic, self.pipeline.settings().catalog)
-        own = {"iceberg.tables": self.pipeline.table_name, **QUICK_ABORT, **self.sink_settings}
+        overrides = {"iceberg.tables": self.pipeline.table_name, **QUICK_ABORT, **self.sink_settings}
         self.worker = ConnectWorker(
             self.pipeline.home / "connect",
             self.pipeline.address,
             resolve_jars("connect"),
             settings={**worker_properties(sink), **QUICK_DEATH, **self.worker_settings},
-            connectors={self.connector: properties | own},
+            connectors={self.connector: properties | overrides},
         )
         self.worker.prepare()
         self.worker.start()
@@ -108,21 +108,25 @@ class SinkWorld:
 
     def events(self) -> list[ControlEvent]:
         """Decided events on the control topic."""
-        found = messages_of(self.pipeline.address, self.control_topic, {"isolation.level": "read_committed"})
-        return [decode_event(bytes(each.value() or b""), each.partition() or 0, each.offset() or 0) for each in found]
+        messages = messages_of(self.pipeline.address, self.control_topic, {"isolation.level": "read_committed"})
+        return [
+            decode_event(bytes(message.value() or b""), message.partition() or 0, message.offset() or 0)
+            for message in messages
+        ]
 
     def announced_files(self) -> list[str]:
         """Paths of all files that workers have announced."""
-        said = (each.payload for each in self.events())
-        return [file["file_path"] for each in said if isinstance(each, Announcement) for file in each.data_files]
+        payloads = [event.payload for event in self.events()]
+        announcements = [payload for payload in payloads if isinstance(payload, Announcement)]
+        return [file["file_path"] for announcement in announcements for file in announcement.data_files]
 
     def announced_offsets(self) -> dict[TopicPartition, int]:
         """Next offsets by the workers' answers."""
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for event in self.events():
             if isinstance(event.payload, Progress):
-                found.update(event.payload.offsets)
-        return found
+                offsets.update(event.payload.offsets)
+        return offsets
 
     def produced(self) -> int:
         """Records in the topic."""
@@ -133,7 +137,7 @@ class SinkWorld:
         return sum(self.pipeline.landed().values())
 
     def wait_until_announced(self, seconds: float = 60) -> None:
-        """Wait until the workers have answered that they have read everything, whether it is committed or not."""
+        """Wait until the workers have answered that they have read everything; it may not be committed."""
         total = self.produced()
         wait_for(lambda: sum(self.announced_offsets().values()) == total, "the sink's announcement", seconds)
 
@@ -148,7 +152,7 @@ class SinkWorld:
 
     @contextlib.contextmanager
     def catalog_held(self) -> Iterator[None]:
-        """Let nobody commit to the catalog for the length of the block: who tries waits half a minute."""
+        """Lock the catalog for the length of the block: other commits wait for it, half a minute at most."""
         with contextlib.closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as catalog:
             catalog.execute("BEGIN IMMEDIATE")
             try:
@@ -157,5 +161,5 @@ class SinkWorld:
                 catalog.execute("ROLLBACK")
 
     def assert_joined(self) -> None:
-        """Every record of the topic stands in the table once, whoever landed it."""
+        """Assert that the table has every record of the topic once, whether the sink or the stream landed it."""
         self.pipeline.assert_each_once()

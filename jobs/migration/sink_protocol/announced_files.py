@@ -45,7 +45,7 @@ def data_file_of(file: Mapping[str, Any], metadata: TableMetadata) -> DataFile:
         file: Fields by Iceberg's names; partition values in the order of the spec.
     """
     measures: Any = {name: file.get(name) for name in _MEASURES}
-    made = DataFile.from_args(
+    data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file["file_path"],
         file_format=FileFormat(file["file_format"]),
@@ -54,12 +54,12 @@ def data_file_of(file: Mapping[str, Any], metadata: TableMetadata) -> DataFile:
         file_size_in_bytes=file["file_size_in_bytes"],
         **measures,
     )
-    made.spec_id = _spec_id(file, metadata)
-    return made
+    data_file.spec_id = _spec_id(file, metadata)
+    return data_file
 
 
 def _spec_id(file: Mapping[str, Any], metadata: TableMetadata) -> int:
-    # Early releases of the sink do not say it: then the table has had one spec only, or the file fits none.
+    # Early releases of the sink leave it out. If the table has had several specs, the file fits none.
     spec_id = file.get("spec_id")
     if spec_id is None:
         return metadata.default_spec_id if len(metadata.specs()) == 1 else -1
@@ -67,12 +67,12 @@ def _spec_id(file: Mapping[str, Any], metadata: TableMetadata) -> int:
 
 
 def live_paths(table: Table, paths: Collection[str], after_sequence: int) -> set[str]:
-    """Those of some paths that are data files of the table's head.
+    """Select the paths that are data files of the table's head.
 
     Args:
         table: As the branch has it.
-        paths: Paths of files that were added, if at all, by a later snapshot than `after_sequence`.
-        after_sequence: Only manifests written later are read.
+        paths: Paths of candidate files. Only snapshots later than `after_sequence` can have added them.
+        after_sequence: Sequence number; only manifests written since are read.
     """
     head = table.metadata.current_snapshot()
     if head is None or not paths:

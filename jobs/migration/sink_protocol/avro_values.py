@@ -48,67 +48,69 @@ class AvroReader:
 
     def _read(self, schema: Schema, space: str) -> Any:
         if isinstance(schema, list):
-            branch = self._long()
+            branch = self._read_long()
             if not 0 <= branch < len(schema):
                 raise AvroError(f"a union has no branch {branch}")
             return self._read(schema[branch], space)
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
-                return self._primitive(schema)
-            named = self._named.get(schema if "." in schema else _full(schema, space), self._named.get(schema))
+                return self._read_primitive(schema)
+            named = self._named.get(schema if "." in schema else _full_name(schema, space), self._named.get(schema))
             if named is None:
                 raise AvroError(f"there is no type {schema}")
             return self._read(named, space)
-        kind = schema.get("type")
-        if isinstance(kind, list | Mapping):
-            return self._read(kind, space)
-        if kind in ("record", "fixed", "enum"):
+        avro_type = schema.get("type")
+        if isinstance(avro_type, list | Mapping):
+            return self._read(avro_type, space)
+        if avro_type in ("record", "fixed", "enum"):
             space = str(schema.get("namespace", space))
-            name = _full(str(schema.get("name", "")), space)
+            name = _full_name(str(schema.get("name", "")), space)
             self._named[name] = schema
             space = name.rpartition(".")[0]
-        match kind:
+        match avro_type:
             case "record":
                 return {field["name"]: self._read(field["type"], space) for field in schema["fields"]}
             case "fixed":
-                return _logical(schema, self._take(int(schema["size"])))
+                return _apply_logical_type(schema, self._take(int(schema["size"])))
             case "enum":
-                return schema["symbols"][self._long()]
+                return schema["symbols"][self._read_long()]
             case "array":
-                items = self._blocks(lambda: self._read(schema["items"], space))
-                # Iceberg writes maps whose keys are no texts as arrays of pairs.
-                return {each["key"]: each["value"] for each in items} if schema.get("logicalType") == "map" else items
+                items = self._read_blocks(lambda: self._read(schema["items"], space))
+                # Iceberg writes maps whose keys are not strings as arrays of pairs.
+                return {item["key"]: item["value"] for item in items} if schema.get("logicalType") == "map" else items
             case "map":
-                return dict(self._blocks(lambda: (self._primitive("string"), self._read(schema["values"], space))))
-            case str() if kind in _PRIMITIVES:
-                return _logical(schema, self._primitive(kind))
+                return dict(
+                    self._read_blocks(lambda: (self._read_primitive("string"), self._read(schema["values"], space)))
+                )
+            case str() if avro_type in _PRIMITIVES:
+                return _apply_logical_type(schema, self._read_primitive(avro_type))
             case _:
-                return self._read(str(kind), space)
+                return self._read(str(avro_type), space)
 
-    def _primitive(self, kind: str) -> Any:
-        match kind:
+    def _read_primitive(self, primitive: str) -> Any:
+        match primitive:
             case "null":
                 return None
             case "boolean":
                 return self._take(1) != b"\0"
             case "int" | "long":
-                return self._long()
+                return self._read_long()
             case "float":
                 return struct.unpack("<f", self._take(4))[0]
             case "double":
                 return struct.unpack("<d", self._take(8))[0]
             case "string":
-                return self._take(self._long()).decode()
+                return self._take(self._read_long()).decode()
             case _:
-                return self._take(self._long())
+                return self._take(self._read_long())
 
-    def _blocks(self, read: Callable[[], Any]) -> list[Any]:
-        found: list[Any] = []
-        while count := self._long():
+    def _read_blocks(self, read: Callable[[], Any]) -> list[Any]:
+        items: list[Any] = []
+        while count := self._read_long():
             if count < 0:
-                self._long()
-            found.extend(read() for _ in range(abs(count)))
-        return found
+                self._read_long()
+            items.extend(read() for _ in range(abs(count)))
+        return items
 
     def _take(self, count: int) -> bytes:
         if count < 0 or self._at + count > len(self._data):
@@ -116,7 +118,7 @@ class AvroReader:
         self._at += count
         return self._data[self._at - count : self._at]
 
-    def _long(self) -> int:
+    def _read_long(self) -> int:
         value = shift = 0
         while True:
             byte = self._take(1)[0]
@@ -128,11 +130,11 @@ class AvroReader:
                 raise AvroError("a number has too many bytes")
 
 
-def _full(name: str, space: str) -> str:
+def _full_name(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
-def _logical(schema: Mapping[str, Any], value: Any) -> Any:
+def _apply_logical_type(schema: Mapping[str, Any], value: Any) -> Any:
     if schema.get("logicalType") == "decimal" and isinstance(value, bytes):
         return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-int(schema.get("scale", 0)))
     return value

@@ -39,7 +39,7 @@ class Announcement:
 
     Attributes:
         table: Full name of the table, such as `orders.payments`.
-        table_uuid: UUID of the table when the files were written; None where the sink's release does not say it.
+        table_uuid: UUID of the table when the files were written; None if the sink's release leaves it out.
         data_files: Descriptors of the data files, field by field as Iceberg names them.
         delete_files: Number of delete files, which upserts of Tabular's sink write.
     """
@@ -69,7 +69,7 @@ class ControlEvent:
         partition: Partition of the control topic.
         offset: Offset there.
         group: Sink that wrote it, by its consumer group.
-        payload: None for events that say nothing of files or offsets.
+        payload: None for events without files and offsets.
     """
 
     partition: int
@@ -89,9 +89,9 @@ def decode_event(value: bytes, partition: int, offset: int) -> ControlEvent:
             raise ValueError("it does not begin with Iceberg's mark of an Avro value")
         length = int.from_bytes(value[2 : 2 + _LENGTH], "big")
         schema, body = value[2 + _LENGTH : 2 + _LENGTH + length], value[2 + _LENGTH + length :]
-        event = AvroReader(body).read_whole(_schema(schema))
+        event = AvroReader(body).read_whole(_parse_schema(schema))
         payload = event["payload"]
-        group = _one_of(event, "group_id", "groupId")
+        group = _first_field(event, "group_id", "groupId")
         read = {_DATA_WRITTEN: _announcement, _DATA_COMPLETE: _progress}.get(event["type"])
         return ControlEvent(partition, offset, group, read(payload) if read else None)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as problem:
@@ -103,33 +103,33 @@ def decode_event(value: bytes, partition: int, offset: int) -> ControlEvent:
 
 
 @lru_cache(maxsize=256)
-def _schema(text: bytes) -> Any:
+def _parse_schema(text: bytes) -> Any:
     return json.loads(text)
 
 
-def _one_of(record: Mapping[str, Any], *names: str) -> Any:
-    name = next((each for each in names if each in record), None)
-    if name is None:
+def _first_field(record: Mapping[str, Any], *names: str) -> Any:
+    field_name = next((name for name in names if name in record), None)
+    if field_name is None:
         raise KeyError(names[0])
-    return record[name]
+    return record[field_name]
 
 
 def _announcement(payload: Mapping[str, Any]) -> Announcement:
-    table = _one_of(payload, "table_reference", "tableReference", "tableName")
+    table = _first_field(payload, "table_reference", "tableReference", "tableName")
     identity = table.get("table_uuid")
     return Announcement(
         ".".join([*table["namespace"], table["name"]]),
         str(uuid.UUID(bytes=identity)) if identity else None,
-        tuple(_one_of(payload, "data_files", "dataFiles") or ()),
-        len(_one_of(payload, "delete_files", "deleteFiles") or ()),
+        tuple(_first_field(payload, "data_files", "dataFiles") or ()),
+        len(_first_field(payload, "delete_files", "deleteFiles") or ()),
     )
 
 
 def _progress(payload: Mapping[str, Any]) -> Progress:
     assignments = payload["assignments"] or ()
-    known = {
-        TopicPartition(each["topic"], each["partition"]): each["offset"]
-        for each in assignments
-        if each["offset"] is not None
+    offsets = {
+        TopicPartition(assignment["topic"], assignment["partition"]): assignment["offset"]
+        for assignment in assignments
+        if assignment["offset"] is not None
     }
-    return Progress(known)
+    return Progress(offsets)

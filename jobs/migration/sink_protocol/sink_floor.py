@@ -3,9 +3,9 @@
 The sink writes the next offsets of the control topic into the summary of each of its snapshots. It walks back from the
 head of its branch to the first snapshot that has them, and commits nothing that was announced below.
 
-The newest snapshot does not say all. Releases that do not merge offsets write only the partitions that the coordinator
-has read since its start, and a second coordinator writes lower ones than the first. So the floor of a partition is the
-highest of all ancestors.
+The newest snapshot alone is not enough. Releases that do not merge offsets write only the partitions that the
+coordinator has read since its start. A second coordinator writes lower offsets than the first. So the floor of a
+partition is the highest of all ancestors.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def floor_key(control_topic: str, group: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkFloor:
-    """Where a table's head stands in the control topic.
+    """Position of a table's head in the control topic.
 
     Attributes:
         offsets: Highest next offset of each partition among the head's ancestors; None if none has the sink's key.
         snapshot_id: Newest snapshot that has the key.
         sequence: Sequence number of that snapshot; 0 without one.
-        whole: The head's history reaches back to the table's first snapshot, so of a partition without a floor the
-            sink has never committed anything.
-        elsewhere: Snapshots with the sink's key that are no ancestors of the head and came later than the floor; the
-            table was rolled back, or replaced.
+        whole: The head's history reaches back to the table's first snapshot. So the sink has committed nothing of a
+            partition without a floor.
+        elsewhere: Snapshots with the sink's key that are no ancestors of the head and came later than the floor. The
+            table was rolled back or replaced.
     """
 
     offsets: ControlOffsets | None
@@ -69,28 +69,37 @@ def sink_floor(metadata: TableMetadata, key: str) -> SinkFloor:
         metadata: As the sink's branch has them.
         key: See `floor_key`.
     """
-    along = list(ancestors(metadata))
-    ids = {each.snapshot_id for each in along}
-    own = [(each, offsets) for each in along if (offsets := _offsets(each, key)) is not None]
+    lineage = list(ancestors(metadata))
+    ids = {snapshot.snapshot_id for snapshot in lineage}
+    with_key = [(snapshot, offsets) for snapshot in lineage if (offsets := _offsets(snapshot, key)) is not None]
     highest: dict[int, int] = {}
-    for _, offsets in own:
+    for _, offsets in with_key:
         highest |= {partition: max(at, highest.get(partition, 0)) for partition, at in offsets.items()}
-    newest = own[0][0] if own else None
+    newest = with_key[0][0] if with_key else None
     sequence = (newest.sequence_number or 0) if newest else 0
     elsewhere = tuple(
-        each.snapshot_id
-        for each in metadata.snapshots
-        if each.snapshot_id not in ids and _offsets(each, key) is not None and (each.sequence_number or 0) > sequence
+        snapshot.snapshot_id
+        for snapshot in metadata.snapshots
+        if snapshot.snapshot_id not in ids and _offsets(snapshot, key) is not None and _came_later(snapshot, newest)
     )
-    # A replaced table begins anew without a parent, but not with the first sequence number.
-    whole = not along or (along[-1].parent_snapshot_id is None and along[-1].sequence_number == 1)
-    whole = whole and (bool(along) or getattr(metadata, "last_sequence_number", 0) == 0)
-    return SinkFloor(highest if own else None, newest.snapshot_id if newest else None, sequence, whole, elsewhere)
+    # The first snapshot of a replaced table has no parent either, but a later sequence number.
+    whole = not lineage or (lineage[-1].parent_snapshot_id is None and lineage[-1].sequence_number == 1)
+    whole = whole and (bool(lineage) or getattr(metadata, "last_sequence_number", 0) == 0)
+    return SinkFloor(highest if with_key else None, newest.snapshot_id if newest else None, sequence, whole, elsewhere)
 
 
 def floor_text(offsets: ControlOffsets) -> str:
     """Offsets as the sink writes them: JSON, partitions as texts."""
     return json.dumps({str(partition): at for partition, at in sorted(offsets.items())}, separators=(",", ":"))
+
+
+def _came_later(snapshot: Snapshot, reference: Snapshot | None) -> bool:
+    # Snapshots of format version 1 have no sequence number. Their times order them.
+    return reference is None or _age_key(snapshot) > _age_key(reference)
+
+
+def _age_key(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
 def _offsets(snapshot: Snapshot, key: str) -> dict[int, int] | None:

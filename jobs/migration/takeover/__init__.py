@@ -1,1 +1,1 @@
-"""Takeover of a sink's position by a stream, and the way back."""
+"""Takeover of a sink's position by a stream, and the hand-back."""

@@ -1,4 +1,4 @@
-"""Way back to a sink: a stream's positions become the offsets of the sink's group, and its floor is renewed.
+"""Hand-back to a sink: a stream's positions become the offsets of the sink's group, and its floor is renewed.
 
 A sink that goes on looks for its floor in the ancestors of the table's head, and expiry may have removed them. So each
 table gets an empty snapshot with the sink's key at the end of the control topic: what was announced so far counts as
@@ -22,11 +22,10 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets, floor_text
-from jobs.migration.takeover.record import TakeoverRecord, takeover_record
 from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import SinkKafka
-from jobs.migration.takeover.takeover import refuse_running
-from jobs.migration.takeover.takeover_plan import TakeoverRefusedError
+from jobs.migration.takeover.takeover_record import TakeoverRecord, takeover_record
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError, refuse_running
 from jobs.streaming.operator.reset import existing_targets
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
@@ -45,12 +44,12 @@ HANDED_BACK_KEY = "frazil.handed-back-to"
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """Where a stream stands.
+    """Position of a stream.
 
     Attributes:
         positions: Next offset of each partition, the same on all tables.
         kept: Offsets that Kafka keeps, of partitions that exist.
-        record: From which sink the stream has its position; None if from none.
+        record: The record of the takeover; None if there was none.
     """
 
     stream: str
@@ -60,7 +59,7 @@ class StreamOffsets:
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Where somebody else has to go on, in the partitions that exist; one not begun yet, at its first offset."""
+        """Offsets at which the sink goes on. A partition that the stream has not begun starts at its first offset."""
         return {partition: self.positions.get(partition, kept.start) for partition, kept in self.kept.items()}
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -71,13 +70,13 @@ class StreamOffsets:
 
 @dataclass(frozen=True, slots=True)
 class HandBack:
-    """What the way back does, or did.
+    """Plan of the hand-back, or what was done.
 
     Attributes:
         groups: Groups that get the stream's positions.
-        sink: None if the group is of no sink that is known; then no table is changed.
+        sink: The sink that has the group; None if it is not known. Then no table is changed.
         tables: Tables that get a snapshot with the sink's floor.
-        floor: The floor: end of the control topic, by its partitions.
+        floor: End of the control topic, by its partitions.
         obstacle: Why it cannot be done now; None if it can.
         others: Topics of the sink that the stream does not read; their offsets stay.
     """
@@ -112,10 +111,10 @@ def stream_offsets(spec: StreamSpec, settings: Settings, catalog: Catalog) -> St
 def plan_hand_back(
     spec: StreamSpec, settings: Settings, catalog: Catalog, group: str, control_topic: str | None
 ) -> HandBack:
-    """Find out what the way back would do; changes nothing.
+    """Find out what the hand-back would do; changes nothing.
 
     Args:
-        group: Group that is to get the positions.
+        group: Group that gets the positions.
         control_topic: Control topic of the sink that has the group; None for that of the takeover.
 
     Raises:
@@ -123,17 +122,17 @@ def plan_hand_back(
     """
     offsets = stream_offsets(spec, settings, catalog)
     kafka = SinkKafka(settings.kafka.with_options(spec.source.options))
-    sink = _sink(offsets.record, group, control_topic)
-    tables, floor = _renewed(spec, catalog, kafka, sink) if sink else ((), {})
+    sink = _sink_of_group(offsets.record, group, control_topic)
+    tables, floor = _tables_and_floor(spec, catalog, kafka, sink) if sink else ((), {})
     groups = tuple(dict.fromkeys((group, sink.offset_group, sink.member_group))) if sink else (group,)
     _refuse_elsewhere(offsets, kafka, sink)
-    of_sink = kafka.topics_of(sink.offset_group) if sink else set()
-    others = tuple(sorted(topic for topic in of_sink if not spec.source.reads(topic)))
+    group_topics = kafka.topics_of(sink.offset_group) if sink else set()
+    others = tuple(sorted(topic for topic in group_topics if not spec.source.reads(topic)))
     return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups), others)
 
 
 def _refuse_elsewhere(offsets: StreamOffsets, kafka: SinkKafka, sink: Sink | None) -> None:
-    """Refuse positions that are none of the topics as they are, or that the sink has gone past."""
+    """Refuse positions that Kafka does not keep, or that the sink has gone past."""
     stream, positions = offsets.stream, offsets.next_offsets
     for partition, kept in sorted(offsets.kept.items()):
         if not kept.start <= positions[partition] <= kept.end:
@@ -163,7 +162,7 @@ def hand_back(
 ) -> HandBack:
     """Commit a stopped stream's positions as the offsets of a group, and renew the sink's floor in the tables.
 
-    Whatever ends it in between: the same command goes on.
+    If it is ended in between, the same command goes on.
 
     Args:
         by: Who does it, and why.
@@ -182,13 +181,13 @@ def hand_back(
         if plan.sink is not None:
             topic, ends = plan.sink.control_topic, plan.floor
             kafka.commit(plan.sink.coordinator_group, {TopicPartition(topic, p): at for p, at in ends.items()})
-        for each in plan.groups:
-            kafka.commit(each, plan.offsets.next_offsets)
+        for group_name in plan.groups:
+            kafka.commit(group_name, plan.offsets.next_offsets)
         step("hand_back_after_offsets")
     return plan
 
 
-def _sink(record: TakeoverRecord | None, group: str, control_topic: str | None) -> Sink | None:
+def _sink_of_group(record: TakeoverRecord | None, group: str, control_topic: str | None) -> Sink | None:
     known = record.sink if record else None
     if known is not None and group in (known.offset_group, known.member_group, known.event_group):
         return replace(known, control_topic=control_topic or known.control_topic)
@@ -199,12 +198,12 @@ def _sink(record: TakeoverRecord | None, group: str, control_topic: str | None) 
     return sink_of(name, generation, group=group, control_topic=control_topic)
 
 
-def _renewed(
+def _tables_and_floor(
     spec: StreamSpec, catalog: Catalog, kafka: SinkKafka, sink: Sink
 ) -> tuple[tuple[str, ...], ControlOffsets]:
     control = kafka.control_log(sink.control_topic)
     if control is None:
-        # The sink makes it anew, and would filter what it writes there by a floor of the former one.
+        # The sink would create it, and filter its new events by the floor of the former topic.
         raise TakeoverRefusedError(
             f"Kafka has no topic {sink.control_topic}, the control topic of {sink.name}.",
             fix="create it, or name the control topic that the connector will have with --control-topic",
@@ -241,14 +240,14 @@ def _obstacle(
 
 
 def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, by: str) -> None:
-    """Commit an empty snapshot with the sink's floor; on the coordinator with the record of the way back."""
+    """Commit an empty snapshot with the sink's floor; on the coordinator with the record of the hand-back."""
     sink = plan.sink
     assert sink is not None, "only tables of a sink get a floor"
     target = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
     properties: dict[str, str] = {}
     if name == spec.coordinator:
-        # Of the sink that gets the position, which may be another one than it came from.
-        record = TakeoverRecord.of(sink, time.time(), by)
+        # The record names the sink that gets the position. The stream may have it from another one.
+        record = TakeoverRecord.of(sink, time.time(), by, plan.floor)
         properties = msgspec.structs.replace(record, handed_back=record.at).properties(spec.stream)
 
     def attempt() -> None:
@@ -257,5 +256,5 @@ def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, 
         target.commit(Append(), None, summary, properties)
 
     compare_and_swap(
-        name, attempt, lambda said: CommitRefusedError(said, fix="let other writers finish, then run this again")
+        name, attempt, lambda message: CommitRefusedError(message, fix="let other writers finish, then run this again")
     )

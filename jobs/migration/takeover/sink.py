@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ _PACKAGES: tuple[tuple[str, Generation], ...] = (
     ("org.apache.iceberg.connect.", "apache"),
     ("io.tabular.iceberg.connect.", "tabular"),
 )
+_PORT = re.compile(r":\d+$")
+_DEFAULT_PORT = 9092
 _CONTROL_TOPIC = "control-iceberg"
 _TABULAR_GROUP = "cg-control-"
 REPORT = "import-report.json"
@@ -35,7 +38,7 @@ class UnknownSinkError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """An Iceberg sink as a takeover has to know it.
+    """Identity of an Iceberg sink.
 
     Attributes:
         name: Name of the connector.
@@ -46,6 +49,8 @@ class Sink:
         dynamic: Whether records name their tables.
         branches: Branch of each table that does not go to `branch`.
         branch: Branch that it commits to.
+        control_brokers: Addresses of the brokers with its control topic, as its own configuration names them; empty if
+            the worker's configuration does.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Sink:
     dynamic: bool = False
     branch: str = MAIN_BRANCH
     branches: Mapping[str, str] = field(default_factory=dict)
+    control_brokers: frozenset[str] = frozenset()
 
     @property
     def floor_key(self) -> str:
@@ -79,6 +85,14 @@ class Sink:
         return f"connector {self.name} (group {self.offset_group}, control topic {self.control_topic})"
 
 
+def broker_addresses(servers: str) -> frozenset[str]:
+    """Addresses in a value of `bootstrap.servers`, each as `host:port`; empty if the value is a placeholder."""
+    if "${" in servers:
+        return frozenset()
+    hosts = (server.strip().rpartition("://")[2].lower() for server in servers.split(","))
+    return frozenset(host if _PORT.search(host) else f"{host}:{_DEFAULT_PORT}" for host in hosts if host)
+
+
 def connect_group(name: str) -> str:
     """Group that Kafka Connect gives the tasks of a connector, unless its configuration names another."""
     return f"connect-{name}"
@@ -93,12 +107,12 @@ def sink_of(name: str, generation: Generation, *, group: str | None, control_top
     """
     topic = control_topic or _CONTROL_TOPIC
     if generation == "tabular":
-        own = group or f"{_TABULAR_GROUP}{name}"
-        groups = (more.pop("member_group", connect_group(name)), own, own)
+        control_group = group or f"{_TABULAR_GROUP}{name}"
+        groups = (more.pop("member_group", connect_group(name)), control_group, control_group)
     else:
-        own = group or connect_group(name)
-        member = more.pop("member_group", own)
-        groups = (member, member, own)
+        event_group = group or connect_group(name)
+        member_group = more.pop("member_group", event_group)
+        groups = (member_group, member_group, event_group)
     return Sink(name, generation, *groups, topic, **more)
 
 
@@ -123,23 +137,24 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
             "position stands.",
             fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
         )
-    tables = {
+    branches = {
         key.removeprefix("iceberg.table.").removesuffix(".commit-branch"): value
         for key, value in config.items()
         if key.startswith("iceberg.table.") and key.endswith(".commit-branch")
     }
-    own = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
-    more: dict[str, Any] = {"branches": tables}
+    group_key = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
+    more: dict[str, Any] = {"branches": branches}
     if override := config.get("consumer.override.group.id"):
         more["member_group"] = override
     return sink_of(
         name,
         generation,
-        group=config.get(own),
+        group=config.get(group_key),
         control_topic=config.get("iceberg.control.topic"),
         topics=tuple(topic.strip() for topic in config.get("topics", "").split(",") if topic.strip()),
         dynamic=config.get("iceberg.tables.dynamic-enabled", "").lower() == "true",
         branch=config.get("iceberg.tables.default-commit-branch") or MAIN_BRANCH,
+        control_brokers=broker_addresses(config.get("iceberg.kafka.bootstrap.servers", "")),
         **more,
     )
 
@@ -154,7 +169,7 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
         return None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        entries = [each for each in document["connectors"] if each.get("name") == name]
+        entries = [connector for connector in document["connectors"] if connector.get("name") == name]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise UnknownSinkError(
             f"{path} cannot be read as a report of `frazil import` ({type(problem).__name__}).",
@@ -170,8 +185,8 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
             f"{path}: connector {name} is no Iceberg sink, so its position is not known.",
             fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
         )
-    said = str(facts.get("generation") or entry.get("generation") or "").lower()
-    generation: Generation = "tabular" if said.startswith("tabular") else "apache"
+    label = str(facts.get("generation") or entry.get("generation") or "").lower()
+    generation: Generation = "tabular" if label.startswith("tabular") else "apache"
     more: dict[str, Any] = {
         key: facts[key] for key in ("member_group", "dynamic", "branch", "branches") if facts.get(key)
     }

@@ -1,4 +1,4 @@
-"""What Kafka says of a sink: members and offsets of its groups, and the events on its control topic."""
+"""Kafka's side of a sink: members and offsets of its groups, and the events on its control topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from jobs.clients.kafka.group_offsets import COORDINATOR_NOT_READY
 from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError
@@ -21,6 +21,7 @@ from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.migration.sink_protocol.control_events import ControlEvent, decode_event
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets
+from jobs.migration.takeover.sink import broker_addresses
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class SinkKafka:
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
-        # Aborted announcements are none, whatever the stream reads.
+        # Aborted announcements do not count, whatever isolation the stream reads with.
         self._settings: KafkaSettings = settings.model_copy(update={"isolation": "read_committed"})
         self._bootstrap: str = settings.require_bootstrap()
         self._timeout: float = settings.request_timeout.total_seconds()
@@ -68,6 +69,11 @@ class SinkKafka:
         }
         self._consumer_options: dict[str, Any] = {**common, **librdkafka_options(settings.security)}
         self._admin: AdminClient = AdminClient({**common, **librdkafka_options(settings.admin_security)})
+
+    @property
+    def brokers(self) -> frozenset[str]:
+        """Addresses by which the brokers are reached, each as `host:port`."""
+        return broker_addresses(self._bootstrap)
 
     def members(self, group: str) -> int:
         """Number of members of a consumer group; 0 also if the group does not exist."""
@@ -89,7 +95,7 @@ class SinkKafka:
         Raises:
             KafkaUnavailableError: A transaction with offsets of the group stays open, or the brokers do not answer.
         """
-        wanted = [ClientPartition(each.topic, each.partition) for each in partitions]
+        wanted = [ClientPartition(partition.topic, partition.partition) for partition in partitions]
         if not wanted:
             return {}
 
@@ -101,10 +107,14 @@ class SinkKafka:
                 answers = consumer.committed(wanted, timeout=self._timeout)
             finally:
                 consumer.close()
-            for each in answers:
-                if each.error:
-                    raise KafkaException(each.error)
-            return {TopicPartition(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
+            for answer in answers:
+                if answer.error:
+                    raise KafkaException(answer.error)
+            return {
+                TopicPartition(answer.topic, answer.partition): answer.offset
+                for answer in answers
+                if answer.offset >= 0
+            }
 
         return self._ask(ask, f"group {group}")
 
@@ -114,7 +124,7 @@ class SinkKafka:
         def ask() -> set[str]:
             request = ConsumerGroupTopicPartitions(group)
             answers = self._admin.list_consumer_group_offsets([request], request_timeout=self._timeout)
-            return {each.topic for each in answers[group].result(2 * self._timeout).topic_partitions or ()}
+            return {answer.topic for answer in answers[group].result(2 * self._timeout).topic_partitions or ()}
 
         return self._ask(ask, f"group {group}")
 
@@ -129,20 +139,20 @@ class SinkKafka:
         def ask() -> None:
             request = ConsumerGroupTopicPartitions(group, wanted)
             answers = self._admin.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            for each in answers[group].result(2 * self._timeout).topic_partitions:
-                if each.error:
-                    raise KafkaException(each.error)
+            for answer in answers[group].result(2 * self._timeout).topic_partitions:
+                if answer.error:
+                    raise KafkaException(answer.error)
 
         self._ask(ask, f"group {group}")
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Partitions of those of some topics that exist."""
-        found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout).topics, "topics")
+        known_topics = self._ask(lambda: self._admin.list_topics(timeout=self._timeout).topics, "topics")
         return [
             TopicPartition(name, number)
             for name in sorted(topics)
-            if name in found
-            for number in found[name].partitions
+            if name in known_topics
+            for number in known_topics[name].partitions
         ]
 
     def control_log(self, topic: str) -> ControlLog | None:
@@ -152,10 +162,25 @@ class SinkKafka:
             return None
         earliest, ends = self._log.earliest(partitions), self._log.ends(partitions)
         return ControlLog(
-            {each.partition: at for each, at in earliest.items()},
-            {each.partition: at for each, at in ends.latest.items()},
+            {partition.partition: offset for partition, offset in earliest.items()},
+            {partition.partition: offset for partition, offset in ends.latest.items()},
             sum(ends.undecided().values()),
         )
+
+    def cleanup_policy(self, topic: str) -> str | None:
+        """Setting `cleanup.policy` of a topic that exists; None if the user may not read it."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+
+        def ask() -> str | None:
+            try:
+                answers = self._admin.describe_configs([resource], request_timeout=self._timeout)
+                return answers[resource].result(2 * self._timeout)["cleanup.policy"].value
+            except KafkaException as problem:
+                if lacks_right(problem.args[0]):
+                    return None
+                raise
+
+        return self._ask(ask, f"topic {topic}")
 
     def events(
         self, topic: str, ranges: Mapping[int, OffsetRange], on_read: Callable[[int], None] = lambda _: None
@@ -180,7 +205,7 @@ class SinkKafka:
                     count += len(batch)
                     on_read(count)
 
-    def _ask(self, question: Callable[[], T], what: str) -> T:
+    def _ask(self, question: Callable[[], T], subject: str) -> T:
         deadline = time.monotonic() + _LOADING_SECONDS
         while True:
             try:
@@ -190,13 +215,13 @@ class SinkKafka:
                 if error.code() in COORDINATOR_NOT_READY and time.monotonic() < deadline:
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                said, fix = f"Kafka at {self._bootstrap}: {what}: {error.str()}", _FIX
+                message, fix = f"Kafka at {self._bootstrap}: {subject}: {error.str()}", _FIX
                 if lacks_right(error):
                     user = user_of(self._settings.admin_security)
-                    missing, fix = missing_rule(error, self._bootstrap, user, ("Read",), what.rpartition(" ")[2])
-                    said = f"{said}: {missing}"
-                raise KafkaUnavailableError(said, fix=fix) from problem
+                    missing, fix = missing_rule(error, self._bootstrap, user, ("Read",), subject.rpartition(" ")[2])
+                    message = f"{message}: {missing}"
+                raise KafkaUnavailableError(message, fix=fix) from problem
             except TimeoutError as problem:
                 raise KafkaUnavailableError(
-                    f"Kafka at {self._bootstrap}: {what}: nothing came for {2 * self._timeout:.0f} s", fix=_FIX
+                    f"Kafka at {self._bootstrap}: {subject}: nothing came for {2 * self._timeout:.0f} s", fix=_FIX
                 ) from problem

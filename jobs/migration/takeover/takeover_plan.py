@@ -1,421 +1,216 @@
-"""Plan of a takeover: pure decisions on what Kafka, the control topic and the tables say of a sink.
-
-The sink's worker commits source offsets and the announcement of its files in one Kafka transaction. So the group's
-offsets, and all announced files, are exactly what the sink has taken. A file is committed if its announcement lies
-below its table's floor. The takeover commits the others, and the stream starts at the group's offsets.
-"""
+"""Plan of a takeover: what an operator asks for, and what it would do; read from Kafka, the worker and the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
-from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor
+from jobs.clients.catalog.catalog import connect_catalog
+from jobs.clients.kafka.metadata import KafkaLog
+from jobs.config.settings.settings import Settings
+from jobs.config.stream.models import StreamSpec
+from jobs.config.stream.shaped_table import misfit_fix
+from jobs.migration.connect_worker import ConnectWorker
+from jobs.migration.sink_protocol.sink_floor import ControlOffsets, sink_floor
+from jobs.migration.takeover.completion_plan import PassedOver, TableCompletion, plan_tables
+from jobs.migration.takeover.control_topic import ControlFacts, read_control_topic, refuse_other_brokers
 from jobs.migration.takeover.sink import Sink
-from jobs.migration.takeover.sink_kafka import ControlLog
-from jobs.tables.commit.stamp.log_state import LogState
-from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
-
-PassedOver = Literal["complete", "leave"]
-
-# Events below the floors that are read as well: they show how far the workers had read.
-LOOK_BACK = 2_000
-_NAMED = 5
-ONE_COMMIT = "start the connector, wait until it has committed once, stop it, then run this again"
-
-
-class TakeoverRefusedError(FrazilError):
-    """A stream cannot take over from a sink, or not now.
-
-    Safe: The stream's position is as it was. Files of the sink that were committed stay, and are committed once.
-    Next: the command that the message names; then `frazil takeover S --from-connect NAME` again
-    """
+from jobs.migration.takeover.sink_kafka import SinkKafka
+from jobs.migration.takeover.start_stamp import stands_at
+from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obstacle
+from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
+from jobs.migration.takeover.table_completion import read_table_facts
+from jobs.migration.takeover.takeover_record import refuse_second_stream, takeover_record, written_tables
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from jobs.tables.write.table_creation import refuse_format
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStart:
-    """Where a stream starts in one partition.
+class TakeoverRequest:
+    """What an operator asks for.
 
     Attributes:
-        committed: Offset that the sink's group has committed; None if it has none, and the partition holds no record.
-        announced: Next offset by the newest answer of a worker on the control topic; None if none was read.
-        kept: Offsets that Kafka keeps.
-        start: First offset that frazil reads.
+        sink: The sink.
+        worker: The worker; None if nobody is to be asked.
+        stop_connector: Whether the connector may be stopped.
+        passed_over: What becomes of files that the sink's coordinator has gone past.
+        trust_group: Whether the group is right where it disagrees with the control topic.
     """
 
-    partition: TopicPartition
-    committed: int | None
-    announced: int | None
-    kept: OffsetRange
-    start: int
+    sink: Sink
+    worker: ConnectWorker | None = None
+    stop_connector: bool = False
+    passed_over: PassedOver | None = None
+    trust_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AnnouncedFile:
-    """A data file as a worker announced it, with the place of the announcement."""
-
-    control_partition: int
-    control_offset: int
-    table_uuid: str | None
-    fields: Mapping[str, Any]
-
-    @property
-    def path(self) -> str:
-        """Location of the file."""
-        return self.fields["file_path"]
-
-    @property
-    def rows(self) -> int:
-        """Rows in the file."""
-        return self.fields["record_count"]
-
-
-@dataclass(frozen=True, slots=True)
-class Unplaced:
-    """Announced files that are in no table, and of which it is not certain that they belong there.
+class TakeoverPlan:
+    """What a takeover does, or did.
 
     Attributes:
-        why: The reason, as a sentence's end.
-        completable: Whether they can be committed if a person says so.
+        partitions: Where the stream starts.
+        tables: Files that the sink's tables receive.
+        floor: End of the control topic that was read: next offsets by its partitions.
+        notes: Sentences that an operator should read.
+        obstacle: Why it cannot be done now; None if it can.
+        passing: The obstacle passes by itself if the sink's tasks have ended: Kafka forgets their memberships.
+        position_set: The stream stands at these offsets already.
+        tags: Name of the tag on the sink's last snapshot, by table.
     """
 
-    table: str
-    why: str
-    files: tuple[AnnouncedFile, ...]
-    completable: bool
+    stream: str
+    sink: Sink
+    partitions: tuple[PartitionStart, ...]
+    tables: tuple[TableCompletion, ...]
+    floor: ControlOffsets
+    notes: tuple[str, ...] = ()
+    obstacle: FrazilError | None = None
+    passing: bool = False
+    position_set: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def sentence(self) -> str:
-        """What they are."""
-        rows = sum(file.rows for file in self.files)
-        where = ", ".join(f"{file.control_partition}:{file.control_offset}" for file in self.files[:_NAMED])
-        more = f" and {len(self.files) - _NAMED} more" if len(self.files) > _NAMED else ""
-        return (
-            f"{len(self.files)} announced files of table {self.table} with {rows:,} rows (control topic at "
-            f"{where}{more}) {self.why}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What a table says of a sink.
-
-    Attributes:
-        exists: Whether the catalog has it.
-        uuid: UUID of the table.
-        floor: See `SinkFloor`.
-        live: Paths of candidate files that are in the table's head.
-        misfits: Paths of candidate files that cannot be committed, with the reason.
-    """
-
-    name: str
-    exists: bool
-    uuid: str = ""
-    floor: SinkFloor = field(default_factory=lambda: SinkFloor(None))
-    live: frozenset[str] = frozenset()
-    misfits: Mapping[str, str] = field(default_factory=dict)
-
-    def is_meant(self, uuid: str | None) -> bool:
-        """Whether an announcement for a table of this UUID means this one, and not an earlier one of its name."""
-        return self.exists and uuid in (None, self.uuid)
-
-
-@dataclass(frozen=True, slots=True)
-class TableCompletion:
-    """What a table receives before the stream starts.
-
-    Attributes:
-        files: Announced files that no snapshot has.
-        left: Announced files that a person chose to leave out.
-        floor: Where the table stood in the control topic.
-    """
-
-    table: str
-    files: tuple[AnnouncedFile, ...]
-    floor: SinkFloor
-    left: tuple[AnnouncedFile, ...] = ()
+    def start(self) -> dict[TopicPartition, int]:
+        """First offset that the stream reads, of every partition."""
+        return {partition.partition: partition.start for partition in self.partitions}
 
     @property
-    def rows(self) -> int:
-        """Rows of the files that it receives."""
-        return sum(file.rows for file in self.files)
+    def committed(self) -> dict[TopicPartition, int]:
+        """Offsets of the sink's group."""
+        return {
+            partition.partition: partition.committed for partition in self.partitions if partition.committed is not None
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class ControlFacts:
-    """What a control topic says of a sink.
-
-    Attributes:
-        log: The topic as Kafka keeps it.
-        coordinator: Offsets through which the sink's coordinator has committed all tables.
-        announcements: Announcements of the sink, with their places, in order.
-        progress: Next offset of each source partition by the workers' newest answers.
-    """
-
-    log: ControlLog
-    coordinator: ControlOffsets
-    announcements: tuple[tuple[int, int, Announcement], ...]
-    progress: Positions
-
-    def files_of(self, table: str, floor: SinkFloor) -> tuple[AnnouncedFile, ...]:
-        """Files announced for a table at or above its floor, each path once, without empty ones."""
-        found: dict[str, AnnouncedFile] = {}
-        for partition, offset, said in self.announcements:
-            if said.table != table or offset < self.first_open(floor, partition):
-                continue
-            for fields in said.data_files:
-                if fields["record_count"] > 0:
-                    file = AnnouncedFile(partition, offset, said.table_uuid, fields)
-                    found.setdefault(file.path, file)
-        return tuple(found.values())
-
-    def first_open(self, floor: SinkFloor, partition: int) -> int:
-        """Offset of the control topic from which on announcements may be in no snapshot."""
-        return floor.of(partition) if floor.knows(partition) else self.coordinator.get(partition, 0)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Tables that files were announced for."""
-        return tuple(dict.fromkeys(said.table for _, _, said in self.announcements))
-
-
-def control_facts(
-    sink: Sink, log: ControlLog, coordinator: ControlOffsets, events: Iterable[ControlEvent]
-) -> ControlFacts:
-    """Collect what a sink's own events say."""
-    announcements: list[tuple[int, int, Announcement]] = []
-    newest: dict[int, dict[TopicPartition, int]] = {}
-    for event in events:
-        if event.group != sink.event_group:
-            continue
-        if isinstance(event.payload, Announcement):
-            announcements.append((event.partition, event.offset, event.payload))
-        elif isinstance(event.payload, Progress):
-            newest.setdefault(event.partition, {}).update(event.payload.offsets)
-    progress: dict[TopicPartition, int] = {}
-    for offsets in newest.values():
-        for partition, at in offsets.items():
-            # A partition that went to another task is answered for on another control partition since.
-            progress[partition] = max(at, progress.get(partition, 0))
-    return ControlFacts(log, coordinator, tuple(announcements), progress)
-
-
-def ranges_to_read(log: ControlLog, coordinator: ControlOffsets, floors: Sequence[SinkFloor]) -> dict[int, OffsetRange]:
-    """Offsets of the control topic that decide a takeover, and some before them."""
-    found: dict[int, OffsetRange] = {}
-    for partition, end in log.end.items():
-        known = [coordinator.get(partition, 0), *(floor.of(partition) for floor in floors if floor.knows(partition))]
-        start = max(log.earliest[partition], min(known) - LOOK_BACK)
-        found[partition] = OffsetRange(min(start, end), end)
-    return found
-
-
-def check_control_log(
-    sink: Sink, log: ControlLog, coordinator: ControlOffsets, floors: Mapping[str, SinkFloor]
-) -> None:
-    """Refuse a control topic that is not the one which the tables know, or lacks events that count.
-
-    Raises:
-        TakeoverRefusedError: It was recreated, or retention has removed announcements that may be in no table.
-    """
-    topic = sink.control_topic
-    for what, offsets in [
-        *((f"table {name}", floor.offsets or {}) for name, floor in floors.items()),
-        (f"group {sink.coordinator_group}", coordinator),
-    ]:
-        beyond = {p: at for p, at in offsets.items() if at > log.end.get(p, 0)}
-        if beyond:
-            partition, at = next(iter(sorted(beyond.items())))
-            raise TakeoverRefusedError(
-                f"control topic {topic} ends at {log.end.get(partition, 0)} in partition {partition}, and {what} has "
-                f"applied it up to {at}: the topic was deleted and created again, or it is another one.",
-                fix="name the topic that the sink writes with --control-topic; if it was created again, give the sink "
-                "another control topic, let it commit once, stop it, then run this again",
-            )
-    for partition, earliest in log.earliest.items():
-        if coordinator.get(partition, 0) >= earliest:
-            continue
-        if not earliest:
-            continue
-        short = next((name for name, floor in floors.items() if floor.of(partition) < earliest), None)
-        if short is not None or sink.dynamic:
-            known = f", and table {short} has applied it up to {floors[short].of(partition)}" if short else ""
-            raise TakeoverRefusedError(
-                f"control topic {topic} keeps partition {partition} from offset {earliest} on{known}: files that were "
-                "announced before may be in no table.",
-                fix=ONE_COMMIT,
-            )
-
-
-def plan_tables(
-    sink: Sink, facts: ControlFacts, tables: Mapping[str, TableFacts], passed_over: PassedOver | None
-) -> tuple[TableCompletion, ...]:
-    """Decide which announced files each table receives.
+def plan_takeover(
+    spec: StreamSpec,
+    settings: Settings,
+    request: TakeoverRequest,
+    *,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> TakeoverPlan:
+    """Find out what a takeover would do; changes nothing.
 
     Args:
-        tables: Every table that files were announced for, and every table of the stream.
-        passed_over: A person's answer on files that the sink has gone past.
+        on_read: Called with the number of control events that were read.
 
     Raises:
-        TakeoverRefusedError: Files are in no table, and cannot be committed, or may not belong there.
+        TakeoverRefusedError: It cannot be done like this, whether or not the sink is stopped.
+        FrazilError: A table is of a format version that frazil cannot commit to.
     """
-    completions: list[TableCompletion] = []
-    unplaced: list[Unplaced] = []
+    with connect_catalog(settings) as catalog:
+        return plan_in_catalog(spec, settings, request, catalog, on_read)
+
+
+def plan_in_catalog(
+    spec: StreamSpec,
+    settings: Settings,
+    request: TakeoverRequest,
+    catalog: Catalog,
+    on_read: Callable[[int], None],
+) -> TakeoverPlan:
+    """Find out what a takeover would do, as `plan_takeover`, in a connected catalog."""
+    sink, options = request.sink, settings.kafka.with_options(spec.source.options)
+    kafka, log = SinkKafka(options), KafkaLog(options).state(spec.source)
+    row_tables = [name for name in spec.target_names if name != spec.dead_letter_table]
+    tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in row_tables}
+    _check_stream(spec, sink, tables)
+    running = connector_obstacle(sink, request.worker)
+    obstacle = running or member_obstacle(sink, kafka)
+    refuse_other_brokers(spec, sink, kafka)
+    committed = kafka.committed(sink.offset_group, sorted(log.earliest))
+    check_group(sink, log, committed)
+    # Read again: a sink that runs may have read on since.
+    log = KafkaLog(options).state(spec.source)
+    floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
+    coordinator = existing_table(catalog, spec.coordinator)
+    record = takeover_record(coordinator.metadata, spec.stream) if coordinator is not None else None
+    answers_since = record.answers_since(sink) if record is not None else {}
+    facts = read_control_topic(sink, kafka, floors, answers_since, on_read)
+    # A sink that runs commits while its topic is read, so group and topic may differ for a moment.
+    trust_group = request.trust_group or obstacle is not None
+    partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust_group)
+    # Loaded again: if the sink runs, the tables must not be older than its topic and its groups.
+    names = dict.fromkeys([*tables, *facts.tables])
+    tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
+    start = {partition.partition: partition.start for partition in partitions}
+    written = {name: table for name in written_tables(spec, names) if (table := tables[name]) is not None}
+    refuse_second_stream(spec, sink, catalog, written, {partition.topic for partition in start})
+    table_facts = {name: read_table_facts(name, table, sink, facts) for name, table in tables.items()}
+    completions = plan_tables(sink, facts, table_facts, request.passed_over)
+    for completion in completions:
+        table = tables[completion.table]
+        if table is not None and (completion.files or completion.left_out):
+            refuse_format(table.metadata, completion.table)
+    position_set = stands_at(spec, sink, catalog, start)
+    notes = tuple(_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None))
+    return TakeoverPlan(
+        spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, running is None, position_set
+    )
+
+
+def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | None]) -> None:
+    """Check that the stream can go on in the sink's tables."""
     for name, table in tables.items():
-        files = [
-            file
-            for file in facts.files_of(name, table.floor)
-            if file.path not in table.live
-            and not _with_former_table(facts, table, file.control_partition, file.control_offset, file.table_uuid)
-        ]
-        _refuse_deletes(facts, name, table)
-        sure, doubtful = _sorted_out(facts, table, files)
-        left: list[AnnouncedFile] = []
-        for each in doubtful:
-            if passed_over == "leave":
-                left += each.files
-            elif passed_over == "complete" and each.completable:
-                sure += each.files
-            else:
-                unplaced.append(each)
-        completions.append(TableCompletion(name, tuple(sure), table.floor, tuple(left)))
-    if unplaced:
-        raise TakeoverRefusedError(
-            f"{sink.described}: " + "; ".join(each.sentence for each in unplaced) + ".",
-            fix=f"{ONE_COMMIT}; or decide: --passed-over leave goes on without them"
-            + (", --passed-over complete commits them" if all(each.completable for each in unplaced) else ""),
-        )
-    return tuple(completions)
-
-
-def _with_former_table(facts: ControlFacts, table: TableFacts, partition: int, offset: int, uuid: str | None) -> bool:
-    """Whether what was announced was committed to a table of that name that was dropped since."""
-    return not table.is_meant(uuid) and offset < facts.coordinator.get(partition, 0)
-
-
-def _refuse_deletes(facts: ControlFacts, name: str, table: TableFacts) -> None:
-    for partition, offset, said in facts.announcements:
-        if said.table != name or not said.delete_files or offset < facts.first_open(table.floor, partition):
+        if table is None:
             continue
-        if not _with_former_table(facts, table, partition, offset, said.table_uuid):
+        refuse_format(table.metadata, name)
+        if spec.branch_of(name) != sink.branch_of(name):
             raise TakeoverRefusedError(
-                f"the sink announced {said.delete_files} delete files for table {name} (control topic at "
-                f"{partition}:{offset}) and has not committed them: it upserts, and frazil does not commit these.",
-                fix=ONE_COMMIT,
+                f"stream {spec.stream} writes branch {spec.branch_of(name)} of table {name}, and the sink writes "
+                f"{sink.branch_of(name)}: the two would not be one history.",
+                fix=f"in streams/{spec.stream}.yaml write the sink's branch (leave table.branch out for main)",
+            )
+    main_table = tables.get(spec.table.name)
+    if main_table is None:
+        if not sink.dynamic and spec.route is None:
+            raise TakeoverRefusedError(
+                f"table {spec.table.name} does not exist, so it is not the one that connector {sink.name} writes.",
+                fix=f"name the sink's table in table.name of streams/{spec.stream}.yaml",
+            )
+        return
+    table_spec = spec.for_table(spec.table.name)
+    if spec.coordinator_has_rows or not spec.own_columns:
+        differences = table_spec.disagreements_with(main_table.schema(), properties=main_table.properties)
+        if differences:
+            raise TakeoverRefusedError(
+                f"stream {spec.stream}: table {spec.table.name} cannot hold what the stream lands: "
+                + "; ".join(differences),
+                fix=misfit_fix(spec, main_table.schema()),
             )
 
 
-def _sorted_out(
-    facts: ControlFacts, table: TableFacts, files: Sequence[AnnouncedFile]
-) -> tuple[list[AnnouncedFile], list[Unplaced]]:
-    """Files that belong to the table for certain, and the others by the reason."""
-    sure: list[AnnouncedFile] = []
-    doubtful: dict[tuple[str, bool], list[AnnouncedFile]] = {}
-    for file in files:
-        doubt = _doubt(facts, table, file)
-        if doubt is None:
-            sure.append(file)
-        else:
-            doubtful.setdefault(doubt, []).append(file)
-    return sure, [Unplaced(table.name, why, tuple(each), can) for (why, can), each in doubtful.items()]
-
-
-def _doubt(facts: ControlFacts, table: TableFacts, file: AnnouncedFile) -> tuple[str, bool] | None:
-    if not table.exists:
-        return "have no table any more", False
-    if not table.is_meant(file.table_uuid):
-        return "were written for a table of that name that was dropped since", False
-    if misfit := table.misfits.get(file.path):
-        return misfit, False
-    if not table.floor.knows(file.control_partition):
-        return "may have been committed: the snapshots that tell have expired", False
-    if table.floor.elsewhere:
-        return "were taken out by a rollback, or the table was replaced", True
-    if file.control_offset < facts.coordinator.get(file.control_partition, 0):
-        return "were passed over by the sink's coordinator: it holds them for committed, and no snapshot has them", True
-    return None
-
-
-def check_group(sink: Sink, log: LogState, committed: Positions) -> None:
-    """Refuse a group without offsets, before anything else: a sink that is started so begins anew.
-
-    Raises:
-        TakeoverRefusedError: The message says what else helps.
-    """
-    group = sink.offset_group
-    if not any(partition in committed for partition in log.earliest):
-        raise TakeoverRefusedError(
-            f"group {group} has no offsets of {', '.join(sorted(log.topics)) or 'the stream'}: the sink has committed "
-            "nothing, the group has expired, or it is another one.",
-            fix="do not start the connector, which without offsets lands again what the tables have; name the right "
-            "group with --group, or set its offsets with kafka-consumer-groups.sh --reset-offsets; if the sink has "
-            "never landed anything, there is nothing to take over: frazil run",
+def _notes(
+    spec: StreamSpec,
+    sink: Sink,
+    facts: ControlFacts,
+    completions: Iterable[TableCompletion],
+    row_tables: Iterable[str],
+    *,
+    with_worker: bool,
+) -> Iterator[str]:
+    other_tables = sorted({completion.table for completion in completions if completion.files} - set(row_tables))
+    if other_tables and not sink.dynamic:
+        yield f"{', '.join(other_tables)} gets the sink's announced files; stream {spec.stream} does not write it."
+    # The workers' progress names the topics that topics.regex matches.
+    topics = sorted({*sink.topics, *(partition.topic for partition in facts.progress)})
+    unread = [topic for topic in topics if not spec.source.reads(topic)]
+    if unread:
+        yield f"The connector also reads {', '.join(unread)}, which stream {spec.stream} does not read."
+    if not with_worker:
+        yield "The worker was not asked (--connect URL): see that nobody starts the connector again."
+    if facts.cleanup_policy is None:
+        yield (
+            f"The user may not read the settings of control topic {sink.control_topic}: see that its cleanup.policy is "
+            "delete, as compaction removes announced files."
         )
-
-
-def plan_partitions(
-    sink: Sink, log: LogState, committed: Positions, progress: Positions, *, trust_group: bool
-) -> tuple[PartitionStart, ...]:
-    """Decide where the stream starts.
-
-    Args:
-        log: The stream's topics.
-        committed: Offsets of the sink's group.
-        progress: Next offsets by the workers' answers on the control topic.
-        trust_group: A person has said that the group is right where the two disagree.
-
-    Raises:
-        TakeoverRefusedError: A partition has no offset, Kafka does not keep it, or the answers disagree.
-    """
-    group = sink.offset_group
-    found: list[PartitionStart] = []
-    different: list[str] = []
-    for partition in sorted(log.earliest):
-        at, said = committed.get(partition), progress.get(partition)
-        kept = OffsetRange(log.earliest[partition], log.watermarks.get(partition, log.latest[partition]))
-        if at is None and (said is not None or kept.start < kept.end):
-            raise TakeoverRefusedError(
-                f"group {group} has no offset of {partition}, which holds records {kept}"
-                + (f"; the sink's workers answered that they had read up to {said}." if said is not None else "."),
-                fix=f"kafka-consumer-groups.sh --reset-offsets --group {group} --topic {partition.topic}:"
-                f"{partition.partition} --to-offset {said if said is not None else 'OFFSET'} --execute"
-                + ("" if said is not None else f" ({kept.start} if the sink has landed nothing of it)")
-                + ", then run this again",
-            )
-        if at is not None:
-            _refuse_lost(group, partition, at, kept, log.latest[partition])
-            if said is not None and said != at:
-                different.append(f"{partition}: {at} in the group, {said} on the control topic")
-        found.append(PartitionStart(partition, at, said, kept, kept.start if at is None else at))
-    if different and not trust_group:
-        raise TakeoverRefusedError(
-            f"the offsets of group {group} are not those that {sink.control_topic} says: "
-            f"{'; '.join(different[:_NAMED])}. Somebody has reset one of them.",
-            fix=f"{ONE_COMMIT}; if the group was reset on purpose, --trust-group starts at its offsets",
-        )
-    return tuple(found)
-
-
-def _refuse_lost(group: str, partition: TopicPartition, at: int, kept: OffsetRange, decided: int) -> None:
-    if at > kept.end:
-        raise TakeoverRefusedError(
-            f"group {group} stands at {at} in {partition}, which ends at {kept.end}: the topic was recreated, or it is "
-            "on other brokers.",
-            fix="check that the stream reads the sink's topic; if it was recreated, let the sink commit once",
-        )
-    if at > decided:
-        raise TakeoverRefusedError(
-            f"group {group} stands at {at} in {partition}, where a transaction is open from {decided} on: the sink has "
-            "read records of which it is not decided whether they count.",
-            fix="run this again once the transaction has ended",
-        )
-    if at < kept.start:
-        raise TakeoverRefusedError(
-            f"group {group} stands at {at} in {partition}, of which Kafka keeps {kept}: records were removed before "
-            "the sink had read them.",
-            fix=f"if they may be lost, set the group to {kept.start} there (kafka-consumer-groups.sh --reset-offsets), "
-            "and run this again with --trust-group",
-        )
+    unproved = [partition for partition in facts.log.end if partition not in facts.coordinator]
+    if unproved:
+        yield f"Group {sink.coordinator_group} has no offsets; the tables' own snapshots say what is committed."

@@ -1,4 +1,4 @@
-"""Seam between a sink and the stream that took over: where the one ended and the other began, by the stamps."""
+"""Seam of a takeover: where the sink ended and where the stream began, by the stamps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.migration.takeover.takeover import TakeoverPlan
+from jobs.migration.takeover.takeover_plan import TakeoverPlan
 from jobs.proof.audit.audit import audit
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import stamps_along_main
@@ -53,11 +53,11 @@ class Seam:
     @property
     def sound(self) -> bool:
         """Whether nothing is missing or doubled."""
-        return not self.missing and not self.doubled and all(each.gap == 0 for each in self.partitions)
+        return not self.missing and not self.doubled and all(partition.gap == 0 for partition in self.partitions)
 
 
 def seam_of(spec: StreamSpec, settings: Settings, catalog: Catalog, plan: TakeoverPlan) -> Seam:
-    """Look at the seam of a takeover once the stream has landed."""
+    """Compare where the sink ended and the stream began, and audit what the stream has landed since."""
     table = stream_table(catalog, spec, spec.coordinator)
     begin: dict[TopicPartition, int] = {}
     position = plan.start

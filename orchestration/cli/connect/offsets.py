@@ -52,11 +52,11 @@ def offsets(
                 fix=f"frazil offsets {stream} --commit-to-group GROUP",
             )
         with translate_errors(settings, stream), opened_catalog(settings, stream) as catalog:
-            found = stream_offsets(spec, settings, catalog)
+            position = stream_offsets(spec, settings, catalog)
         if as_json:
-            print_json(offsets_facts(found))
+            print_json(offsets_facts(position))
         else:
-            _print(found)
+            _print_positions(position)
         return
     with translate_errors(settings, stream), opened_catalog(settings, stream) as catalog:
         plan = plan_hand_back(spec, settings, catalog, group, control_topic)
@@ -64,14 +64,14 @@ def offsets(
         if as_json:
             print_json(hand_back_facts(plan, done=False))
             return
-        _print(plan.offsets)
-        show_plan([*_lines(plan), "Nothing was changed."], as_json=False)
+        _print_positions(plan.offsets)
+        show_plan([*_plan_lines(plan), "Nothing was changed."], as_json=False)
         return
     if plan.obstacle is not None:
         raise plan.obstacle
     if not as_json:
-        _print(plan.offsets)
-    show_plan(_lines(plan), as_json=as_json)
+        _print_positions(plan.offsets)
+    show_plan(_plan_lines(plan), as_json=as_json)
     why = consent_with_reason(f"Commit these offsets to {' and '.join(plan.groups)}?", yes=yes, reason=reason)
     with translate_errors(settings, stream):
         plan = hand_back(spec, settings, group, control_topic, f"{current_user()}: {why}")
@@ -83,22 +83,22 @@ def offsets(
     click.echo(f"  Next: start the connector (PUT /connectors/{name}/resume); keep stream {stream} stopped")
 
 
-def offsets_facts(found: StreamOffsets) -> dict[str, Any]:
+def offsets_facts(position: StreamOffsets) -> dict[str, Any]:
     """A stream's positions as JSON."""
     return {
-        "stream": found.stream,
-        "positions": by_topic(found.positions),
+        "stream": position.stream,
+        "positions": by_topic(position.positions),
         "kept": [
-            {"topic": p.topic, "partition": p.partition, "start": kept.start, "end": kept.end, "lag": found.lag(p)}
-            for p, kept in sorted(found.kept.items())
-            if p in found.positions
+            {"topic": p.topic, "partition": p.partition, "start": kept.start, "end": kept.end, "lag": position.lag(p)}
+            for p, kept in sorted(position.kept.items())
+            if p in position.positions
         ],
-        "taken_over_from": found.record and found.record.connector,
+        "taken_over_from": position.record and position.record.connector,
     }
 
 
 def hand_back_facts(plan: HandBack, *, done: bool) -> dict[str, Any]:
-    """The way back as JSON."""
+    """The hand-back as JSON."""
     return offsets_facts(plan.offsets) | {
         "done": done,
         "groups": list(plan.groups),
@@ -110,7 +110,7 @@ def hand_back_facts(plan: HandBack, *, done: bool) -> dict[str, Any]:
     }
 
 
-def _lines(plan: HandBack) -> list[str]:
+def _plan_lines(plan: HandBack) -> list[str]:
     lines = [f"These positions become the offsets of {' and '.join(plan.groups)}."]
     if plan.sink is not None:
         lines.append(
@@ -129,11 +129,11 @@ def _lines(plan: HandBack) -> list[str]:
     return lines
 
 
-def _print(found: StreamOffsets) -> None:
+def _print_positions(position: StreamOffsets) -> None:
     rows: list[list[str | int | None]] = []
-    for partition, at in found.positions.items():
-        kept = found.kept.get(partition)
+    for partition, at in position.positions.items():
+        kept = position.kept.get(partition)
         rows.append(
-            [partition.topic, partition.partition, at, str(kept) if kept else "topic is gone", found.lag(partition)]
+            [partition.topic, partition.partition, at, str(kept) if kept else "topic is gone", position.lag(partition)]
         )
     print_columns(_COLUMNS, rows, text={"topic", "kept by Kafka"})

@@ -14,8 +14,10 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
 from jobs.migration.connect_worker import ConnectWorker
 from jobs.migration.takeover.sink import REPORT, Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
-from jobs.migration.takeover.takeover import TakeoverPlan, TakeoverRequest, look, seam_offsets, take_over_from_sink
+from jobs.migration.takeover.takeover import take_over_from_sink
+from jobs.migration.takeover.takeover_plan import TakeoverPlan, TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_seam import Seam, seam_of
+from jobs.tables.commit.stamp.offsets import by_topic
 from orchestration.cli.common.catalogs import opened_catalog
 from orchestration.cli.common.consent import command_line, consent_with_reason, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
@@ -30,7 +32,7 @@ _SEAM = ("topic", "partition", "sink ended at", "frazil began at", "stands at", 
 @click.command()
 @stream_argument()
 @click.option("--from-connect", "connector", required=True, metavar="NAME", help="The connector.")
-@click.option("--connect", "url", metavar="URL", help="A worker's REST address; without it, nobody is asked.")
+@click.option("--connect", "url", metavar="URL", help="A worker's REST address; without it, no worker is asked.")
 @worker_login_options()
 @click.option("--group", metavar="GROUP", help="The sink's group with the offsets, where no worker is asked.")
 @click.option("--control-topic", metavar="TOPIC", help="The sink's control topic, where no worker is asked.")
@@ -70,20 +72,20 @@ def takeover(
 
     Files that the sink has announced and not committed are committed first, each once. The sink's last snapshots are
     tagged, and the stream starts at the offsets of the sink's group. Then it lands what is there, and the seam is
-    audited. Refused as long as the connector may still commit. Ended in between, the same command goes on.
+    audited. It is refused while the connector may still commit. If it is ended in between, the same command goes on.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     login = worker_login(connect_user, connect_password, connect_ca)
     worker = ConnectWorker(url, login) if url is not None else None
     if stop_connector and worker is None:
         raise FrazilError("--stop-connector needs the worker's address.", fix=command_line("--connect", "URL"))
-    sink = _sink(deployment.home, connector, worker, group, control_topic)
+    sink = _find_sink(deployment.home, connector, worker, group, control_topic)
     request = TakeoverRequest(sink, worker, stop_connector, passed_over, trust_group)
     with translate_errors(settings, stream):
-        # A look makes no catalog.
+        # A plan creates no catalog.
         opened_catalog(settings, stream).close()
-        with _progress() as (_, on_read):
-            plan = look(spec, settings, request, on_read=on_read)
+        with _takeover_progress() as (_, on_read):
+            plan = plan_takeover(spec, settings, request, on_read=on_read)
     lines = plan_lines(plan, stopped_first=stop_connector and not dry_run)
     if dry_run:
         if as_json:
@@ -98,10 +100,10 @@ def takeover(
         _print_partitions(plan)
     show_plan(lines, as_json=as_json)
     why = consent_with_reason(f"Take stream {stream} over from connector {connector}?", yes=yes, reason=reason)
-    with translate_errors(settings, stream), _progress() as (on_wait, on_read):
+    with translate_errors(settings, stream), _takeover_progress() as (on_wait, on_read):
         plan = take_over_from_sink(spec, settings, request, current_user(), why, on_wait=on_wait, on_read=on_read)
     click.echo(f"{stream}: taken over from connector {connector}.", err=as_json)
-    seam = None if no_land else _landed(deployment, stream, plan)
+    seam = None if no_land else _land_and_audit(deployment, stream, plan)
     if as_json:
         print_json(takeover_facts(plan, done=True, seam=seam))
     elif seam is None:
@@ -116,8 +118,10 @@ def takeover(
         )
 
 
-def _sink(home: Path, name: str, worker: ConnectWorker | None, group: str | None, control_topic: str | None) -> Sink:
-    """The sink: as the worker, the options, or the report of `frazil import` describe it."""
+def _find_sink(
+    home: Path, name: str, worker: ConnectWorker | None, group: str | None, control_topic: str | None
+) -> Sink:
+    """The sink by the worker, by the options, or by the report of `frazil import`."""
     if worker is not None and worker.state(name) is not None:
         return sink_of_config(name, worker.config(name))
     if group or control_topic:
@@ -133,8 +137,8 @@ def _sink(home: Path, name: str, worker: ConnectWorker | None, group: str | None
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
-    """Shows what is waited for, and how many control events were read."""
+def _takeover_progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
+    """Progress bar that shows what is waited for, and how many control events were read."""
     with progress_bar("{task.completed:,.0f} control events") as progress:
         task = progress.add_task("look at the sink", total=None)
         yield (
@@ -143,7 +147,7 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]
         )
 
 
-def _landed(deployment: Deployment, stream: str, plan: TakeoverPlan) -> Seam:
+def _land_and_audit(deployment: Deployment, stream: str, plan: TakeoverPlan) -> Seam:
     # Imported here: a dry run needs neither Spark nor the audit.
     from orchestration.cli.streams.run.command import land_once
 
@@ -154,20 +158,22 @@ def _landed(deployment: Deployment, stream: str, plan: TakeoverPlan) -> Seam:
 
 
 def plan_lines(plan: TakeoverPlan, *, stopped_first: bool = False) -> list[str]:
-    """What a takeover does, as lines."""
+    """Effects of a takeover, one a line."""
     lines: list[str] = []
-    for each in plan.tables:
-        if each.files:
+    for completion in plan.tables:
+        if completion.files:
             lines.append(
-                f"{each.table}: {len(each.files)} announced files with {each.rows:,} rows are in no snapshot; they are "
-                "committed."
+                f"{completion.table}: {len(completion.files)} announced files with {completion.rows:,} rows are in no "
+                "snapshot; they are committed."
             )
-        elif each.floor.offsets is not None:
-            lines.append(f"{each.table}: has all that the sink has announced.")
-        if each.left:
-            lines.append(f"{each.table}: {len(each.left)} announced files are left out, as --passed-over says.")
+        elif completion.floor.offsets is not None:
+            lines.append(f"{completion.table}: has all that the sink has announced.")
+        if completion.left_out:
+            lines.append(
+                f"{completion.table}: {len(completion.left_out)} announced files are left out, as --passed-over says."
+            )
     lines += plan.notes
-    if plan.there:
+    if plan.position_set:
         lines.append(f"Stream {plan.stream} stands at these offsets already.")
     if plan.obstacle is not None and stopped_first:
         lines.append("The connector is stopped first.")
@@ -177,7 +183,7 @@ def plan_lines(plan: TakeoverPlan, *, stopped_first: bool = False) -> list[str]:
 
 
 def takeover_facts(plan: TakeoverPlan, *, done: bool, seam: Seam | None = None) -> dict[str, Any]:
-    """Everything about a takeover as JSON."""
+    """A takeover as JSON."""
     return {
         "stream": plan.stream,
         "connector": plan.sink.name,
@@ -187,28 +193,33 @@ def takeover_facts(plan: TakeoverPlan, *, done: bool, seam: Seam | None = None) 
         "done": done,
         "allowed": plan.obstacle is None,
         "obstacle": plan.obstacle and {"sentence": plan.obstacle.message, "next": plan.obstacle.fix},
-        "start": seam_offsets(plan),
+        # As a stream's file writes it in source.start.offsets.
+        "start": {
+            topic: {str(number): offset for number, offset in offsets.items()}
+            for topic, offsets in by_topic(plan.start).items()
+        },
         "partitions": [
             {
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
-                "committed": each.committed,
-                "announced": each.announced,
-                "kept": list(each.kept),
-                "start": each.start,
+                "topic": start.partition.topic,
+                "partition": start.partition.partition,
+                "committed": start.committed,
+                "announced": start.announced,
+                "kept": list(start.kept),
+                "start": start.start,
             }
-            for each in plan.partitions
+            for start in plan.partitions
         ],
         "tables": [
             {
-                "table": each.table,
-                "floor": each.floor.offsets and {str(p): at for p, at in sorted(each.floor.offsets.items())},
-                "files": len(each.files),
-                "rows": each.rows,
-                "left_out": len(each.left),
-                "tag": plan.tags.get(each.table),
+                "table": completion.table,
+                "floor": completion.floor.offsets
+                and {str(partition): offset for partition, offset in sorted(completion.floor.offsets.items())},
+                "files": len(completion.files),
+                "rows": completion.rows,
+                "left_out": len(completion.left_out),
+                "tag": plan.tags.get(completion.table),
             }
-            for each in plan.tables
+            for completion in plan.tables
         ],
         "notes": list(plan.notes),
         "seam": seam
@@ -217,14 +228,14 @@ def takeover_facts(plan: TakeoverPlan, *, done: bool, seam: Seam | None = None) 
             "doubled": seam.doubled,
             "partitions": [
                 {
-                    "topic": each.partition.topic,
-                    "partition": each.partition.partition,
-                    "sink_end": each.sink_end,
-                    "begin": each.begin,
-                    "position": each.position,
-                    "gap": each.gap,
+                    "topic": partition.partition.topic,
+                    "partition": partition.partition.partition,
+                    "sink_end": partition.sink_end,
+                    "begin": partition.begin,
+                    "position": partition.position,
+                    "gap": partition.gap,
                 }
-                for each in seam.partitions
+                for partition in seam.partitions
             ],
         },
     }
@@ -232,16 +243,30 @@ def takeover_facts(plan: TakeoverPlan, *, done: bool, seam: Seam | None = None) 
 
 def _print_partitions(plan: TakeoverPlan) -> None:
     rows: list[list[str | int | None]] = [
-        [each.partition.topic, each.partition.partition, each.committed, each.announced, str(each.kept), each.start]
-        for each in plan.partitions
+        [
+            start.partition.topic,
+            start.partition.partition,
+            start.committed,
+            start.announced,
+            str(start.kept),
+            start.start,
+        ]
+        for start in plan.partitions
     ]
     print_columns(_COLUMNS, rows, text={"topic", "kept by Kafka"})
 
 
 def _print_seam(seam: Seam) -> None:
     rows: list[list[str | int | None]] = [
-        [each.partition.topic, each.partition.partition, each.sink_end, each.begin, each.position, each.gap]
-        for each in seam.partitions
+        [
+            partition.partition.topic,
+            partition.partition.partition,
+            partition.sink_end,
+            partition.begin,
+            partition.position,
+            partition.gap,
+        ]
+        for partition in seam.partitions
     ]
     print_columns(_SEAM, rows, text={"topic"})
     click.echo(f"audited {seam.read:,} records of frazil: {seam.missing} missing, {seam.doubled} doubled")

@@ -30,6 +30,7 @@ from jobs.quality.schema_checks.declared import schema_name
 from jobs.records.schema.difference import RenamedColumn
 from jobs.records.schema.evolution import Fitting
 from jobs.streaming.driver.tables.schema_proposals import SchemaProposal, forget_proposal, proposals
+from jobs.tables.write.table_creation import refuse_format
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_json
@@ -144,6 +145,8 @@ def _apply(
 ) -> None:
     as_json = answer.as_json
     stream, table = spec.stream, stream_table(spec, settings)
+    if table is not None:
+        refuse_format(table.metadata, spec.table.name)
     schema = table.metadata.schema() if table is not None else None
     refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
     chosen = _proposed(spec, store, evolving_schema(spec, table.metadata) if table is not None else None, digests)

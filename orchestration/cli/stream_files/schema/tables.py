@@ -34,6 +34,7 @@ from jobs.streaming.pipeline.route_naming import naming_state
 from jobs.streaming.pipeline.topic_tables import of_table, topic_tables
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.schema.followers import follower_names, following
+from jobs.tables.write.table_creation import refuse_format
 from jobs.tables.write.table_remaking import is_as_made
 from orchestration.cli.common.consent import consent
 from orchestration.cli.common.terminal import current_user, print_json
@@ -297,6 +298,8 @@ def apply_to_tables(spec: StreamSpec, settings: Settings, renames: Sequence[Rena
             it are done.
     """
     as_json, tables = answer.as_json, tables_of_rows(spec, settings)
+    for name, table in tables.items():
+        refuse_format(table.metadata, name)
     refuse_unknown(spec.stream, renames, [spec.declared_rows, *(table.schema() for table in tables.values())])
     shown = [_shown(spec, name, table, renames) for name, table in tables.items()]
     if unfit := [each for each in shown if each.change.refused]:

@@ -38,6 +38,20 @@ def test_apaches_sink_by_its_own_settings() -> None:
     assert (sink.branch_of("db.t"), sink.branch_of("db.u")) == ("c", "b")
 
 
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("", set[str]()),
+        ("Kafka, b.example.com:9094", {"kafka:9092", "b.example.com:9094"}),
+        ("SSL://k1:9093,SSL://k2", {"k1:9093", "k2:9092"}),
+        ("${file:/kafka.properties:servers}", set[str]()),
+    ],
+)
+def test_brokers_of_the_control_topic_by_the_connectors_own_settings(servers: str, addresses: set[str]) -> None:
+    config = {"connector.class": APACHE, "iceberg.kafka.bootstrap.servers": servers}
+    assert sink_of_config("orders", config).control_brokers == addresses
+
+
 @pytest.mark.parametrize(("config", "group"), [({}, "cg-control-orders"), ({"iceberg.control.group-id": "g"}, "g")])
 def test_tabulars_sink_keeps_its_offsets_in_its_own_group(config: dict[str, str], group: str) -> None:
     sink = sink_of_config("orders", {"connector.class": TABULAR, **config})

@@ -17,9 +17,11 @@ from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import Settings
 from jobs.migration.sink_protocol.announced_files import data_file_of, live_paths, misfit_of
 from jobs.migration.sink_protocol.sink_floor import SinkFloor, floor_text, sink_floor
+from jobs.migration.takeover.completion_plan import TableCompletion
+from jobs.migration.takeover.control_topic import AnnouncedFile
 from jobs.migration.takeover.sink import sink_of
-from jobs.migration.takeover.takeover import COMPLETED_KEY, complete_table
-from jobs.migration.takeover.takeover_plan import AnnouncedFile, TableCompletion, TakeoverRefusedError
+from jobs.migration.takeover.table_completion import COMPLETED_KEY, complete_table
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.lineage import last_sequence
@@ -32,16 +34,18 @@ SPEC = spec_of()
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    made = connect_catalog(Settings.embedded(tmp_path))
-    ensure_tables(SPEC, made)
-    return made
+    connected = connect_catalog(Settings.embedded(tmp_path))
+    ensure_tables(SPEC, connected)
+    return connected
 
 
 def written(table: Table, ids: range, day: int = 1) -> list[Mapping[str, Any]]:
     """Files of some rows, as the sink announces them."""
     schema = table.schema().as_arrow()
     at = datetime(2026, 3, day, tzinfo=UTC)
-    rows = pa.Table.from_pylist([{"id": each, "created_at": at, "payer": f"p{each}"} for each in ids], schema=schema)
+    rows = pa.Table.from_pylist(
+        [{"id": number, "created_at": at, "payer": f"p{number}"} for number in ids], schema=schema
+    )
     files = _dataframe_to_data_files(table.metadata, rows, table.io)
     names = [field.name for field in table.spec().fields]
     return [
@@ -111,6 +115,44 @@ def test_announced_files_are_committed_once_under_the_sinks_key(catalog: Catalog
     assert rows(catalog) == list(range(30))
 
 
+def test_a_table_upgraded_from_format_version_1_is_completed(catalog: Catalog) -> None:
+    existing = catalog.load_table(NAME)
+    schema, partitions = existing.schema(), existing.spec()
+    catalog.drop_table(NAME)
+    table = catalog.create_table(NAME, schema, partition_spec=partitions, properties={"format-version": "1"})
+    sink_commits(table, written(table, range(10)), 10)
+    committed, later = written(table, range(10, 20)), written(table, range(20, 30))
+    sink_commits(table, committed, 11)
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    table = catalog.load_table(NAME)
+    floor = sink_floor(table.metadata, KEY)
+    assert floor.offsets == {0: 11}
+    paths = {file["file_path"] for file in (*committed, *later)}
+    assert live_paths(table, paths, floor.sequence) == {file["file_path"] for file in committed}
+    complete(catalog, announced(later, table), floor)
+    assert rows(catalog) == list(range(30))
+    assert sink_floor(catalog.load_table(NAME).metadata, KEY).offsets == {0: 40, 1: 3}
+
+
+def test_a_rollback_before_the_upgrade_shows(catalog: Catalog) -> None:
+    existing = catalog.load_table(NAME)
+    schema = existing.schema()
+    catalog.drop_table(NAME)
+    table = catalog.create_table(NAME, schema, properties={"format-version": "1"})
+    sink_commits(table, written(table, range(3)), 5)
+    kept = table.metadata.current_snapshot()
+    sink_commits(table, written(table, range(3, 6)), 9)
+    removed = table.metadata.current_snapshot()
+    assert kept is not None
+    assert removed is not None
+    table.manage_snapshots().rollback_to_snapshot(kept.snapshot_id).commit()
+    with catalog.load_table(NAME).transaction() as change:
+        change.upgrade_table_version(2)
+    floor = sink_floor(catalog.load_table(NAME).metadata, KEY)
+    assert (floor.offsets, floor.elsewhere) == ({0: 5}, (removed.snapshot_id,))
+
+
 def test_nothing_to_complete_commits_nothing_and_files_left_out_raise_the_floor(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     sink_commits(table, written(table, range(10)), 10)
@@ -122,7 +164,7 @@ def test_nothing_to_complete_commits_nothing_and_files_left_out_raise_the_floor(
     assert sink_floor(catalog.load_table(NAME).metadata, KEY).offsets == {0: 40, 1: 3}
 
 
-def test_a_table_that_was_made_anew_meanwhile_gets_nothing(catalog: Catalog) -> None:
+def test_a_table_that_was_recreated_meanwhile_gets_nothing(catalog: Catalog) -> None:
     table = catalog.load_table(NAME)
     files = announced(written(table, range(10)), table)
     catalog.drop_table(NAME)
@@ -152,7 +194,7 @@ def test_files_of_another_partition_spec_do_not_fit(catalog: Catalog) -> None:
         change.remove_field(table.spec().fields[0].name)
     now = catalog.load_table(NAME).metadata
     assert "the table's is" in (misfit_of(first, now) or "")
-    assert "which the table does not have" in (misfit_of({**first, "spec_id": None}, now) or ""), "nobody knows which"
+    assert "which the table does not have" in (misfit_of({**first, "spec_id": None}, now) or ""), "the spec is unknown"
 
 
 def test_the_floor_is_that_of_the_newest_ancestor(catalog: Catalog) -> None:
@@ -180,8 +222,8 @@ def test_the_floor_is_that_of_the_newest_ancestor(catalog: Catalog) -> None:
 )
 def test_what_an_earlier_snapshot_of_the_sink_has_is_committed(catalog: Catalog, floors: list[dict[int, int]]) -> None:
     table = catalog.load_table(NAME)
-    for each in floors:
-        sink_commits(table, written(table, range(3)), each)
+    for floor in floors:
+        sink_commits(table, written(table, range(3)), floor)
     head = table.metadata.current_snapshot()
     assert head is not None
     assert sink_floor(table.metadata, KEY) == SinkFloor({0: 5, 1: 9}, head.snapshot_id, 2)

@@ -9,21 +9,18 @@ import pytest
 
 from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
 from jobs.migration.sink_protocol.sink_floor import SinkFloor
-from jobs.migration.takeover.sink import sink_of
-from jobs.migration.takeover.sink_kafka import ControlLog
-from jobs.migration.takeover.takeover_plan import (
+from jobs.migration.takeover.completion_plan import PassedOver, TableFacts, plan_tables
+from jobs.migration.takeover.control_topic import (
     LOOK_BACK,
     ControlFacts,
-    PassedOver,
-    TableFacts,
-    TakeoverRefusedError,
     check_control_log,
-    check_group,
     control_facts,
-    plan_partitions,
-    plan_tables,
     ranges_to_read,
 )
+from jobs.migration.takeover.sink import sink_of
+from jobs.migration.takeover.sink_kafka import ControlLog
+from jobs.migration.takeover.stream_start import check_group, plan_partitions
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.stamp.log_state import LogState
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
@@ -52,9 +49,9 @@ def table(floor: int | None = 10, **options: Any) -> TableFacts:
     return TableFacts(TABLE, True, UUID, options.pop("of", known), **options)
 
 
-def planned(found: ControlFacts, *tables: TableFacts, passed_over: PassedOver | None = None) -> dict[str, list[str]]:
-    made = plan_tables(SINK, found, {each.name: each for each in tables}, passed_over)
-    return {each.table: [file.path for file in each.files] for each in made}
+def planned(control: ControlFacts, *tables: TableFacts, passed_over: PassedOver | None = None) -> dict[str, list[str]]:
+    completions = plan_tables(SINK, control, {table.name: table for table in tables}, passed_over)
+    return {completion.table: [file.path for file in completion.files] for completion in completions}
 
 
 # Files
@@ -101,7 +98,7 @@ def doubtful(**options: Any) -> dict[str, tuple[ControlFacts, TableFacts, str, b
 
 
 @pytest.mark.parametrize("case", sorted(doubtful()))
-def test_a_file_that_may_not_belong_to_the_table_is_a_persons_decision(case: str) -> None:
+def test_an_operator_decides_on_a_file_that_may_not_belong_to_the_table(case: str) -> None:
     found, each, why, completable = doubtful()[case]
     with pytest.raises(TakeoverRefusedError, match=why) as refused:
         planned(found, each)
@@ -109,7 +106,7 @@ def test_a_file_that_may_not_belong_to_the_table_is_a_persons_decision(case: str
     fix = refused.value.fix or ""
     assert ("--passed-over leave" in fix, "--passed-over complete" in fix) == (True, completable)
     (left,) = plan_tables(SINK, found, {TABLE: each}, "leave")
-    assert (left.files, [one.path for one in left.left]) == ((), ["a"])
+    assert (left.files, [one.path for one in left.left_out]) == ((), ["a"])
     if completable:
         assert planned(found, each, passed_over="complete") == {TABLE: ["a"]}
     else:
@@ -131,7 +128,7 @@ def test_what_a_dropped_table_had_is_no_question(now: TableFacts, deletes: int) 
         planned(facts(announced(21, "a", deletes=deletes), coordinator=21), now)
 
 
-def test_files_of_a_table_whose_uuid_nobody_said_belong_to_it() -> None:
+def test_files_announced_without_a_table_uuid_belong_to_the_table() -> None:
     assert planned(facts(announced(20, "a", uuid=None)), table()) == {TABLE: ["a"]}
 
 
@@ -164,7 +161,7 @@ def test_a_control_topic_that_ends_before_what_is_applied_is_another_one(coordin
         (50, 50, {"t": 10}, True, False),
         (50, 49, {"t": 50}, False, False),
         (50, None, {"t": 50}, False, False),
-        # Values name tables of which nobody knows.
+        # Records may name tables that the stream does not list.
         (50, 49, {"t": 50}, True, True),
         (50, 49, {"t": 49}, False, True),
         (50, None, {"t": 50, "u": 49}, False, True),
@@ -251,7 +248,7 @@ def test_a_sink_without_an_offset_is_not_to_be_started(committed: Any, progress:
     assert ("--to-offset 5" in fix) == bool(progress)
 
 
-def test_a_person_may_say_that_the_group_is_right() -> None:
+def test_an_operator_may_trust_the_group() -> None:
     assert starts(log({P0: 20}), {P0: 12}, {P0: 13}, trust=True) == {P0: 12}
     with pytest.raises(TakeoverRefusedError, match="records were removed before"):
         starts(log({P0: 20}, {P0: 13}), {P0: 12}, {P0: 13}, trust=True)

@@ -12,9 +12,12 @@ import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.migration.sink_protocol.sink_floor import SinkFloor
+from jobs.migration.takeover.completion_plan import TableCompletion
+from jobs.migration.takeover.control_topic import AnnouncedFile
 from jobs.migration.takeover.sink import sink_of
-from jobs.migration.takeover.takeover import TakeoverPlan
-from jobs.migration.takeover.takeover_plan import AnnouncedFile, PartitionStart, TableCompletion, TakeoverRefusedError
+from jobs.migration.takeover.stream_start import PartitionStart
+from jobs.migration.takeover.takeover_plan import TakeoverPlan
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import Seam, SeamPartition
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 from orchestration.cli.connect.takeover import plan_lines, takeover_facts

@@ -60,6 +60,19 @@ def test_the_change_is_shown_and_made_when_asked_for(home: Path) -> None:
     assert "nothing to change" in again.stdout
 
 
+def test_a_table_of_format_version_1_is_refused_with_the_command_that_upgrades_it(home: Path) -> None:
+    with connect_catalog(Deployment.at(home).settings()) as catalog:
+        schema = catalog.load_table("orders.payments").schema()
+        catalog.drop_table("orders.payments")
+        catalog.create_table("orders.payments", schema, properties={"format-version": "1"})
+    declare(home, NEW)
+    refused = typed(home, "apply", "payments", "--yes")
+    assert refused.exit_code == 1
+    assert "table orders.payments is of Iceberg's format version 1" in refused.output
+    assert "ALTER TABLE orders.payments SET TBLPROPERTIES ('format-version' = '2')" in refused.output
+    assert "note" not in columns(home)
+
+
 def test_json_changes_nothing_without_yes(home: Path) -> None:
     declare(home, NEW)
     facts = json.loads(typed(home, "apply", "payments", "--json").stdout)

@@ -1,0 +1,160 @@
+"""Record of a takeover: a table property that names the sink from which a stream has its position.
+
+The record stands on the stream's coordinator table. The stream's other tables name the coordinator, so that the
+takeover of a second stream finds the record there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.base.system.typed_json import decode_json
+from jobs.clients.state_store.documents import DAMAGED
+from jobs.config.stream.models import StreamSpec
+from jobs.migration.sink_protocol.sink_floor import ControlOffsets
+from jobs.migration.takeover.sink import Generation, Sink
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.stamp_history import as_written, history
+from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.tables.commit.stamp.errors import CommitRefusedError
+
+_PREFIX = "frazil.takeover."
+_COORDINATOR_PREFIX = "frazil.takeover-coordinator."
+
+
+class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The sink from which a stream has its position.
+
+    Attributes:
+        connector, generation, member_group, offset_group, event_group, control_topic: As in `Sink`.
+        at: Seconds since 1970.
+        by: Who took over, and why.
+        handed_back: When the sink got the position back, seconds since 1970; None if it did not.
+        control_end: End of the control topic at the last hand-back: next offsets by its partitions.
+    """
+
+    connector: str
+    generation: Generation
+    member_group: str
+    offset_group: str
+    event_group: str
+    control_topic: str
+    at: float
+    by: str
+    handed_back: float | None = None
+    control_end: dict[int, int] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def of(sink: Sink, at: float, by: str, control_end: ControlOffsets | None = None) -> TakeoverRecord:
+        """The record of a takeover from a sink."""
+        groups = (sink.member_group, sink.offset_group, sink.event_group)
+        end = dict(control_end or {})
+        return TakeoverRecord(sink.name, sink.generation, *groups, sink.control_topic, at, by, control_end=end)
+
+    def is_of(self, sink: Sink) -> bool:
+        """Whether the stream took over from this sink."""
+        return (self.connector, self.offset_group, self.control_topic) == (
+            sink.name,
+            sink.offset_group,
+            sink.control_topic,
+        )
+
+    def answers_since(self, sink: Sink) -> ControlOffsets:
+        """Offsets of the control topic since which the workers' answers count, as the hand-back moved the group."""
+        return self.control_end if self.is_of(sink) else {}
+
+    @property
+    def sink(self) -> Sink:
+        """The sink, as far as the hand-back needs it."""
+        groups = (self.member_group, self.offset_group, self.event_group)
+        return Sink(self.connector, self.generation, *groups, self.control_topic)
+
+    def properties(self, stream: str) -> dict[str, str]:
+        """As properties of the stream's coordinator table."""
+        return {f"{_PREFIX}{stream}": msgspec.json.encode(self).decode()}
+
+
+def takeover_record(metadata: TableMetadata, stream: str) -> TakeoverRecord | None:
+    """Record of a stream's takeover on its coordinator table; None if there is none."""
+    with contextlib.suppress(*DAMAGED):
+        return decode_json(metadata.properties.get(f"{_PREFIX}{stream}", ""), TakeoverRecord)
+    return None
+
+
+def written_tables(spec: StreamSpec, names: Iterable[str]) -> list[str]:
+    """Select the tables that a stream writes among those of a sink.
+
+    Args:
+        names: Row tables of the stream's file, and tables that the sink has announced files for.
+    """
+    if spec.route is not None and spec.route.to is not None:
+        # Values of records name tables, so the stream may write any of them.
+        return list(names)
+    return [name for name in names if name in spec.target_names]
+
+
+def name_coordinator(catalog: Catalog, spec: StreamSpec, names: Iterable[str]) -> None:
+    """Name the stream's coordinator in a property of its other tables.
+
+    Args:
+        names: Tables that the stream writes; those that do not exist are left out.
+    """
+    named = {f"{_COORDINATOR_PREFIX}{spec.stream}": spec.coordinator}
+
+    def set_property(name: str) -> None:
+        table = existing_table(catalog, name)
+        if table is not None and not named.items() <= table.properties.items():
+            with conflicts_as_moved_head(), table.transaction() as change:
+                change.set_properties(named)
+
+    for name in names:
+        if name != spec.coordinator:
+            compare_and_swap(name, lambda name=name: set_property(name), _commit_refused)
+
+
+def refuse_second_stream(
+    spec: StreamSpec, sink: Sink, catalog: Catalog, tables: Mapping[str, Table], topics: Collection[str]
+) -> None:
+    """Refuse a stream that would land topics of the sink in a table where another stream lands them.
+
+    Args:
+        tables: Existing tables that the stream writes, by name.
+        topics: Topics that the stream takes over.
+
+    Raises:
+        TakeoverRefusedError: Another stream has taken over from the sink, and has not handed its position back.
+    """
+    for name, table in tables.items():
+        for stream, coordinator in _other_takeovers(name, table.metadata, spec.stream):
+            other = existing_table(catalog, coordinator)
+            record = takeover_record(other.metadata, stream) if other is not None else None
+            if other is None or record is None or record.handed_back is not None:
+                continue
+            newest = history(as_written(other.metadata, stream), stream).newest
+            shared = sorted({partition.topic for partition in newest.position} & set(topics)) if newest else []
+            if record.offset_group == sink.offset_group and shared:
+                raise TakeoverRefusedError(
+                    f"stream {stream} has taken over topic {shared[0]} from connector {record.connector} into table "
+                    f"{name}. Stream {spec.stream} would land its records there a second time.",
+                    fix=f"go on with stream {stream}; or give its position back first: frazil stop {stream}, then "
+                    f"frazil offsets {stream} --commit-to-group {record.offset_group}",
+                )
+
+
+def _other_takeovers(name: str, metadata: TableMetadata, own: str) -> Iterator[tuple[str, str]]:
+    """Other streams with a takeover that concerns a table, each with its coordinator table."""
+    for key, value in sorted(metadata.properties.items()):
+        for prefix, coordinator in ((_PREFIX, name), (_COORDINATOR_PREFIX, value)):
+            if key.startswith(prefix) and (stream := key.removeprefix(prefix)) != own:
+                yield stream, coordinator
+
+
+def _commit_refused(message: str) -> CommitRefusedError:
+    return CommitRefusedError(message, fix="let other writers finish, then run this again: it goes on where it was")
