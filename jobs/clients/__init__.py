@@ -1,1 +1,1 @@
-"""Kafka, schema registry, catalog, state store, Spark."""
+"""Clients of Kafka, the schema registry, the catalog, the state store and Spark."""
