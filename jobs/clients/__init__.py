@@ -1,1 +1,1 @@
-"""Clients of Kafka, the schema registry, the catalog, the state store and Spark."""
+"""Clients of Kafka, schema registry, catalog, state store and Spark."""
