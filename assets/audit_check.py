@@ -1,4 +1,4 @@
-"""The check `exactly_once` on a stream's table: an audit of what is new since the last one."""
+"""Asset check `exactly_once` on a stream's table: an audit of the records read since the last audit."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -53,7 +53,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
             if kept is not None:
                 yield kept
             return
-        # Imported here: a code location that only loads should not wait for what the catalog needs.
+        # Imported here: a code location that only loads should not wait for the catalog's modules.
         from jobs.proof.audit.audit import audit
 
         progress, settings = _Progress(context), deployment.settings()
@@ -68,7 +68,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
 
 
 def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
-    """An audit as the result of its Dagster check: what others changed after it had landed is a warning."""
+    """Return an audit's check result: an error if records are missing or doubled, a warning for changes by others."""
     from jobs.proof.audit.audit_result import verdict_sentence
 
     fix = "" if found.verdict == "complete" else f" Next: frazil audit {found.stream}"
@@ -113,7 +113,7 @@ def _metadata(found: "StreamAudit") -> dict[str, Any]:
 
 
 class _Progress:
-    """Logs how far an audit is, at every tenth."""
+    """Logs the progress of an audit at every tenth."""
 
     def __init__(self, context: dg.AssetCheckExecutionContext) -> None:
         self._context: dg.AssetCheckExecutionContext = context

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 CLOSED_PARTITIONS = "closed_partitions"
 REMEMBERED_SECONDS = 24 * 3600
-"""For so long the check warns of rows that came into a closed hour or day."""
+"""How long the check warns after rows came into a closed hour or day."""
 _SHOWN = 10
 _NAMES = {"hour": "closed_hours", "day": "closed_days"}
 
 
 def closed_key(settings: Settings, spec: StreamSpec) -> dg.AssetKey:
-    """The key of the closed hours or days of a stream that reports them: behind its table's."""
+    """The key of the asset of a stream's closed hours or days: the table's key with one more part."""
     assert spec.event_time is not None and spec.event_time.closes is not None
     return dg.AssetKey([*dagster_names.table_key(settings, spec.table.name).path, _NAMES[spec.event_time.closes]])
 
@@ -46,12 +46,12 @@ def closed_partitions_of(event_time: EventTime) -> dg.TimeWindowPartitionsDefini
 
 
 def partition_key(event_time: EventTime, start_ms: int) -> str:
-    """Dagster's key of the hour or day that begins at a time; milliseconds since 1970."""
+    """Dagster's partition key of the hour or day that begins at `start_ms`, in milliseconds since 1970."""
     return closed_partitions_of(event_time).get_partition_key_for_timestamp(start_ms / 1000)
 
 
 def closed_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | None:
-    """The asset of a stream's closed hours or days; None of a stream that reports none."""
+    """The asset of a stream's closed hours or days; None if the stream reports none."""
     event_time = spec.event_time
     if event_time is None or event_time.closes is None:
         return None
@@ -70,7 +70,7 @@ def closed_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | None:
 
 
 def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefinition | None:
-    """The check of closed hours or days, as it is executed from the UI; the sensor reports the same."""
+    """The check of closed hours or days for runs from the UI; the sensor reports the same results."""
     if spec.event_time is None or spec.event_time.closes is None:
         return None
     key = closed_key(settings, spec)
@@ -101,7 +101,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
         assert event_time is not None
         late: list[LateRows] = []
         try:
-            # Of a gated stream hours close in main, by its publications.
+            # A WAP stream closes hours in main, with its publications.
             gated = current.publish is not None
             table = find_table(catalog.quick(), current.table.name, "main" if gated else current.table.branch)
             if table is not None:
@@ -118,10 +118,10 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
 
 
 def closed_outcome(stream: str, event_time: EventTime, late: "Sequence[LateRows]") -> CheckOutcome:
-    """What the check says.
+    """The outcome of the check.
 
     Args:
-        late: Rows that came into closed hours or days lately, oldest first.
+        late: Rows that came into closed hours or days within the last day, oldest first.
     """
     if not late:
         return CheckOutcome(CLOSED_PARTITIONS, True, f"No {event_time.closes} that is closed got rows since.", "none")
@@ -151,7 +151,7 @@ def closed_outcome(stream: str, event_time: EventTime, late: "Sequence[LateRows]
 
 
 def late_rows_observations(key: dg.AssetKey, event_time: EventTime, late: "LateRows") -> Iterator[dg.AssetObservation]:
-    """What a snapshot brought into hours or days that were closed, one report for each."""
+    """Yield one observation for each closed hour or day that got rows with a snapshot."""
     for start, rows in late.rows.items():
         yield dg.AssetObservation(
             key,

@@ -1,4 +1,4 @@
-"""Contract in Dagster: a check for each expectation, on the table or the dead letters, over what is new in them."""
+"""Asset checks of a contract: one for each expectation, on new rows of a table or new dead letters."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN_RANGES = 100
-# The checks that tables and dead letters have anyway.
+# Names of checks that every table or dead-letter table has.
 _TAKEN = frozenset(
     {*DESCRIPTIONS, ADDS_UP, EXACTLY_ONCE, PUBLISHED, SCHEMA_CONTRACT, TABLE_HEALTH, LETTERS_WAITING, REPLAY_WOULD_HELP}
 )
@@ -42,10 +42,10 @@ _MOST_TEXT = 300
 
 
 def outcome_metadata(found: "TableCheck", outcome: "ExpectationOutcome") -> dict[str, Any]:
-    """What there is to say of an expectation's outcome.
+    """The metadata of an expectation's outcome.
 
     Args:
-        outcome: Its samples are masked already.
+        outcome: The outcome; its samples are masked already.
     """
     told: dict[str, Any] = {"rows_checked": found.rows}
     if outcome.elements is not None:
@@ -86,7 +86,7 @@ def _extent(found: "TableCheck") -> dict[str, Any]:
     increment = found.found
     if increment is None or increment.head is None:
         return {}
-    # As text: a snapshot id is greater than what JavaScript can count to.
+    # As text: JavaScript rounds integers as large as snapshot ids.
     told: dict[str, Any] = {"snapshot_id": str(increment.head.snapshot_id)}
     if found.asked.scope != "increment":
         return told
@@ -108,7 +108,7 @@ def _scalar(value: object) -> str | int | float | bool | None:
 
 
 class ContractConfig(dg.Config):
-    """Which rows are checked; without anything what is new since the last check of the whole contract."""
+    """Rows to check; by default those that are new since the last check of the whole contract."""
 
     whole: bool = Field(default=False, description="Look at the whole table.")
     where: str = Field(default="", description="Look at the rows of which this holds, such as day = '2026-01-01'.")
@@ -118,7 +118,7 @@ class ContractConfig(dg.Config):
 def expectations_by_key(
     spec: StreamSpec, keys: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetCheckKey, tuple[TargetSpec, Expectation]]:
-    """The expectations of a stream's contract, by the check that each is."""
+    """The expectations of a stream's contract with their tables, by the key of their check."""
     contract = spec.contract
     if contract is None:
         return {}
@@ -130,12 +130,12 @@ def expectations_by_key(
 
 
 def check_name(expectation: Expectation) -> str:
-    """The name of an expectation's check: its own, unless frazil has a check of that name on every table."""
+    """The name of an expectation's check: the expectation's name, unless frazil has a check of that name itself."""
     return f"contract_{expectation.name}" if expectation.name in _TAKEN else expectation.name
 
 
 def contract_checks(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks of a stream's contract, of each of its tables apart; none without one."""
+    """Yield one definition for each table that the stream's contract checks; none without a contract."""
     every = expectations_by_key(spec, keys)
     for target in spec.targets:
         mine = {key: expectation for key, (of, expectation) in every.items() if of == target}
@@ -146,7 +146,7 @@ def contract_checks(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> Iterator[d
 def _target_checks(
     spec: StreamSpec, target: TargetSpec, known: Mapping[dg.AssetCheckKey, Expectation], table_key: dg.AssetKey
 ) -> dg.AssetChecksDefinition:
-    # Of each table apart: what keeps one from being checked says nothing of the other.
+    # One definition for each table: if one table cannot be checked, the others still are.
     @dg.multi_asset_check(
         name=_op_name(spec, target),
         description=f"Checks the rows of `{target.name}` that are new since the last check against the contract.",
@@ -165,7 +165,7 @@ def _target_checks(
         if is_driver_only(context, spec, table_key):
             yield from _as_before(context, spec, selected)
             return
-        # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        # Imported here: a code location that only loads should not wait for modules that only a check needs.
         from jobs.clients.catalog.translate import translate_errors
         from jobs.quality.contracts.check import Check
         from jobs.quality.contracts.check_result import CheckedRows
@@ -197,10 +197,10 @@ def _target_checks(
 
 
 def _op_name(spec: StreamSpec, target: TargetSpec) -> str:
-    """The name of the op that checks a table, which no other table's has."""
+    """The unique name of the op that checks a table."""
     if target.coordinator or target.role == "dead_letters":
         return dagster_names.op_name(spec).replace("drain_", _PREFIXES[target.role], 1)
-    # Names of tables that differ in a dot alone would be the same op's.
+    # Without the digest, tables whose names differ only in a dot would share an op's name.
     digest = hashlib.sha256(target.name.encode()).hexdigest()[:8]
     table = re.sub(r"\W", "_", target.name, flags=re.ASCII)
     return f"{dagster_names.op_name(spec).replace('drain_', 'table_check_', 1)}_{table}_{digest}"
@@ -222,7 +222,7 @@ def _check_spec(key: dg.AssetCheckKey, expectation: Expectation) -> dg.AssetChec
 
 
 def _still_expected(now: StreamSpec, target: TargetSpec, mine: Mapping[dg.AssetCheckKey, Expectation]) -> list[str]:
-    """The names of expectations that the file has by now; Dagster may have loaded an earlier one."""
+    """The names of loaded expectations that the file still has; it may be newer than what Dagster has loaded."""
     contract = now.contract
     if contract is None:
         return []
@@ -263,8 +263,8 @@ def _results(
         if outcome is not None:
             yield check_result(found, outcome, key)
             continue
-        # Nothing was new: what was said of the rows before still holds. If nothing ever was, the check stays without a
-        # result, and does not say that rows are as expected which nobody has looked at.
+        # No row was new, so the last result still holds. If there is none, the check stays without a result: it must
+        # not pass rows that nobody has looked at.
         whole = f"frazil check {spec.stream} --all"
         kept = last_check_result(context, key.asset_key, key.name, whole, "where no row is new")
         if kept is not None:
@@ -272,7 +272,7 @@ def _results(
 
 
 def check_result(found: "TableCheck", outcome: "ExpectationOutcome", key: dg.AssetCheckKey) -> dg.AssetCheckResult:
-    """An expectation's outcome as the result of its check: critical ones are errors, the others warnings."""
+    """The check result of an expectation's outcome: failures are errors if critical, otherwise warnings."""
     severity = dg.AssetCheckSeverity.ERROR if outcome.severity == _CRITICAL else dg.AssetCheckSeverity.WARN
     return dg.AssetCheckResult(
         passed=outcome.passed,
@@ -294,20 +294,20 @@ def _sentence(found: "TableCheck", outcome: "ExpectationOutcome") -> str:
     if outcome.unexpected is not None and outcome.elements:
         share = outcome.unexpected / outcome.elements
         which = f"{outcome.unexpected:,} of {outcome.elements:,} rows ({share:.2%})"
-    # What is new counts as checked, and is not looked at again.
+    # These rows count as checked, so the next check does not look at them again.
     fix = f"frazil check {found.stream} --all --only {outcome.name}"
     return f"{which} are not as expected.{seen} {found.extent} Next: {fix}"
 
 
 class _Progress:
-    """Logs what a check does, each thing once."""
+    """Logs the steps of a check, each once."""
 
     def __init__(self, context: dg.AssetCheckExecutionContext) -> None:
         self._context: dg.AssetCheckExecutionContext = context
         self._said: str = ""
 
     def __call__(self, said: str) -> None:
-        # A count of rows that grows is one thing.
+        # Growing row counts are not logged.
         if said.endswith("rows read"):
             return
         if said != self._said:

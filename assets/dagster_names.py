@@ -28,7 +28,7 @@ def topic_keys(spec: StreamSpec) -> list[dg.AssetKey]:
 
 
 def dagster_safe(text: str) -> str:
-    """The text as a safe name for Dagster: what is neither letter, digit nor one of `_.-` becomes one `_`."""
+    """The text as a safe name for Dagster: characters other than letters, digits and `_.-` become one `_`."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_") or "topics"
 
 
@@ -48,7 +48,7 @@ def pool(spec: StreamSpec) -> str:
 
 
 def owners(spec: StreamSpec) -> list[str]:
-    """The stream's owner as Dagster names owners: an e-mail address or `team:name`; else empty."""
+    """The stream's owner if Dagster accepts it: an e-mail address or `team:name`; else empty."""
     owner = spec.owner or ""
     known = re.fullmatch(r"team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+\.[^@\s]+", owner)
     return [owner] if known else []

@@ -1,4 +1,4 @@
-"""Dead letters as Dagster shows them: counts that plot, a table of reasons and states, and how many may wait."""
+"""Dead letters in Dagster: counts for plots, a table of reasons and states, and the check of how many wait."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -41,26 +41,26 @@ LETTER_DESCRIPTIONS = {
     ),
 }
 DEFAULT_DEAD_LETTER_RATIO = 0.05
-# Of fewer records more may be dead by chance.
+# Below this number of records, a high ratio may be chance.
 SURE_RECORDS = 100
 _SHOWN_REASONS = 20
-# Of this process: it counts each data file once.
+# Shared by this process, which counts each data file once.
 KNOWN_FILES = KnownFiles()
 
 DeadLetterJudge = Callable[[Deployment, str, Callable[[], Catalog], Sequence[str]], Sequence[CheckOutcome]]
 
 
 def allowed_ratio(spec: StreamSpec | None) -> float:
-    """The largest share of dead letters that the check of them lets pass."""
+    """The largest ratio of dead letters that the check `letters_waiting` allows."""
     if spec is None:
         return DEFAULT_DEAD_LETTER_RATIO
-    # What stops a stream that says nothing of it is far above what is worth a look.
+    # The default of `stop_above` is far above a ratio that deserves a look, so it does not count.
     stop = spec.errors.stop_above if spec.errors.stop_above != DEFAULT_STOP else None
     return spec.slo.dead_letter_ratio or (stop and stop.ratio) or DEFAULT_DEAD_LETTER_RATIO
 
 
 def tally_metadata(counted: DeadLetterTally) -> dict[str, Any]:
-    """The tally of dead letters as metadata: each number in every report; and the table of reasons and states."""
+    """The tally of dead letters as metadata: all counts in every report, and the table of reasons and states."""
     told: dict[str, Any] = {f"dead_letters_{state}": count for state, count in counted.by_state.items()}
     told |= {"dead_letters_total": counted.total, "dead_letters_waiting": counted.waiting}
     if waiting := counted.waiting_for:
@@ -73,7 +73,7 @@ def tally_metadata(counted: DeadLetterTally) -> dict[str, Any]:
 
 
 def tally_markdown(counted: DeadLetterTally) -> str:
-    """Reasons by states as a table in Markdown: never a value of a record, nor a message."""
+    """Reasons by states as a table in Markdown; it holds no values of records and no messages."""
     rows = counted.table()
     states = [state for state in STATES if any(row[state] for row in rows.values())]
     lines = [f"| reason | {' | '.join(states)} | all |", f"|---|{'---:|' * (len(states) + 1)}"]
@@ -95,7 +95,7 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
 
     Args:
         read: Records that the stream has read since its first run.
-        at: When they stood so; seconds since 1970, None for now.
+        at: Time of the tally in seconds since 1970; None for now.
     """
     stream, parked, allowed = spec.stream, counted.by_state["parked"], allowed_ratio(spec)
     figures: dict[str, float | int | str] = {
@@ -141,9 +141,9 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
 def report_dead_letters(
     instance: dg.DagsterInstance, spec: StreamSpec, settings: Settings, dead: Table, sink: Table | None, **more: Any
 ) -> DeadLetterTally:
-    """Tell Dagster how the letters stand, as the supervisor does: as reports without a run.
+    """Report the tally of dead letters and its check to Dagster without a run, as the supervisor does.
 
-    So the check is read as evaluated, whichever run materialized the asset.
+    So Dagster shows the check as evaluated, whichever run materialized the asset.
     """
     counted = tally_dead_letters(dead, spec.stream, KNOWN_FILES)
     key = dagster_names.table_key(settings, spec.dead_letter_table)
@@ -155,7 +155,7 @@ def report_dead_letters(
 def report_dead_letter_check(
     instance: dg.DagsterInstance, spec: StreamSpec, key: dg.AssetKey, dead: Table, sink: Table | None
 ) -> None:
-    """Tell Dagster what the check says of the dead letters, without a run, after a run has materialized them."""
+    """Report the check `letters_waiting` without a run, after a run has materialized the dead letters."""
     found = letters_waiting(spec, tally_dead_letters(dead, spec.stream, KNOWN_FILES), totals_of(sink, spec.stream).read)
     instance.report_runless_asset_event(evaluation(found, key))
 
@@ -163,7 +163,7 @@ def report_dead_letter_check(
 def tally_events(
     spec: StreamSpec, key: dg.AssetKey, counted: DeadLetterTally, read: int, rows: int, more: dict[str, Any]
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """The report of a tally of dead letters as Dagster's events, and what the check says of it."""
+    """Yield a tally of dead letters as a materialization, and the outcome of its check."""
     told: dict[str, Any] = {"dagster/row_count": rows} | tally_metadata(counted) | more
     tags: dict[str, str] = {}
     if counted.snapshot_id is not None:
@@ -176,10 +176,10 @@ def tally_events(
 def dead_letter_checks(
     spec: StreamSpec, key: dg.AssetKey, table_key: dg.AssetKey, judge: DeadLetterJudge
 ) -> dg.AssetChecksDefinition:
-    """The checks of a stream's dead letters, as executed from the UI; the sensors report the same by themselves.
+    """The checks of a stream's dead letters for runs from the UI; the sensors report the same results.
 
     Args:
-        judge: Looks at the letters now, and says what each of the named checks says of them.
+        judge: Evaluates the named checks on the present dead letters.
     """
 
     @dg.multi_asset_check(

@@ -1,4 +1,4 @@
-"""Assets of the deployment itself: the supervisor, and the files that cannot be read."""
+"""Assets of the deployment itself: the supervisor, and the invalid files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUPERVISOR_KEY = dg.AssetKey(["frazil", "supervisor"])
 
 
 def supervisor_asset() -> dg.AssetSpec:
-    """The external asset that turns stale when nobody supervises the streams."""
+    """The external asset that turns stale when the supervisor does not run."""
     return dg.AssetSpec(
         SUPERVISOR_KEY,
         description=(
@@ -37,10 +37,10 @@ PROBLEMS_KEY = dg.AssetKey(["frazil", "problems"])
 
 
 def problem_assets(errors: Sequence[SpecError], still_shown: Collection[str] = ()) -> list[dg.AssetSpec]:
-    """One external asset that lists the problems of all broken files; none if there is no problem.
+    """One external asset that lists the problems of all invalid files; none if there is no problem.
 
     Args:
-        still_shown: Streams of broken files that are shown all the same, as they were launched last.
+        still_shown: Streams of invalid files that are still shown, as they were launched last.
     """
     problems = [problem for error in errors for problem in error.problems]
     if not problems:

@@ -8,9 +8,9 @@ from jobs.base.errors import FrazilError
 
 
 def failure(problem: FrazilError) -> dg.Failure:
-    """The problem as Dagster's `Failure` of a step: its sentences, the next command beside them, and no retry.
+    """The problem as Dagster's `Failure` of a step: its message, and the next command beside it.
 
-    What a person has to answer does not go away by being tried again.
+    Dagster does not retry it, because the problem waits for a person.
     """
     return dg.Failure(
         description=str(problem),

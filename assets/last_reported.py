@@ -1,4 +1,4 @@
-"""Check results and dead-letter counts as they were last reported, for runs that do not count them anew."""
+"""Last reported check results and dead-letter counts, for runs that do not evaluate them again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LETTERS = ("letters", "letters_as_of")
 
 
 def is_driver_only(context: dg.AssetCheckExecutionContext, spec: StreamSpec, table_key: dg.AssetKey) -> bool:
-    """Whether a check repeats what it last reported: it runs while a stream that runs by itself is materialized.
+    """Whether a check repeats its last result: its run also materializes the table of a continuous stream.
 
-    To materialize such a stream takes moments, while an audit takes as long as its offsets are many. A check that is
-    executed by itself, or by its schedule, counts.
+    Such a materialization takes moments, while an audit takes longer the more offsets there are. A check that is
+    executed by itself, or by its schedule, is evaluated.
     """
     return spec.continuous and table_key in context.job_def.asset_layer.selected_asset_keys
 
 
 def lasting(check: CheckFunction) -> CheckFunction:
-    """A check whose results are reported without a run as well, so that they stay evaluated.
+    """Decorate a check to report its results without a run as well, so that Dagster shows it as evaluated.
 
-    Dagster shows a check as "Not evaluated" if its table was materialized since by another run than the check's. The
-    supervisor materializes tables every few minutes without a run, and those reports count as one run.
+    Dagster shows a check as "Not evaluated" if a run other than the check's has materialized the table since. The
+    supervisor materializes tables every few minutes without a run, and all reports without a run count as one run.
     """
 
     @wraps(check)
@@ -65,12 +65,12 @@ DRIVER_ONLY = "by a run that only sees to the driver"
 def last_check_result(
     context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: str, fix: str, why: str = DRIVER_ONLY
 ) -> dg.AssetCheckResult | None:
-    """What a check said last, with the time at which it did; None if it never said anything.
+    """Return the last result of a check, with its time; None if it was never evaluated.
 
-    Without it the check would read as skipped from this run on.
+    Without this result, Dagster would show the check as skipped from this run on.
 
     Args:
-        why: It is not evaluated now.
+        why: Why the check is not evaluated now, for the log.
     """
     history = context.instance.event_log_storage.get_asset_check_execution_history(
         dg.AssetCheckKey(key, name), limit=_SEARCHED
@@ -81,7 +81,7 @@ def last_check_result(
             continue
         at = datetime.fromtimestamp(record.create_timestamp, UTC)
         context.log.info(f"{name} is not evaluated {why}. Next: {fix}")
-        # Told again by several runs in a row, it keeps its first time.
+        # If several runs in a row repeat the result, it keeps its first time.
         metadata = {"as_of": dg.MetadataValue.timestamp(at), **said.metadata}
         told = said.description or ""
         if not told.startswith(_KEPT):
@@ -99,7 +99,7 @@ def last_check_result(
 
 
 def last_dead_letter_metadata(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, Any]:
-    """How the letters stood when they were last counted: the metadata of the newest report that says so."""
+    """Return the dead-letter counts in the metadata of the newest materialization."""
     newest = instance.get_latest_materialization_event(key)
     reported = newest.asset_materialization if newest is not None else None
     told = reported.metadata if reported is not None else {}

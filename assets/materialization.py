@@ -1,4 +1,4 @@
-"""Materialization of a stream: its driver is made sure to run, or it is drained; and the metadata of either."""
+"""Materialization of a stream: it ensures that the driver runs, or makes a one-off run; with the metadata of both."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def materialize(
     kafka: KafkaResource,
     spark: SparkResource,
 ) -> Iterator[dg.MaterializeResult]:
-    """See to it that the stream's driver runs; or drain a stream that runs only when it is asked to.
+    """Ensure that the driver of a continuous stream runs, or make a one-off run of another stream.
 
     Args:
         spec: The stream as this code location has loaded it; its file may be newer.
 
     Raises:
-        dg.Failure: With the next command.
+        dg.Failure: A problem for a person, with the next command.
     """
     try:
-        # The files as they are now, which may be newer than what this code location has loaded.
+        # The file may be newer than what this code location has loaded.
         current = deployment.stream(spec.stream)
         if current.continuous:
             yield from _running(context, current, deployment, catalog, keys)
@@ -106,7 +106,7 @@ def materialize(
 
 
 def _drained_table(catalog: CatalogResource, spec: StreamSpec, target: TargetSpec) -> Table | None:
-    """A target; None of a table that is made with the first records of its topics, while there is none."""
+    """Return a target's table; None if its first records create it and have not come yet."""
     if not spec.own_columns or target.coordinator or target.role == "dead_letters":
         return on_branch(catalog.table(target.name), target.branch)
     return _table_or_none(catalog, target)
@@ -122,7 +122,7 @@ def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, ta
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
         if len([each for each in spec.targets if each.role == "rows"]) > 1:
-            # Its own rows are fewer than the records that landed.
+            # Other tables got part of the landed records.
             told |= {"rows_landed": landed_rows(spec.stream, table, drained.epoch)["rows_landed"]}
         return as_main_has_it(spec, table, told, drained.valid_through_ms, drained.watermark_ms)
     return dead_letter_metadata(spec, drained, table) | tally_metadata(
@@ -137,7 +137,7 @@ def _running(
     catalog: CatalogResource,
     keys: Sequence[dg.AssetKey],
 ) -> Iterator[dg.MaterializeResult]:
-    # Imported here: most runs of this code location need nothing of it.
+    # Imported here: most runs of this code location do not need it.
     from jobs.streaming.supervision.control.stream_control import StreamControl
 
     place = deployment.deployment()
@@ -147,7 +147,7 @@ def _running(
     parked = parked_tables(spec, catalog.catalog())
     for key, target in zip(keys, spec.targets, strict=True):
         if target.name in parked:
-            # It is complete through nothing, as its records wait, and perhaps nobody may read it.
+            # Its records wait as dead letters, so it has no freshness; and reading it may not be allowed.
             told = {"done": done.sentence, "table": _PARKED.format(stream=spec.stream, name=target.name)}
             yield dg.MaterializeResult(asset_key=key, metadata=told)
             continue
@@ -161,7 +161,7 @@ def _running(
                 work = done.heartbeat.work if done.heartbeat else Work()
                 metadata = as_main_has_it(spec, table, metadata, work.valid_through_ms, work.watermark_ms)
         else:
-            # Counting them takes as long as they are many; the supervisor does it when there are new ones.
+            # Counting many dead letters takes long; the supervisor counts when there are new ones.
             metadata = _dead_letters_of_running(spec, done.heartbeat, table) | last_dead_letter_metadata(
                 context.instance, key
             )
@@ -176,7 +176,7 @@ def _running(
 
 
 def _readers_head(spec: StreamSpec, table: Table | None, landed: int | None) -> int | None:
-    """The snapshot that readers of a table have: of a gated stream's main's newest, else that which was landed."""
+    """The snapshot that readers of a table see: the head of main for a WAP stream, else the landed snapshot."""
     if spec.publish is None or not isinstance(table, TableOnBranch):
         return landed
     head = table.whole.current_snapshot()
@@ -191,7 +191,7 @@ def _head(table: Table | None) -> int | None:
 def _drained(
     context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, kafka: KafkaResource, spark: SparkResource
 ) -> Drained:
-    # Imported here: PySpark and what else it brings would double the time to load this code location.
+    # Imported here: PySpark and its dependencies would double the time to load this code location.
     from jobs.streaming.driver.process.drain import drain
 
     def opened(stream: OpenStream, total: int) -> None:
@@ -218,10 +218,10 @@ def _data_version(snapshot_id: int | None) -> dg.DataVersion | None:
 
 
 def _refuse_unless_running(stream: str, settings: Settings) -> None:
-    """Raise if an operator paused or stopped the stream: then it is not drained either.
+    """Raise if an operator paused or stopped the stream: such a stream has no one-off runs either.
 
     Raises:
-        FrazilError: With who did so, why, and the command to resume it.
+        FrazilError: The stream is paused or stopped; the error names who did it, why, and the command to resume.
     """
     control = read_control(stream_folder(settings, stream).store)
     if control.mode != "running":
@@ -229,7 +229,7 @@ def _refuse_unless_running(stream: str, settings: Settings) -> None:
 
 
 def _table_or_none(catalog: CatalogResource, target: TargetSpec) -> Table | None:
-    """A table as the stream's branch has it now; None if the driver has not made it yet."""
+    """Return a table on the stream's branch; None if the driver has not created it yet."""
     try:
         return on_branch(catalog.table(target.name), target.branch)
     except NoSuchTableError:
@@ -237,10 +237,10 @@ def _table_or_none(catalog: CatalogResource, target: TargetSpec) -> Table | None
 
 
 def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
-    """The table's facts, and where the driver is to be found.
+    """The metadata of a continuous stream's own table and of its driver.
 
     Args:
-        sentence: What seeing to it came to.
+        sentence: Outcome of `ensure_running`.
     """
     metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
     if table is not None:
@@ -257,7 +257,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
 
 
 def _dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
-    """The facts of the dead-letter table; nothing before the driver has made it."""
+    """The metadata of the dead-letter table, as far as the table and the heartbeat exist, and of the driver."""
     metadata = table_metadata(table, spec.dead_letter_table) if table is not None else {}
     if beat is None:
         return metadata

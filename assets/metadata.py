@@ -1,4 +1,4 @@
-"""Metadata of assets: tables, drains and drivers under stable names with their unit, Dagster's own where it has one."""
+"""Metadata of assets: tables, one-off runs and drivers. Names are stable and carry their unit, or are Dagster's own."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _MEANINGS = {
 }
 
 
-# Of columns of dead-letter tables whose schema does not say it.
+# Descriptions of dead-letter columns that have none in the table's schema.
 DEAD_LETTER_MEANINGS = {
     **{name: _MEANINGS[name] for name in ("topic", "partition", "offset", "headers")},
     "batch_id": "The number of the batch that the record failed in.",
     "epoch": "The epoch of the driver, or of the one-off run, that read the record.",
 }
-# What an operator reads first on a stream's page, in this order; Dagster shows metadata as it is given.
+# Metadata that an operator reads first, in this order: Dagster keeps the given order.
 _READ_FIRST = (
     "state", "next", "state_since", "last_error", "log_tail", "quarantined", "parked_tables", "consumer_lag_records",
     "records_per_second", "behind_seconds", "complete_through", "dead_letter_ratio", "dead_letters_waiting", "letters",
     "commit_ms", "batch_duration_ms", "last_commit", "dagster/row_count", "records_added",
 )  # fmt: skip
-# Said of main instead, where a stream is gated.
+# Metadata of a WAP stream that describes main instead of the branch.
 _OF_BRANCH = frozenset({"complete_through", "behind_seconds", "watermark", "watermark_lag_s"})
 
 
@@ -65,8 +65,8 @@ def column_schema(
     """An Iceberg schema as Dagster shows it.
 
     Args:
-        kafka: Those columns of it that are Kafka's own.
-        meanings: Descriptions by column, for those that the schema itself does not describe.
+        kafka: Columns of the schema that hold Kafka's metadata.
+        meanings: Descriptions by column, for columns that the schema does not describe.
     """
     meanings = {**meanings, **{each.name: _MEANINGS[each.part] for each in kafka.columns}}
     return dg.TableSchema(
@@ -83,7 +83,7 @@ def column_schema(
 
 
 def type_text(type_: IcebergType) -> str:
-    """An Iceberg type as people write it: without the fields' ids, which a nested type's own text holds."""
+    """An Iceberg type as people write it: without the field ids that PyIceberg prints in nested types."""
     match type_:
         case StructType():
             fields = [
@@ -100,29 +100,29 @@ def type_text(type_: IcebergType) -> str:
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a Markdown table in metadata; a type such as `list<int>` is no tag of HTML there."""
+    """Text escaped for a cell of a Markdown table, so that a type such as `list<int>` is no HTML tag."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
 
 
 def row_count(table: Table) -> int:
-    """The table's rows for metadata, as its newest snapshot counts them."""
+    """The table's rows, by the summary of its newest snapshot."""
     return summed_rows(table.current_snapshot())
 
 
 def summed_rows(snapshot: Snapshot | None) -> int:
-    """The rows of a table at a snapshot, as that counts them; 0 without one.
+    """The rows of a table at a snapshot, by its summary; 0 without a snapshot.
 
-    Rows that delete files name by their places are none; how many rows deletes by values take is in no summary.
+    Position deletes are subtracted. Rows that equality deletes remove still count, because no summary counts them.
     """
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
 
 
 def table_metadata(table: Table, name: str, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dict[str, Any]:
-    """What there is to say of any table after a commit.
+    """The metadata of any table after a commit.
 
     Args:
-        kafka: Those of its columns that are Kafka's own.
+        kafka: Columns of the table that hold Kafka's metadata.
     """
     snapshot = table.current_snapshot()
     return {
@@ -130,13 +130,13 @@ def table_metadata(table: Table, name: str, kafka: KafkaColumns = NO_KAFKA_COLUM
         "dagster/column_schema": column_schema(table.schema(), kafka),
         "dagster/table_name": name,
         "dagster/uri": table.location(),
-        # As text: a snapshot id is greater than what JavaScript can count to.
+        # As text: JavaScript rounds integers as large as snapshot ids.
         "snapshot_id": str(snapshot.snapshot_id) if snapshot else "none",
     }
 
 
 def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:
-    """What a drain did to the stream's table."""
+    """The metadata of the stream's table after a one-off run."""
     counts, snapshot = drained.counts, table.current_snapshot()
     batches = drained.batches
     commit_ms = [batch.commit_seconds * 1000 for batch in batches]
@@ -164,7 +164,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     }
     metadata |= freshness_metadata(drained.valid_through_ms, drained.watermark_ms)
     if spec.event_time is not None:
-        # Also before there is a watermark, so that their plots have no gap.
+        # Zeros before the first watermark, so that the plots have no gap.
         metadata |= {"records_late": 0, "latest_late_s": 0.0}
     metadata |= figures_metadata(drained_event_times(drained), EVENT_TIMES + LATENESS)
     unknown = Counter[str]()
@@ -178,7 +178,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
 
 
 def drained_event_times(drained: Drained) -> Work:
-    """The event times and the late records of a one-off run, as a driver's heartbeat would hold them."""
+    """The event times and late records of a one-off run, in the form of a driver's heartbeat."""
     events = drained.events
     return Work(
         watermark_ms=drained.watermark_ms,
@@ -190,7 +190,7 @@ def drained_event_times(drained: Drained) -> Work:
 
 
 def figures_metadata(work: Work, measures: Iterable[Measure[Work]]) -> dict[str, Any]:
-    """Figures of a heartbeat under their keys in the list of measures; what is unknown is left out."""
+    """Figures of a heartbeat under the metadata keys of the measures; unknown figures are left out."""
     figures = {
         measure.metadata: _figure(measure, value)
         for measure in measures
@@ -201,7 +201,7 @@ def figures_metadata(work: Work, measures: Iterable[Measure[Work]]) -> dict[str,
 
 def _figure(measure: Measure[Work], value: Any) -> Any:
     if measure.is_time:
-        # An event time may be beyond the years that Dagster shows.
+        # An event time may lie outside of the years that Dagster can show.
         at = as_datetime(round(value * 1000))
         return at and dg.MetadataValue.timestamp(at)
     match len(measure.labels):
@@ -215,7 +215,7 @@ def _figure(measure: Measure[Work], value: Any) -> Any:
 
 
 def dead_letter_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:
-    """What a drain did to the dead letters."""
+    """The metadata of the dead-letter table after a one-off run."""
     metadata = {**table_metadata(table, spec.dead_letter_table), "records_dead": drained.counts.dead}
     reasons = sum((Counter(batch.reasons) for batch in drained.batches), Counter[str]())
     if reasons:
@@ -230,7 +230,7 @@ def counts_table(name: str, counts: Mapping[str, int]) -> dg.TableMetadataValue:
 
 
 def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
-    """Where to find a driver, and which one it is."""
+    """The identity of a driver, and the addresses of its log, Spark UI and metrics."""
     if beat is None:
         return {}
     found: dict[str, Any] = {
@@ -253,31 +253,31 @@ def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
 
 
 def instant(seconds: float) -> dg.TimestampMetadataValue:
-    """A moment as Dagster's metadata.
+    """A time as Dagster's metadata.
 
     Args:
-        seconds: Since 1970.
+        seconds: Seconds since 1970.
     """
     return dg.MetadataValue.timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
 def in_reading_order(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with what an operator reads first at the top; the rest as it was."""
+    """The metadata with `_READ_FIRST` at the top; the rest keeps its order."""
     first = {name: metadata[name] for name in _READ_FIRST if name in metadata}
     return first | {name: value for name, value in metadata.items() if name not in first}
 
 
 def dead_letter_ratio(dead: int, read: int) -> dict[str, float]:
-    """The share of records that became dead letters, as metadata; nothing where no record was read."""
+    """The ratio of records that became dead letters, as metadata; empty if no record was read."""
     return {"dead_letter_ratio": round(dead / read, 6)} if read else {}
 
 
 def freshness_metadata(through_ms: float | None, watermark_ms: float | None) -> dict[str, Any]:
-    """Through when a stream's tables are complete, and its watermark, each with how far that is behind now.
+    """The time through which a stream's tables are complete, and its watermark, each with its lag in seconds.
 
     Args:
-        through_ms: Milliseconds since 1970, as the other; None if unknown.
-        watermark_ms: None of a stream without an event time.
+        through_ms: Time through which the tables are complete, in milliseconds since 1970; None if unknown.
+        watermark_ms: Watermark in milliseconds since 1970; None without an event time.
     """
     metadata: dict[str, Any] = {}
     if through_ms is not None:
@@ -292,7 +292,7 @@ def _seconds_since(at_ms: float) -> int:
 
 
 def branch_metadata(unpublished: int | None, through: float | None, watermark: float | None) -> dict[str, Any]:
-    """Metadata of the branch of a gated stream, beside main's.
+    """Metadata of the branch of a WAP stream, beside main's.
 
     Args:
         unpublished: Number of rows that main lacks; None if unknown.
@@ -310,12 +310,13 @@ def branch_metadata(unpublished: int | None, through: float | None, watermark: f
 def as_main_has_it(
     spec: StreamSpec, table: Table, told: dict[str, Any], through_ms: int | None, watermark_ms: int | None
 ) -> dict[str, Any]:
-    """What is told of a stream's table, as its readers have it: of a gated stream main's facts, beside its branch's.
+    """The metadata of a stream's table as readers see it: for a WAP stream that of main, beside the branch's.
 
     Args:
-        table: As the stream's branch has it.
-        told: Of that branch.
-        through_ms: Through when the branch is complete; milliseconds since 1970, as the next one.
+        table: Table on the stream's branch.
+        told: Metadata of that branch.
+        through_ms: Time through which the branch is complete, in milliseconds since 1970.
+        watermark_ms: Watermark of the branch, in milliseconds since 1970.
     """
     if spec.publish is None or not isinstance(table, TableOnBranch):
         return told
@@ -333,36 +334,36 @@ def as_main_has_it(
 
 
 def look_up_metadata(stream: str, snapshot_id: int | None, *, on_main: bool = False) -> dict[str, str]:
-    """The command that says what a snapshot of the stream's table holds.
+    """The command that shows what a snapshot of the stream's table holds.
 
     Args:
-        on_main: Whether the snapshot is main's, of a stream that writes a branch.
+        on_main: Whether the snapshot is on main although the stream writes a branch.
     """
     branch = " --branch main" if on_main else ""
     return {} if snapshot_id is None else {"look_up": f"frazil at {stream} --snapshot {snapshot_id}{branch}"}
 
 
 def snapshot_metadata(snapshot_id: int | None) -> dict[str, str]:
-    """A snapshot's name as metadata; as text, since it is greater than what JavaScript can count to."""
+    """A snapshot's id as metadata. It is text, because JavaScript rounds such large integers."""
     return {} if snapshot_id is None else {"snapshot_id": str(snapshot_id)}
 
 
 def snapshot_tags(snapshot_id: int | None) -> dict[str, str]:
-    """The data version that an event about this snapshot has."""
+    """The tag with the data version of an event about this snapshot."""
     return {} if snapshot_id is None else {"dagster/data_version": str(snapshot_id)}
 
 
 def routed_table_metadata(spec: StreamSpec, target: TargetSpec, table: Table) -> dict[str, Any]:
-    """What there is to say of a table of a stream's rows as it is now."""
+    """The metadata of a table of a stream's rows, as it is now."""
     head = table.current_snapshot()
     told = table_metadata(table, target.name, spec.kafka_columns)
     return told | look_up_metadata(spec.stream, head.snapshot_id if head else None)
 
 
 def landed_rows(stream: str, table: Table, epoch: int) -> dict[str, int]:
-    """How many rows of a stream a table got under an epoch, and by how many batches, as metadata; by its stamps.
+    """Rows of a stream that a table got in an epoch, and the number of their batches, counted from its stamps.
 
-    Batches that a former driver left to be completed are among them. What has expired since is not.
+    Batches that this epoch completed for an earlier driver count. Batches whose snapshots have expired do not.
     """
     stamps = takewhile(
         lambda each: each.epoch >= epoch, (each for _, each in stamps_along_main(table.metadata, stream))
@@ -372,12 +373,12 @@ def landed_rows(stream: str, table: Table, epoch: int) -> dict[str, int]:
 
 
 def _rows(stamp: Stamp) -> int:
-    """The rows of a batch that the stamped table got itself."""
+    """The rows of a batch that went to the stamped table itself."""
     return stamp.counts.landed - sum(part.elsewhere for part in stamp.parts.values())
 
 
 def routed_drain_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
-    """What a drain did to a table of a route that is not the stream's own."""
+    """The metadata of a routed table, other than the main table, after a one-off run."""
     told: dict[str, Any] = {
         **routed_table_metadata(spec, target, table),
         **landed_rows(spec.stream, table, drained.epoch),
@@ -391,12 +392,12 @@ def routed_drain_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained
 def routed_running_metadata(
     spec: StreamSpec, target: TargetSpec, sentence: str, work: Work | None, table: Table | None
 ) -> dict[str, Any]:
-    """What there is to say of a table of a route, other than the stream's own, while a driver runs.
+    """The metadata of a routed table, other than the main table, while a driver runs.
 
     Args:
-        sentence: What seeing to the driver came to.
-        work: Of its newest heartbeat; None without one.
-        table: As it is now; None if the driver has not made it yet.
+        sentence: Outcome of `ensure_running`.
+        work: Work in the driver's newest heartbeat; None without a heartbeat.
+        table: The table as it is now; None if the driver has not created it yet.
     """
     told: dict[str, Any] = {"done": sentence}
     if table is not None:

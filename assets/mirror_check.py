@@ -1,4 +1,4 @@
-"""The check `mirror_consistent`: the changelog's changes, folded anew, against the rows that the mirror has."""
+"""Asset check `mirror_consistent`: the changelog, collapsed by key again, compared with the mirror's rows."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -31,7 +31,7 @@ MIRROR_CONSISTENT = "mirror_consistent"
 
 
 class ConsistencyConfig(dg.Config):
-    """Which keys are looked at."""
+    """Keys to compare."""
 
     part: bool = Field(default=False, description="An eighth of the keys, another one each day; else all of them.")
     wait_seconds: float = Field(
@@ -42,14 +42,14 @@ class ConsistencyConfig(dg.Config):
 
 
 def mirror_check_name(mirror: Mirror) -> str:
-    """The name of the op that checks a mirror, which no other mirror's has."""
-    # Names of tables that differ in a dot alone would be the same op's.
+    """The unique name of the op that checks a mirror."""
+    # Without the digest, tables whose names differ only in a dot would share an op's name.
     digest = hashlib.sha256(mirror.table.encode()).hexdigest()[:8]
     return f"check_mirror_{re.sub(r'[^A-Za-z0-9_]', '_', mirror.table)}_{digest}"
 
 
 def mirror_checks(spec: StreamSpec, settings: Settings) -> Iterator[dg.AssetChecksDefinition]:
-    """The check of each mirror of a stream; none of a stream without."""
+    """Yield the check of each mirror of a stream."""
     for _, mirror in spec.mirrored:
         yield _mirror_check(spec, mirror, settings)
 
@@ -80,14 +80,14 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
         spark: SparkResource,
     ) -> Iterator[dg.AssetCheckResult]:
         if key in context.job_def.asset_layer.selected_asset_keys:
-            # A merge takes moments, and a comparison as long as the changelog is large.
+            # A merge takes moments; a comparison takes longer the larger the changelog is.
             kept = last_check_result(
                 context, key, MIRROR_CONSISTENT, f"frazil mirror check {spec.stream}", "by a run that merges"
             )
             if kept is not None:
                 yield kept
             return
-        # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        # Imported here: a code location that only loads should not wait for modules that only a check needs.
         from jobs.clients.catalog.translate import translate_errors
         from jobs.mirrors.check.consistency import buckets_of_day, check_consistency
         from jobs.mirrors.check.source_check import check_source
@@ -106,7 +106,7 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
                         now, chosen, found, connected, lambda: spark.get_session("sql"), buckets, config.wait_seconds
                     )
                 except FrazilError as problem:
-                    # What the changelog says of the mirror is known, whether its source answers or not.
+                    # The comparison with the changelog is reported even if the source does not answer.
                     unasked = problem
         except FrazilError as problem:
             raise failure(problem) from None
@@ -123,12 +123,12 @@ def consistency_result(
     source: "SourceConsistency | None" = None,
     unasked: FrazilError | None = None,
 ) -> dg.AssetCheckResult:
-    """What a comparison came to, as the result of the check.
+    """The check result of a comparison.
 
     Args:
-        found: With the changelog; None where nothing is merged yet.
-        source: With the source, of a mirror whose file names one.
-        unasked: Why that could not be made.
+        found: Comparison with the changelog; None if nothing is merged yet.
+        source: Comparison with the source, if the stream's file names one for the mirror.
+        unasked: Why the source could not be compared.
     """
     from jobs.mirrors.check.consistency import consistency_fix, consistency_sentence
     from jobs.mirrors.check.source_report import source_fix, source_sentence
@@ -160,7 +160,7 @@ def consistency_result(
 
 
 def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
-    """What a comparison with the source came to, as metadata of the check."""
+    """The metadata of a comparison with the source."""
     from jobs.mirrors.check.source_report import key_sentence, lsn
 
     metadata: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Mirrors as assets: a run merges what is new in the changelog, and tells through which position it is the source."""
+"""Mirrors as assets: a run merges the new changes of the changelog and reports the source position it reached."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MIRROR_CURRENT = "mirror_current"
 _CHANGELOG_SNAPSHOT = "changelog_snapshot"
 _LATE_TIMES = 10
-"""A mirror that lacks a change for so many times what its file says is late."""
+"""A mirror is late if it lacks a change for this many times its `every`."""
 _LEAST_LATE_SECONDS = 300.0
 
 
@@ -42,7 +42,7 @@ def mirror_key(settings: Settings, mirror: Mirror) -> dg.AssetKey:
 
 
 def mirror_assets(spec: StreamSpec, settings: Settings) -> Iterator[dg.AssetsDefinition]:
-    """The mirrors of a stream, behind its changelog; none of a stream without."""
+    """Yield the mirrors of a stream, downstream of their changelogs."""
     for changelog, mirror in spec.mirrored:
         yield _mirror_asset(spec, changelog, mirror, settings)
 
@@ -81,7 +81,7 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
         catalog: CatalogResource,
         spark: SparkResource,
     ) -> dg.MaterializeResult:
-        # Imported here: a code location that only loads should not wait for it, nor hold what only a merge needs.
+        # Imported here: a code location that only loads should not wait for modules that only a merge needs.
         from jobs.clients.catalog.translate import translate_errors
         from jobs.mirrors.run.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
         from jobs.mirrors.run.mirror_status import mirror_status
@@ -116,11 +116,11 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
 
 
 def mirror_metadata(spec: StreamSpec, table: Table, status: "MirrorStatus") -> dict[str, Any]:
-    """What there is to say of a mirror as it is now.
+    """The metadata of a mirror as it is now.
 
     Args:
-        table: The mirror's.
-        status: How it stands.
+        table: Table of the mirror.
+        status: Status of the mirror.
     """
     metadata: dict[str, Any] = {
         **table_metadata(table, status.table),
@@ -138,7 +138,7 @@ def mirror_metadata(spec: StreamSpec, table: Table, status: "MirrorStatus") -> d
 
 
 def last_merged(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
-    """The changelog's snapshot of the newest merge of a mirror that Dagster's record has."""
+    """The changelog's snapshot in the newest merge of a mirror that Dagster has recorded."""
     event = instance.get_latest_materialization_event(key)
     told = event.asset_materialization if event else None
     value = told.metadata.get(_CHANGELOG_SNAPSHOT) if told else None
@@ -146,14 +146,14 @@ def last_merged(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
 
 
 def pending_deletes(table: Table) -> int:
-    """Rows of a table that delete files mark as deleted, which every reader passes over until they are compacted."""
+    """Rows that delete files mark as deleted; every reader skips them until the table is compacted."""
     head = table.current_snapshot()
     found = head.summary.additional_properties if head and head.summary else {}
     return int(found.get("total-position-deletes", 0)) + int(found.get("total-equality-deletes", 0))
 
 
 def mirror_outcome(spec: StreamSpec, mirror: Mirror, status: "MirrorStatus") -> CheckOutcome:
-    """The check `mirror_current`: whether a mirror keeps up, and whether something stands in its way."""
+    """The outcome of check `mirror_current`: whether a mirror keeps up and can be merged."""
     now = datetime.now(UTC)
     lag = status.lag_seconds(now)
     figures = _lag_metadata(status)
@@ -229,14 +229,14 @@ def _position_metadata(where: "SourcePosition | None") -> dict[str, Any]:
 
 
 def named_mirrors(spec: StreamSpec) -> tuple[Mirror, ...]:
-    """The mirrors of a stream's file that are made for each table that a value names; none of a stream without such."""
+    """The mirrors of a stream's file that are patterns: each dynamic table gets its own mirror."""
     if spec.route is None or spec.route.to is None:
         return ()
     return tuple(each for each in spec.mirrors if each.is_pattern)
 
 
 def named_mirrors_assets(spec: StreamSpec, settings: Settings) -> Iterator[dg.AssetSpec]:
-    """The asset of each of them, called as the file calls it."""
+    """Yield one asset for each mirror pattern, with its name in the file."""
     tables = named_tables_key(spec, settings)
     for mirror in named_mirrors(spec):
         assert tables is not None and spec.route is not None

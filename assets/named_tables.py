@@ -1,7 +1,7 @@
-"""Tables that values name, in Dagster: one asset behind the stream's topics, with a partition for each table.
+"""Dynamic tables in Dagster: one asset downstream of the stream's topics, with a partition for each table.
 
-An asset for each of hundreds would hide all others in the graph, and would ask for a reload of the code location with
-every new value. So the graph has one, and the sensor adds a partition when it first tells of a table.
+Hundreds of assets would hide all others in the graph, and every new value would need a reload of the code location. So
+the graph has one asset, and the sensor adds a partition when it first reports a table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALL_COMPLETE = "Nothing new: no record of late went to any of these tables."
 
 
 def named_tables_key(spec: StreamSpec, settings: Settings) -> dg.AssetKey | None:
-    """The key of the asset: the name of its tables as the file has it; None of a stream whose values name none."""
+    """The key of the asset: the pattern of the tables' names in the file; None without dynamic tables."""
     if spec.route is None or spec.route.to is None:
         return None
     return dagster_names.table_key(settings, spec.route.to)
@@ -40,13 +40,13 @@ def named_tables_of(spec: StreamSpec) -> dg.DynamicPartitionsDefinition:
 
 
 def named_partition(spec: StreamSpec, table: str) -> str | None:
-    """The value that a table is named by, which is its partition; None of another table."""
+    """The value in a dynamic table's name, which is its partition; None for another table."""
     to = spec.route.to if spec.route else None
     return value_of_table(to, table) if to is not None and table in spec.named_tables else None
 
 
 def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | None:
-    """The asset of all tables that values name; None of a stream whose values name none."""
+    """The asset of all dynamic tables of a stream; None if the stream has none."""
     key = named_tables_key(spec, settings)
     if key is None or spec.route is None or spec.route.to is None:
         return None
@@ -70,7 +70,7 @@ def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | N
             if spec.decode.declares_all
             else {}
         ),
-        # Of some value a row may come once a year: what reads as fresh is the tables together.
+        # Some values come once a year, so freshness is that of all tables together.
         freshness_policy=(
             dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
             if freshness
@@ -82,9 +82,9 @@ def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | N
 def report_drained(
     context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, catalog: Catalog, drained: Drained
 ) -> None:
-    """Tell of the tables that values name and that a drain has given rows, under their own names and as partitions.
+    """Report the dynamic tables that got rows in a one-off run, by their own keys and as partitions of the asset.
 
-    Where none got any, all of them are told of together: they are complete.
+    If no table got rows, one materialization reports that all of them are complete.
     """
     key = named_tables_key(spec, settings)
     if key is None:
@@ -104,7 +104,7 @@ def report_drained(
             )
             context.log_event(dg.AssetMaterialization(own, metadata=told, tags=tags))
             if partition is None:
-                # One of late rows is told of under its own name alone.
+                # A table of late rows has no partition.
                 continue
             grown.append((partition, dg.AssetMaterialization(key, partition=partition, metadata=told)))
     context.instance.add_dynamic_partitions(named_tables_of(spec).name or "", [each for each, _ in grown])

@@ -1,4 +1,4 @@
-"""The check `published` of a gated stream: what it has landed is judged by its contract, and published or held."""
+"""Asset check `published` of a WAP stream: unpublished snapshots are checked, then published or quarantined."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -22,7 +22,7 @@ PUBLISHED = "published"
 
 
 def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChecksDefinition]:
-    """The check of a gated stream's table; none of another stream."""
+    """Yield the check of a WAP stream's table; nothing for another stream."""
     if spec.publish is None:
         return
 
@@ -53,7 +53,7 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
             if kept is not None:
                 yield kept
             return
-        # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        # Imported here: a code location that only loads should not wait for modules that only a check needs.
         from jobs.clients.catalog.translate import translate_errors
         from jobs.quality.contracts.gate_judge import ContractJudge
         from jobs.quality.publishing.gated import publish_if_fit
@@ -73,7 +73,7 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
 
 
 def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) -> dg.AssetCheckResult:
-    """What came of an interval at the gate, as the result of the check."""
+    """The check result of an attempt to publish."""
     from jobs.quality.publishing.gate import answers_to_held
     from jobs.tables.commit.stamp.offsets import describe_ranges
 
@@ -87,7 +87,7 @@ def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) ->
     if interval and interval.ranges:
         metadata["offsets"] = describe_ranges(interval.ranges, limit=50)
     if found.snapshot_id is not None:
-        # As text: a snapshot id is greater than what JavaScript can count to.
+        # As text: JavaScript rounds integers as large as snapshot ids.
         metadata["snapshot_id"] = str(found.snapshot_id)
     if held is None:
         said = "Main has all that the stream has landed."

@@ -1,4 +1,4 @@
-"""Schema contract in Dagster: the check whether a table takes what its stream's records bring, before one shows it."""
+"""Asset check `schema_contract`: whether a table takes the stream's records, before a record shows that it does not."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -55,18 +55,18 @@ def contract_outcome(
     proposed: "Sequence[SchemaProposal]" = (),
     unasked: str | None = None,
 ) -> CheckOutcome:
-    """What the check says of a stream.
+    """The outcome of the check for a stream.
 
     Args:
-        table: Of its rows, as it is now; None if it is not there yet.
-        subjects: The newest versions of the subjects that its records are of.
-        proposed: Changes that somebody has to decide about.
-        unasked: Why the registry could not be asked, if it could not.
+        table: Table of the stream's rows as it is now; None if it does not exist yet.
+        subjects: Newest versions of the subjects of the stream's records.
+        proposed: Schema change proposals that wait for a decision.
+        unasked: Why the registry could not be asked; None if it answered.
     """
     figures: dict[str, Any] = {"downstream": _markdown_list(downstream) if downstream else "none that Dagster knows"}
     if table is None:
         return _outcome("ok", f"Table {spec.table.name} is not there yet; the first run creates it.", figures)
-    # Ids as text: nobody wants a plot of them.
+    # Ids as text, so that Dagster does not plot them.
     figures["schema_id"] = str(table.metadata.current_schema_id)
     figures |= {f"version of {each.name}": str(each.version) for each in subjects if each.version is not None}
     if is_as_made(table.metadata, spec.stream) and not spec.tables_follow:
@@ -115,7 +115,7 @@ def contract_outcome(
 
 
 def _renames(spec: StreamSpec, found: Sequence[RenameSuggestion]) -> list[tuple[Level, str, str]]:
-    """Columns that may be called otherwise: somebody should look before their first record comes."""
+    """Warnings about columns that may be renamed ones: somebody should look before their first record comes."""
     if not found:
         return []
     return [("warn", renames_sentence(spec.stream, found), f"frazil schema apply {spec.stream} {found[0].option}")]
@@ -155,7 +155,7 @@ def _outcome(
 
 
 def findings_markdown(findings: Sequence[ContractFinding]) -> str:
-    """The findings as a table in Markdown, those that somebody should look at first."""
+    """The findings as a table in Markdown, the most severe first."""
     lines = ["| column | difference | records | table | then |", "|---|---|---|---|---|"]
     order = {"error": 0, "warn": 1, "ok": 2}
     for finding in sorted(findings, key=lambda each: order[each.level])[:_SHOWN]:
@@ -169,11 +169,11 @@ def findings_markdown(findings: Sequence[ContractFinding]) -> str:
 
 
 def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.AssetChecksDefinition:
-    """The check of a stream's table, as it is executed from the UI; the sensor `frazil_schemas` reports the same.
+    """The check of a stream's table for runs from the UI; the sensor `frazil_schemas` reports the same results.
 
     Args:
         spec: The stream as this code location has loaded it.
-        keys: Of its targets, in their order; the check is its table's.
+        keys: Asset keys of the stream's targets, in their order; the check is on the first.
     """
 
     @dg.multi_asset_check(
@@ -211,17 +211,17 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
 def asked_subjects(
     spec: StreamSpec, table: Table | None, registry: "Callable[[], RegistryClient]"
 ) -> "tuple[list[SubjectContract], str | None]":
-    """The newest versions of a stream's subjects held against it; and why the registry could not be asked."""
+    """Return the newest versions of a stream's subjects compared with its table, or why the registry was not asked."""
     from jobs.quality.schema_checks.subjects import asked_contracts
 
     if table is None or spec.own_columns:
-        # Of tables that have columns of their own each is compared by `frazil schema diff STREAM --table NAME`.
+        # `frazil schema diff STREAM --table NAME` compares tables that have columns of their own, one at a time.
         return [], None
     return asked_contracts(spec, table.metadata, registry)
 
 
 def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":
-    """Changes of a stream's table that wait for somebody to decide."""
+    """Schema change proposals for a stream's table that wait for a decision."""
     from jobs.clients.state_store.stream_folder import stream_folder
     from jobs.config.stream.shaped_table import evolving_schema
     from jobs.streaming.driver.tables.schema_proposals import proposals
@@ -236,17 +236,17 @@ def _downstream(context: dg.AssetCheckExecutionContext, keys: Sequence[dg.AssetK
     try:
         graph = context.repository_def.asset_graph
     except Exception:
-        # A job that is run by itself belongs to no code location.
+        # A job that is executed outside of a code location has no graph.
         return []
     return downstream_of(graph, keys)
 
 
 def downstream_of(graph: Any, keys: Sequence[dg.AssetKey]) -> list[str]:
-    """Assets that are made from a stream's tables, directly or not, as far as this code location knows; in order.
+    """Assets downstream of a stream's tables, directly or not, that this code location knows; sorted.
 
     Args:
-        keys: Of the stream's targets, in their order: its own table, its dead letters, which are no others' work, and
-            the other tables of rows, those that values have named among them.
+        keys: Asset keys of the stream's targets, in their order: main table, dead letters, and the other tables of
+            rows, dynamic tables among them. Assets downstream of the dead letters are not included.
     """
     found: set[dg.AssetKey] = set(keys)
     waiting = [*keys[:1], *keys[2:]]

@@ -1,4 +1,4 @@
-"""Schema history of a table as metadata of its page: what each version changed, who needed it, what came with it."""
+"""Schema history of a table as metadata of its page: each version's changes, their author, and their first rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PARTITIONS = 8
 
 
 def history_metadata(table: Table, stream: str) -> dict[str, dg.MarkdownMetadataValue]:
-    """The history of a table's schema for its page, the newest 50 versions; nothing while it has had one only."""
+    """The newest 50 versions of a table's schema for its page; empty if there was only one."""
     if len(table.metadata.schemas) < 2:
         return {}
     versions = schema_versions(table.metadata, stream)
     shown = versions[-_SHOWN:]
-    # Two columns: a page has room for no more, and cuts off what is wider.
+    # Dagster's page has room for two columns, and cuts off wider tables.
     lines = ["| schema | what it changed, and its first rows |", "|---:|---|"]
     lines += [f"| {version.schema_id} | {_said(version)} |" for version in reversed(shown)]
     if len(versions) > len(shown):
@@ -40,7 +40,7 @@ def _said(version: SchemaVersion) -> str:
 
 
 def _made(record: ChangeRecord | None) -> str:
-    """Who changed the table, when, and for which record."""
+    """When the table was changed, by whom, and for which record."""
     if record is None:
         return "not noted by frazil"
     who = f"by {record.by}" if record.by else f"epoch {record.epoch}, batch {record.batch}"
@@ -49,7 +49,7 @@ def _made(record: ChangeRecord | None) -> str:
 
 
 def _first_rows(version: SchemaVersion) -> str:
-    """The snapshot and the offsets with which the version came into use."""
+    """The first snapshot and offsets written with the version."""
     if version.snapshot_id is None:
         before = version.record.snapshot if version.record else None
         return f"made after snapshot {before}, of its own none is kept" if before is not None else "no snapshot is kept"
@@ -59,7 +59,7 @@ def _first_rows(version: SchemaVersion) -> str:
 
 
 def _offsets(start: Positions) -> str:
-    """Each partition's first offset, as messages name a record, with a topic's name once."""
+    """The first offset of each partition, such as `topic[0]@17`; each topic is named once."""
     said: list[str] = []
     topic = None
     for at, offset in sorted(start.items()):

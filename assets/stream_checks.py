@@ -1,4 +1,4 @@
-"""Asset checks of a stream: whether its driver lives, gets on and keeps its promises, and its records add up."""
+"""Asset checks of a stream: whether its driver runs, makes progress and meets its SLOs, and its records add up."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -45,14 +45,14 @@ ADDS_UP = "adds_up"
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What one check says of a stream.
+    """Outcome of one check of a stream.
 
     Attributes:
-        name: One of `DESCRIPTIONS`, or `ADDS_UP`.
-        sentence: Why, in words; ends with the next command where there is one.
-        code: The outcome without its figures: what has to differ to be news.
-        warn: A failure that needs nobody now.
-        at: When its figures were so; seconds since 1970, None where they are of the moment.
+        name: Name of the check.
+        sentence: Reason in words; ends with the next command if there is one.
+        code: The outcome without its figures. It is reported as news if the code differs from the last one.
+        warn: Whether a failure is only a warning, which nobody has to handle at once.
+        at: Time of the figures in seconds since 1970; None for now.
     """
 
     name: str
@@ -65,17 +65,17 @@ class CheckOutcome:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its figures, and how old they are."""
+        """The figures and their time."""
         return {**self.figures, "as_of": instant(time.time() if self.at is None else self.at)}
 
     @property
     def fix(self) -> str | None:
-        """The next command, which the sentence ends with; None if there is none."""
+        """The next command at the end of the sentence; None if there is none."""
         return self.sentence.rpartition(" Next: ")[2] if " Next: " in self.sentence else None
 
     @property
     def severity(self) -> dg.AssetCheckSeverity:
-        """WARN where nobody has to get up for it."""
+        """WARN for outcomes that nobody has to handle at once."""
         return dg.AssetCheckSeverity.WARN if self.warn else dg.AssetCheckSeverity.ERROR
 
 
@@ -104,20 +104,20 @@ def _fields(outcome: CheckOutcome, key: dg.AssetKey) -> dict[str, Any]:
 
 
 def totals_of(table: Table | None, stream: str) -> Counts:
-    """What the checks of a stream count: what became of all records since its first run, by the newest stamp."""
+    """The counts of all records since the stream's first run, from the newest stamp."""
     newest = history(as_written(table.metadata, stream), stream).newest if table is not None else None
     return newest.totals if newest else Counts()
 
 
 def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> CheckOutcome:
-    """The check whether every record that a stream read is a row, a dead letter or a tombstone.
+    """The outcome of the check that every record read is a row, a dead letter, a tombstone or filtered.
 
     Args:
-        totals: Since the stream's first run, see `totals_of`.
-        run: Of the run that tells it, if it is one that reads records.
+        totals: Counts since the stream's first run, see `totals_of`.
+        run: Counts of the reporting run; None if that run reads no records.
     """
     missing = [counts.read - _accounted_for(counts) for counts in (totals, run) if counts is not None]
-    # The totals only rise, so that as plots they say nothing; what is missing should be a flat line.
+    # The totals only rise, so their plots would show nothing. The missing records should plot as a flat line.
     counted = {"since the first run": totals, **({"in this run": run} if run is not None else {})}
     figures: dict[str, float | int | str | dg.MarkdownMetadataValue] = {
         "records_unaccounted_for": max(missing, key=abs),
@@ -154,10 +154,10 @@ def _accounted_for(counts: Counts) -> int:
 
 
 def stream_checks(spec: StreamSpec, key: dg.AssetKey, evaluate: CheckEvaluator) -> dg.AssetChecksDefinition:
-    """The checks of a stream, as they are executed from the UI; the reconcile sensor reports the same by itself.
+    """The checks of a stream for runs from the UI; the reconcile sensor reports the same results.
 
     Args:
-        evaluate: Looks at the stream now, and says what each check says of it.
+        evaluate: Evaluates all checks on the present stream.
     """
 
     @dg.multi_asset_check(

@@ -1,4 +1,4 @@
-"""Assets of a stream: its topics outside, the tables that a run fills, its late rows, and its dead letters."""
+"""Assets of a stream: its topics as external assets, its tables, its late rows and its dead letters."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -27,7 +27,7 @@ _RUNS = (
 
 
 def topic_specs(specs: Sequence[StreamSpec]) -> list[dg.AssetSpec]:
-    """The topics of all streams as external assets, each once however many streams read it."""
+    """The topics of all streams as external assets; a topic of several streams appears once."""
     readers: dict[dg.AssetKey, list[StreamSpec]] = {}
     for spec in specs:
         for key in dagster_names.topic_keys(spec):
@@ -52,7 +52,7 @@ def _topic_spec(key: dg.AssetKey, read_by: Sequence[StreamSpec]) -> dg.AssetSpec
 
 
 def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
-    """The targets of a stream: to materialize them is to see to it that it runs, or to drain it."""
+    """The targets of a stream. To materialize them ensures that its driver runs, or makes a one-off run."""
     keys = dagster_names.target_keys(settings, spec)
 
     @dg.multi_asset(
@@ -118,8 +118,8 @@ def _late_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.Ass
     assert spec.event_time is not None
     return dg.AssetSpec(
         key,
-        # Not of the table: Dagster would call it unsynced with each report of the table. Nothing says how often any row
-        # is late, so no freshness.
+        # No dependency on the table: with each report of the table, Dagster would call this asset unsynced. No
+        # freshness: nobody knows how often rows come late.
         deps=dagster_names.topic_keys(spec),
         description=f"Rows of stream `{spec.stream}` that came late: their `{spec.event_time.column}` was before the "
         "watermark. In its table there are none of them.",
@@ -133,7 +133,7 @@ def _late_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.Ass
 def _dead_letter_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
-        # Not of the table: Dagster would call the letters unsynced with each report of the table.
+        # No dependency on the table: with each report of the table, Dagster would call the letters unsynced.
         deps=dagster_names.topic_keys(spec),
         description=f"Records of stream `{spec.stream}` that failed: their bytes, where they came from, and why.",
         group_name=dagster_names.group_name(spec),
@@ -147,7 +147,7 @@ def _dead_letter_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
 
 
 def _links(key: dg.AssetKey) -> str:
-    """Where its page leads to, under whatever prefix the web server has."""
+    """Links of the asset's page, relative, because the web server may have a path prefix."""
     every = "/".join([*[".."] * (len(key.path) - 1), *SUPERVISOR_KEY.path])
     return (
         "**State and next command:** [checks](?view=checks&checkDetail=driver_alive), or *Metadata* below. "

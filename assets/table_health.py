@@ -1,4 +1,4 @@
-"""Table health in Dagster: a score with its parts, numbers that plot, and the check `table_health`."""
+"""Table health in Dagster: a score with its parts, numbers for plots, and the asset check `table_health`."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -46,7 +46,7 @@ ERROR_BELOW = RED_BELOW
 
 
 def histogram_markdown(partitions: Sequence[PartitionFacts]) -> str:
-    """How many data files there are of which size, as a table in Markdown."""
+    """The number of data files by size, as a table in Markdown."""
     counts, sums = [0] * len(_SIZES), [0] * len(_SIZES)
     for size in (size for partition in partitions for size in partition.sizes):
         at = bisect_right(_SIZES, size) - 1
@@ -60,7 +60,7 @@ def histogram_markdown(partitions: Sequence[PartitionFacts]) -> str:
 
 
 def partitions_markdown(partitions: Sequence[PartitionFacts], small_below: float) -> str:
-    """The partitions with the most small files and deletes; empty in a table that has none, or no partitions."""
+    """The partitions with the most small files and deletes; empty if there are none, or no partitions."""
     ranked = sorted(
         ((len(partition.smaller(small_below)), partition) for partition in partitions if partition.name),
         key=lambda item: (-item[0] - item[1].delete_files, item[1].name),
@@ -80,7 +80,7 @@ def partitions_markdown(partitions: Sequence[PartitionFacts], small_below: float
 
 
 def plan_markdown(plan: "Plan") -> str:
-    """The maintenance plan of a table as Markdown: what would be done, in its order."""
+    """The maintenance plan of a table as Markdown, in the order of its actions."""
     lines = ["| action | where | why | files | bytes |", "|---|---|---|---:|---:|"]
     lines += [
         f"| {step.action} | {cell(step.scope)} | {cell(step.reason)} | "
@@ -93,7 +93,7 @@ def plan_markdown(plan: "Plan") -> str:
 
 
 def left_markdown(plan: "Plan") -> str:
-    """What maintenance leaves as it is and why, and what of the policy cannot be kept, as Markdown; or empty."""
+    """The plan's warnings, notes on branches, and skipped actions with their reasons, as Markdown; empty if none."""
     said = [*plan.warnings, *plan.branches, *(_left(skip.action, skip.scope, skip.reason) for skip in plan.skips)]
     lines = [f"- {cell(each)}" for each in said[:_SHOWN_STEPS]]
     if len(said) > _SHOWN_STEPS:
@@ -106,11 +106,12 @@ def _left(action: str, scope: str, reason: str) -> str:
 
 
 def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None) -> dict[str, Any]:
-    """A table's health as metadata: each number every time, under a stable key, so that it plots.
+    """A table's health as metadata: all numbers in every report, under stable keys, so that Dagster plots them.
 
     Args:
-        scored: What they come to.
-        plan: What would be done now; left out where nobody planned.
+        facts: Measured files, snapshots and manifests of the table.
+        scored: Health score of the facts.
+        plan: Maintenance plan; None if nobody planned.
     """
     told: dict[str, Any] = {
         "health": scored.total,
@@ -134,7 +135,7 @@ def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None
     }
     told |= {f"hours_since_{action}": round(hours, 2) for action, hours in sorted(scored.hours_since.items())}
     if facts.partitions is not None:
-        # Where no manifest was read, since the totals say that the files are well, nobody knows.
+        # Without partitions, no manifest was read, and the figure is unknown.
         told["largest_small_files_of_a_partition"] = max(
             (len(partition.smaller(scored.small_below)) for partition in facts.partitions), default=0
         )
@@ -148,13 +149,13 @@ def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None
         if left := left_markdown(plan):
             told["left_as_it_is"] = dg.MetadataValue.md(left)
     if facts.snapshot_id is not None:
-        # As text: a snapshot id is greater than what JavaScript can count to.
+        # As text: JavaScript rounds integers as large as snapshot ids.
         told["snapshot_id"] = str(facts.snapshot_id)
     return told
 
 
 def health_sentence(name: str, scored: Score, branches: Sequence[str] = ()) -> str:
-    """The verdict in words: the score, what it lost points for, the next command, and what branches keep.
+    """The verdict in words: the score, its lost points, the next command, and notes on branches.
 
     Args:
         branches: See `jobs.maintenance.plan.plan.Plan`.
@@ -172,7 +173,7 @@ def health_sentence(name: str, scored: Score, branches: Sequence[str] = ()) -> s
 def health_result(
     facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None
 ) -> dg.AssetCheckResult:
-    """The check as a run yields it."""
+    """The check result for a run."""
     return dg.AssetCheckResult(**_verdict(facts, scored, key, plan))
 
 
@@ -182,7 +183,7 @@ def health_evaluation(
     """The check as an event, for a run that looks at many tables.
 
     Args:
-        branches: What its plan said of branches that it does not mend.
+        branches: The plan's notes on branches that maintenance does not fix.
     """
     return dg.AssetCheckEvaluation(**_verdict(facts, scored, key, branches=branches))
 
@@ -202,13 +203,13 @@ def _verdict(
 
 
 def health_check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """The check's place on a table."""
+    """The spec of the check on a table."""
     text = DESCRIPTION.format(warn=WARN_BELOW, error=ERROR_BELOW)
     return dg.AssetCheckSpec(TABLE_HEALTH, asset=key, description=text)
 
 
 def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.AssetChecksDefinition:
-    """The checks of a stream's targets, as they are executed from the UI: they start no JVM."""
+    """The checks of a stream's targets for runs from the UI; they start no JVM."""
     keys = dict(zip(spec.target_names, target_keys, strict=True))
 
     @dg.multi_asset_check(
@@ -266,7 +267,7 @@ def _checked(
     now = datetime.now(UTC)
     facts = measure_health(table, policy, now)
     history = read_history(table_store(settings, facts.uuid))
-    # Nothing that is asked of it starts Spark.
+    # Planning does not start Spark.
     context = TableContext(catalog, settings, specs, name, policy, _no_spark)
     gated = gated_branches(context, table, facts)
     cutoff = expected_cutoff(context, table, now) if may_be_due(facts, policy.expire, now) else None

@@ -22,11 +22,11 @@ NO_STREAMS_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Where a deployment is on this machine; all else is read from there when it is asked for.
+    """Paths of a deployment on this machine; streams and settings are read from them at each call.
 
     Attributes:
         home: The folder that holds `streams/` and `.frazil/`; absolute.
-        settings_file: The settings; None for `frazil.yaml` in `home`, or the embedded default where there is none.
+        settings_file: The settings; None for `frazil.yaml` in `home`, or the embedded default without that file.
     """
 
     home: Path
@@ -34,14 +34,14 @@ class Deployment:
 
     @staticmethod
     def here() -> Deployment:
-        """The deployment that the environment names, or the nearest folder upwards with `streams/` in it."""
+        """Return the deployment that the environment names, else the nearest folder upwards with `streams/`."""
         home = os.environ.get(HOME_VARIABLE)
         settings = os.environ.get(SETTINGS_VARIABLE)
         return Deployment.at(Path(home) if home else None, Path(settings) if settings else None)
 
     @staticmethod
     def at(home: Path | None, settings_file: Path | None = None) -> Deployment:
-        """The deployment in `home`; None: the nearest folder upwards with `streams/`, or else the current one."""
+        """Return the deployment in `home`; if None, in the nearest folder upwards with `streams/`, else the current."""
         return Deployment(deployment_home(home), settings_file.expanduser().absolute() if settings_file else None)
 
     @property
@@ -51,7 +51,7 @@ class Deployment:
 
     @property
     def streams_folder(self) -> Path:
-        """Where the streams' files are."""
+        """The folder of the streams' files."""
         return self.home / STREAMS_FOLDER
 
     def settings(self) -> Settings:
@@ -61,7 +61,7 @@ class Deployment:
             SpecError: The settings file is missing or has problems.
         """
         settings = load_settings(self.settings_file, home=self.home)
-        # Earlier versions left them open to every user of the host.
+        # Earlier versions left these folders open to every user of the host.
         keep_private(settings.state, self.embedded / "broker", self.embedded / "dagster")
         return settings
 
@@ -93,10 +93,10 @@ class Deployment:
         )
 
     def file_of(self, stream: str) -> Path:
-        """The file that a stream is in.
+        """Return the file that declares a stream.
 
         Raises:
-            FrazilError: It is in none.
+            FrazilError: No file declares it.
         """
         file = find_stream_file(self.streams_folder, stream)
         if file is None:
@@ -104,7 +104,7 @@ class Deployment:
         return file
 
     def prepared_settings(self) -> Settings:
-        """The settings, with the folder of the embedded catalog made, which SQLite does not make by itself."""
+        """Return the settings, and make the folder of the embedded catalog, because SQLite does not."""
         settings = self.settings()
         if settings.catalog.properties.get("type") == "sql":
             private_folder(self.embedded)

@@ -8,7 +8,7 @@ from pathlib import Path
 STREAMS_FOLDER = "streams"
 HOME_VARIABLE = "FRAZIL_HOME"
 SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
-# Names that a stream can have: a shell types what it is offered.
+# Only valid stream names: a shell types what completion offers.
 _STREAM = re.compile(r"""^stream:[ \t]*["']?([\w.-]+)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
@@ -16,8 +16,7 @@ def deployment_home(home: Path | None) -> Path:
     """The absolute folder of a deployment.
 
     Args:
-        home: The folder that a person names; None for the nearest folder upwards with `streams/`, or else the current
-            one.
+        home: The folder that the user names; None for the nearest folder upwards with `streams/`, else the current one.
     """
     if home is None:
         cwd = Path.cwd()
@@ -26,9 +25,9 @@ def deployment_home(home: Path | None) -> Path:
 
 
 def stream_names(home: Path) -> list[str]:
-    """The streams that the files in `streams/` name, sorted; files that cannot be read are left out.
+    """Return the streams that the files in `streams/` name, sorted; unreadable files are left out.
 
-    The names come from a line of text, not from a checked file: good enough for completion, which must be quick.
+    The names come from a line of text, not from a checked file. That is enough for completion, which must be quick.
     """
     names = set[str]()
     folder = home / STREAMS_FOLDER

@@ -14,7 +14,7 @@ from resources.deployment import Deployment
 
 
 class DeploymentResource(dg.ConfigurableResource):
-    """Where the streams and the settings are. Holds paths only: no secret, and nothing resolved at load time."""
+    """Paths of the streams and the settings. It holds no secret, and nothing is resolved at load time."""
 
     home: str = Field(description="The deployment's folder, which holds streams/ and .frazil/.")
     settings_file: str | None = Field(
@@ -37,11 +37,11 @@ class DeploymentResource(dg.ConfigurableResource):
         return self.deployment().prepared_settings()
 
     def stream(self, name: str) -> StreamSpec:
-        """A stream's spec as it is now."""
+        """Return a stream's spec as its file is now."""
         return self.deployment().stream(name)
 
     def current(self, spec: StreamSpec) -> StreamSpec:
-        """A stream as its file says now; if its file broke, as it was launched."""
+        """Return a stream as its file is now; if the file is invalid, `spec` unchanged."""
         try:
             return self.stream(spec.stream)
         except SpecError:

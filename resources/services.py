@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class KafkaResource(dg.ConfigurableResource):
-    """The brokers that `kafka` in the settings names, to look at: topics, partitions, offsets. Joins no group."""
+    """Read-only view of the brokers in `kafka` of the settings: topics, partitions, offsets. Joins no group."""
 
     deployment: dg.ResourceDependency[DeploymentResource]
 
@@ -49,15 +49,15 @@ class KafkaResource(dg.ConfigurableResource):
 
 
 class RegistryResource(dg.ConfigurableResource):
-    """The registry that `registry` in the settings names: schemas by id, subjects and their versions."""
+    """Schema registry in `registry` of the settings: schemas by id, subjects and their versions."""
 
     deployment: dg.ResourceDependency[DeploymentResource]
 
     def quick(self) -> "RegistryClient":
-        """A connection that gives up within seconds, with its secrets resolved now.
+        """Return a connection that gives up within seconds, with its secrets resolved now.
 
         Raises:
-            FrazilError: The settings name none, it is local and does not run, or a secret is not set.
+            FrazilError: The settings name no registry, the local registry does not run, or a secret is not set.
         """
         # Imported here: a code location without a registry should not wait for it.
         from jobs.clients.registry.client import quick_registry
@@ -66,17 +66,17 @@ class RegistryResource(dg.ConfigurableResource):
 
 
 class CatalogResource(dg.ConfigurableResource):
-    """The catalog that `catalog` in the settings names, through PyIceberg: no JVM."""
+    """Iceberg catalog in `catalog` of the settings, through PyIceberg and without a JVM."""
 
     deployment: dg.ResourceDependency[DeploymentResource]
 
     def catalog(self) -> Catalog:
-        """A connection, with its secrets resolved now.
+        """Return a connection, with its secrets resolved now.
 
         Raises:
-            FrazilError: It cannot be reached, or a secret is not set.
+            FrazilError: The catalog cannot be reached, or a secret is not set.
         """
-        # Imported here: it brings half of what a driver needs, which a code location should not wait for.
+        # Imported here: it imports half of a driver's modules, and a code location should load fast.
         from jobs.clients.catalog.catalog import connect_catalog
 
         return connect_catalog(self.deployment.settings())
@@ -85,8 +85,8 @@ class CatalogResource(dg.ConfigurableResource):
         """A connection that gives up within seconds.
 
         Raises:
-            NoCatalogYet: The embedded catalog has not been made: no stream has run.
-            FrazilError: It cannot be reached, or a secret is not set.
+            NoCatalogYet: The embedded catalog does not exist, because no stream has run.
+            FrazilError: The catalog cannot be reached, or a secret is not set.
         """
         from jobs.clients.catalog.catalog import quick_catalog
 
@@ -102,9 +102,9 @@ class CatalogResource(dg.ConfigurableResource):
 
 
 class SparkResource(dg.ConfigurableResource):
-    """The Spark session that `spark` in the settings describes, through dagster-pyspark's lazy resource.
+    """Spark session of `spark` in the settings, through dagster-pyspark's lazy resource.
 
-    A run that needs no session starts no JVM. The JVM ends with the run, on whatever way the run ends.
+    A run that needs no session starts no JVM. The JVM ends with the run, however the run ends.
     """
 
     deployment: dg.ResourceDependency[DeploymentResource]
@@ -113,10 +113,10 @@ class SparkResource(dg.ConfigurableResource):
     _sessions: SessionOnDemand | None = PrivateAttr(default=None)
 
     def get_session(self, work: Workload = "batches") -> "SparkSession":
-        """The session; started by the first call, which takes some seconds, and again if its JVM has ended since.
+        """Return the session. The first call starts it within seconds; a call after its JVM has ended starts a new one.
 
         Args:
-            work: What it is for; only the first call's counts.
+            work: Purpose of the session; only the first call's value counts.
 
         Raises:
             FrazilError: Java, PySpark or a jar is missing or has the wrong version, or a secret is not set.
@@ -132,14 +132,14 @@ class SparkResource(dg.ConfigurableResource):
         prepare_environment(settings)
         from dagster_pyspark import LazyPySparkResource
 
-        # Made here and not as a nested resource: its configuration needs the jars, which loading must not fetch.
-        # It also undoes that PySpark takes Ctrl-C over; it is Dagster who knows what Terminate means.
+        # No nested resource: its configuration needs the jars, and loading must not fetch them. The block also undoes
+        # PySpark's handler of Ctrl-C, because Dagster handles Terminate.
         with deferred_signals():
             session = LazyPySparkResource(spark_config=conf).spark_session
         apply_secrets(session, settings)
         return session
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """End the session and its JVM, also one whose start was interrupted."""
+        """End the session and its JVM, even if its start was interrupted."""
         self._sessions = None
         end_spark()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FrazilError(Exception):
-    """A problem told to a person: what it is, where, and the next command to type; never with a stack trace.
+    """Problem that a person reads: what it is, where, and the next command to type; never with a stack trace.
 
     Args:
         message: One or more sentences that name the thing and the place.
@@ -21,11 +21,11 @@ class FrazilError(Exception):
 
 
 def first_line(said: BaseException | str, otherwise: str | None = None) -> str:
-    """The first line that says something: SQLAlchemy puts statements and parameters below it, Spark stack traces.
+    """Return the first non-empty line: below it SQLAlchemy puts statements and parameters, and Spark stack traces.
 
     Args:
         said: An exception, or its text.
-        otherwise: Where it says nothing; the exception's class if it is not given.
+        otherwise: Result for an empty text; by default the name of the exception's class.
     """
     fallback = type(said).__name__ if otherwise is None else otherwise
     return next((line.strip() for line in str(said).splitlines() if line.strip()), fallback)

@@ -1,8 +1,8 @@
-"""Steps, the named points of a stream's life at which `frazil certify`, or a test, kills or stops the process.
+"""Failpoints: named points between durable effects where `frazil certify` or a test kills or stops the process.
 
-They cost a look at an empty dictionary when `FRAZIL_STEPS` is not set. `FRAZIL_STEPS='after_anchor_commit=kill'` sends
-SIGKILL to the process the first time it comes there, `=stop` sends SIGSTOP, and `@3` after the action waits for the
-third time.
+Without `FRAZIL_STEPS` a failpoint costs a look at an empty dictionary. `FRAZIL_STEPS='after_anchor_commit=kill'` sends
+SIGKILL to the process on its first pass of that failpoint, `=stop` sends SIGSTOP, and `@3` after the action waits for
+the third pass.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A named point.
+    """A failpoint.
 
     Attributes:
         kind: The part of the protocol that it belongs to.
-        holds: What must hold there, and what follows for whoever comes next.
-        process: Who dies there: the stream's driver, its keeper, the action that an operator or the supervisor gave, or
-            an executor of the driver's application on a cluster.
+        holds: State that must hold there, and what follows for the next process.
+        process: Process that dies there: the stream's driver, its watchdog (`keeper`), an action of an operator or of
+            the supervisor, or an executor of the driver's application on a cluster.
     """
 
     kind: Kind
@@ -389,24 +389,24 @@ def _armed(text: str) -> dict[str, _Armed]:
     return armed
 
 
-# Tables are committed to in several threads.
+# Several threads commit to tables.
 _GUARD = threading.Lock()
 _ARMED = _armed(os.environ.get("FRAZIL_STEPS", ""))
 
 
 def step(name: str) -> None:
-    """Pass the named point; what must hold there is in `STEPS`."""
+    """Pass a failpoint; `STEPS` says what must hold there."""
     if _ARMED and (strikes := _come_to(name)) is not None:
         os.kill(os.getpid(), strikes)
 
 
 def dies_elsewhere(name: str) -> bool:
-    """Pass the named point for a process on another machine; whether that one is to be killed there."""
+    """Pass a failpoint for a process on another machine; True if that process has to be killed there."""
     return bool(_ARMED) and _come_to(name) is signal.SIGKILL
 
 
 def _come_to(name: str) -> signal.Signals | None:
-    """The signal that is armed for this pass of a point, once it is told; None for any other pass."""
+    """Return and print the signal that is armed for this pass of a failpoint; None for any other pass."""
     armed = _ARMED.get(name)
     if armed is None:
         return None

@@ -1,1 +1,1 @@
-"""Kafka, schema registry, catalog, state store, Spark."""
+"""Clients of Kafka, schema registry, catalog, state store and Spark."""

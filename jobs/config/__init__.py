@@ -1,1 +1,1 @@
-"""Streams and settings as data, with the checks of their files."""
+"""Models of streams and settings, and the checks of their files."""

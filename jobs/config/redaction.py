@@ -15,7 +15,7 @@ from jobs.config.settings.settings import Settings, secret_references
 
 
 def redacted(settings: Settings, text: str, also: Iterable[Secret] = ()) -> str:
-    """The text with the values of all secrets that the settings name, and others, replaced by where they come from."""
+    """Replace the values of all secrets of the settings, and of further ones, by their references."""
     for secret in (*secret_references(settings), *also):
         text = _without(secret, text)
     return text
@@ -27,24 +27,24 @@ def _without(secret: Secret, text: str) -> str:
         value = secret.reveal()
     except FrazilError:
         value = ""
-    # A template may hold more than the secret itself: the whole first, then what each variable or file holds or held.
+    # A template may contain more than the secret: the whole text first, then present and former values of its parts.
     variables = [os.environ.get(name, "") for name in secret.names]
     if isinstance(secret, WrittenSecret):
         variables += [value for _, value in secret.variables]
     for part in [value, *variables, *(text for path in secret.files for text in texts_read(path))]:
         if part:
-            # As it stands, and as it stands within a URI.
+            # In plain form, and as it is quoted within a URI.
             text = text.replace(part, shown).replace(quote(part, safe=""), shown)
     return text
 
 
 class RedactingFormatter(logging.Formatter):
-    """Lines without the secrets of the settings, stack traces included; times in UTC.
+    """Formatter that redacts the secrets of the settings in lines and stack traces; times are in UTC.
 
     Args:
-        settings: Whose secrets.
-        line: What a line says, in the notation of `logging`.
-        also: Further secrets, such as those that a stream's file names.
+        settings: Settings with the secrets.
+        line: Format of a line, in the notation of `logging`.
+        also: Further secrets, such as those of a stream's file.
     """
 
     converter = time.gmtime
@@ -60,5 +60,5 @@ class RedactingFormatter(logging.Formatter):
         self._also: tuple[Secret, ...] = tuple(also)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line."""
+        """Return the record's line."""
         return redacted(self._settings, super().format(record), self._also)

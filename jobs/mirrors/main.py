@@ -1,8 +1,8 @@
-"""Merges beside a stream's driver, each mirror as often as its file says: `python -m jobs.mirrors.main`.
+"""Process that merges into a stream's mirrors beside its driver, every `every`: `python -m jobs.mirrors.main`.
 
-A process of its own, with a JVM of its own while merges need Spark: the stream never waits for a merge, and no merge
-takes memory from it. The driver starts it, and it ends with the driver: its standard input ends then, also where
-the driver is killed. A merge that is under way then is one that was killed at some step.
+It has its own JVM while merges need Spark, so the stream never waits for a merge or shares memory with one. The driver
+starts it. When the driver ends or is killed, this process's standard input ends, and so does the process. A merge that
+is under way then is left as after a kill.
 """
 
 from __future__ import annotations
@@ -49,38 +49,38 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 300.0
-# Of the least pause that a file can have, more than enough for the longest.
+# Enough to double the least possible `every` beyond the longest pause.
 _MOST_DOUBLINGS = 10
 _LEAST_PAUSE = 2.0
 _PAUSE_SECONDS = 60.0
 _LAST_MERGE_SECONDS = 8.0
 _UNUSED_SECONDS = 600.0
-"""After so long without a merge that needs Spark its JVM ends."""
-# One mirror that is being maintained holds up no other.
+"""Time without a merge that needs Spark after which its JVM ends."""
+# Short, so that maintenance of one mirror does not delay the others.
 WAIT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class Due:
-    """When a mirror is merged into next.
+    """Time of a mirror's next merge.
 
     Attributes:
-        at: On the monotonic clock.
-        failures: In a row.
+        at: Time on the monotonic clock.
+        failures: Number of failures in a row.
     """
 
     at: float
     failures: int = 0
 
     def after(self, now: float, every: float, *, failed: bool) -> None:
-        """Put it off: for as long as its file says, and longer after each failure in a row."""
+        """Set the next time: `every` seconds from now, and longer after each failure in a row."""
         self.failures = self.failures + 1 if failed else 0
         longer = every * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
         self.at = now + max(every, min(_LONGEST_PAUSE, longer))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Merge until standard input ends; returns the exit status."""
+    """Merge until standard input ends; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.mirrors.main", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the deployment's folder")
     parser.add_argument("--settings", type=Path, help="the settings file, if it is not frazil.yaml in the home folder")
@@ -108,7 +108,7 @@ def merge_while(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[], object] = lambda: None,
 ) -> None:
-    """Merge into each mirror whenever it is due, until that is to end; what fails is noted, and tried again.
+    """Merge into each mirror when it is due, until `ending` is set; failures are recorded and tried again.
 
     Args:
         pause: Called each minute while nothing is due.
@@ -127,8 +127,7 @@ def merge_while(
                         continue
                     began = clock()
                     merged = _merge(of, mirror, settings, catalog, merger, keyless if len(chosen) > 1 else None)
-                    # As often as the file says, however long a merge takes; what fails, or waits, is left alone for a
-                    # while.
+                    # A merge is due `every` after the last one began. After a failure or a wait, the pause begins now.
                     at.after(began if merged else clock(), mirror.every.total_seconds(), failed=merged is None)
         except FrazilError as problem:
             log.warning("mirrors of stream %s: %s", spec.stream, problem.message)
@@ -147,7 +146,7 @@ def _merge(
     merger: Merger,
     keyless: set[str] | None,
 ) -> bool | None:
-    """Merge into a mirror what it lacks.
+    """Merge new changes into a mirror.
 
     Args:
         keyless: Mirrors whose changelog was reported to have no key. None if the stream has one mirror: a missing key
@@ -157,18 +156,18 @@ def _merge(
         True if nothing is left to merge, False while another process has the mirror, None after an error.
     """
     try:
-        # Its first records may be yet to come.
+        # The changelog is created with its first records.
         if not catalog.table_exists(spec.table.name):
             return True
         with translate_errors(settings, spec.stream):
             done = run_mirror(spec, mirror, settings, catalog, merger, wait_seconds=WAIT_SECONDS)
     except (LeaseHeldError, TableBusyError) as held:
-        # Whoever merges there does what was to be done here, and maintenance comes to an end.
+        # The other process merges these changes, or its maintenance ends.
         log.info("mirror %s: %s", mirror.table, held.message)
         return False
     except Exception as problem:
         if keyless is not None and isinstance(problem, KeylessChangelogError):
-            # Some tables of a database have no key. `frazil mirror run` of all mirrors does not fail for them either.
+            # Some tables of a database have no key. `frazil mirror run` for all mirrors accepts that, too.
             if mirror.table not in keyless:
                 log.info("mirror %s: %s", mirror.table, problem.message)
                 keyless.add(mirror.table)
@@ -189,7 +188,7 @@ def _await_end(ending: threading.Event) -> None:
         pass
     ending.set()
     time.sleep(_LAST_MERGE_SECONDS)
-    # A merge that takes longer is left as one that was killed is.
+    # A merge that takes longer is left as after a kill.
     os._exit(0)
 
 
@@ -205,7 +204,7 @@ def _session(settings: Settings, spec: StreamSpec) -> SparkSession:
 
 
 def _log_to_output(settings: Settings, spec: StreamSpec) -> None:
-    """What it says goes to the driver's output."""
+    """Send log lines to the driver's output, without secrets."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter(settings, also=tuple(secrets_in(spec))))
     logging.getLogger().addHandler(handler)

@@ -1,1 +1,1 @@
-"""Bytes to rows: schemas, formats, expressions, transforms."""
+"""Conversion of bytes to rows: schemas, formats, expressions, transforms."""

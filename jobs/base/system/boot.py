@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-# Two hosts' clocks always differ a little, and that matters to nobody.
+# Two hosts' clocks always differ a little, which does no harm.
 AHEAD_SECONDS = 5.0
 
 
 def boot_id() -> str:
-    """Identity of the running kernel; empty where the system has none to offer."""
+    """Return the identity of the running kernel; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -18,15 +18,15 @@ def boot_id() -> str:
 
 
 def boot_clock() -> float:
-    """Seconds on the clock of this boot; means nothing to another boot."""
+    """Return seconds on the clock of this boot; values of two boots cannot be compared."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def is_ahead(boot: str, written_at: float) -> bool:
-    """Whether a document was written under a clock ahead of ours, by another host or before this one started anew.
+    """Whether a document's clock was ahead of ours: another host's, or this host's before its last boot.
 
     Args:
-        boot: Of the kernel that it was written on.
-        written_at: As it says itself, seconds since 1970.
+        boot: Boot identity of the kernel that the document was written on.
+        written_at: Time in the document, in seconds since 1970.
     """
     return boot != boot_id() and written_at > time.time() + AHEAD_SECONDS

@@ -1,4 +1,4 @@
-"""Variables and files of a driver's machine that its tasks are given, for where a task's machine lacks them."""
+"""Environment variables and files that a driver sends along with its tasks, for machines that lack them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a task on another machine is given of the driver's. Never logged, and left out of the repr.
+    """Variables and files of the driver for a task on another machine. Never logged, and left out of the repr.
 
     Attributes:
-        variables: Of the environment, by name.
-        files: Their contents, by the path on the driver's machine.
+        variables: Environment variables by name.
+        files: Contents of files, by the path on the driver's machine.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -25,26 +25,26 @@ class Carried:
 
 NOTHING = Carried()
 _now: Carried = NOTHING
-# Paths by content. A file of memory lasts as long as its process, and no other user can open it.
+# Paths by content. A file in memory lasts as long as its process, and no other user can open it.
 _opened: dict[bytes, str] = {}
 
 
 def carry(carried: Carried) -> None:
-    """Let this process find what a task brought along; what the task before it brought is forgotten."""
+    """Let this process find what its task carries, instead of what the previous task carried."""
     global _now
     _now = carried
 
 
 def variable(name: str) -> str | None:
-    """A variable of the environment of this process, else the one that its task brought along."""
+    """Return an environment variable of this process, else the one that its task carries."""
     return os.environ.get(name, _now.variables.get(name))
 
 
 def local_file(path: str) -> str:
-    """A path under which this process finds a file of the driver's machine.
+    """Return a path under which this process finds a file of the driver's machine.
 
-    It is the same one where this machine has something there, whatever it is: a host may have a certificate of its
-    own. Otherwise what the task brought along is put into memory, and never onto a disk where the system can do that.
+    If the path exists on this machine, it is returned unchanged: a host may have a certificate of its own. Otherwise
+    the carried content goes into a file in memory; only systems without such files get a temporary file on disk.
     """
     content = _now.files.get(path)
     if content is None or Path(path).exists():
@@ -55,7 +55,7 @@ def local_file(path: str) -> str:
 
 
 def local_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A client's options, with those that name files (`….location`) as this process finds them."""
+    """Return a client's options; those that name files (`….location`) get paths that this process finds."""
     return {
         key: local_file(value) if key.endswith(".location") and isinstance(value, str) else value
         for key, value in options.items()
@@ -67,7 +67,7 @@ def _in_memory(content: bytes) -> str:
         number = os.memfd_create("frazil")
         with os.fdopen(os.dup(number), "wb") as file:
             file.write(content)
-        # Opened anew under this name, it is read from its beginning.
+        # Whoever opens this path reads the file from its beginning.
         return f"/proc/{os.getpid()}/fd/{number}"
     number, name = tempfile.mkstemp(prefix="frazil-")
     with os.fdopen(number, "wb") as file:

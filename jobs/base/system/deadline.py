@@ -20,11 +20,11 @@ class DeadlineError(FrazilError):
 
 
 def within(seconds: float, what: str, question: Callable[[], T]) -> T:
-    """The answer to `question`, which runs in a thread of its own and is left behind if it does not come in time.
+    """Return the answer to `question`. It runs in its own thread, which is abandoned if the answer comes too late.
 
     Args:
         seconds: How long to wait.
-        what: Who is asked, for the message.
+        what: Name of the service, for the message.
         question: Called once.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 from jobs.base.errors import FrazilError, StreamStopped
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-# In the words of libc (Python, Arrow), the JVM and SQLite, for errors that come through Spark or a catalog's driver.
+# Messages of libc (Python, Arrow), the JVM and SQLite, for errors that come through Spark or a catalog's driver.
 _WORDS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "database or disk is full")
 
 
@@ -26,25 +26,25 @@ class DiskFullError(FrazilError):
 
 
 def is_full(problem: BaseException) -> bool:
-    """Whether a full disk, or a quota, is what an error tells of."""
+    """Whether an error reports a full disk or an exceeded quota."""
     if isinstance(problem, OSError) and problem.errno is not None:
         return problem.errno in _FULL
     if isinstance(problem, StreamStopped):
-        # It may quote a record, which may say anything.
+        # Its message may quote a record, whose text may be anything.
         return False
     return any(words in str(problem) for words in _WORDS)
 
 
 @contextlib.contextmanager
 def full_disk_named(stream: str, folders: Callable[[], Iterable[Path]]) -> Iterator[None]:
-    """Within the block, an error of a full disk becomes one that names the folder.
+    """Within the block, an error that reports a full disk becomes one that names the folder.
 
     Args:
-        stream: What the block works on.
-        folders: Where the block writes; of them, the one with the least room is named.
+        stream: Stream that the block works on.
+        folders: Folders that the block writes to. If the error names no file, the fullest of them is named.
 
     Raises:
-        DiskFullError: In place of whatever told of a full disk.
+        DiskFullError: An error within the block reported a full disk.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def refuse_if_full(stream: str, folder: Path) -> None:
     """Refuse to begin on a full disk: try to write a small file.
 
     Raises:
-        DiskFullError: There was no room for it.
+        DiskFullError: The disk has no room for the file.
     """
     probe = folder / f".room-{uuid.uuid4().hex[:8]}"
     try:
@@ -94,7 +94,7 @@ def _fullest(folders: Iterable[Path]) -> Path | None:
 
 
 def _free(folder: Path) -> int | None:
-    """Bytes that this user may still write there; None if it cannot be asked."""
+    """Return the bytes that this user may still write in a folder; None if the system does not say."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:

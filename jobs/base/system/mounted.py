@@ -1,6 +1,6 @@
-"""Mounted files that each hold one secret, read anew at each use: whoever mounts them may replace what is in them.
+"""Mounted files that each hold one secret. They are read at each use, because their content may be replaced.
 
-Whoever replaces one does so at once: by renaming a new file over it, or as Kubernetes changes the link of a volume.
+A replacement has to be atomic: a new file renamed over the old one, or the link of a volume that Kubernetes changes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from jobs.base.system.carried import local_file
 
 _KEPT = 8
 _guard = threading.Lock()
-# What this process has read of each, the newest last: an answer that quotes a former secret may come after its change.
+# Secrets read from each file, the newest last: an answer that quotes a former secret may come after its change.
 _read: dict[str, deque[str]] = {}
 
 
 def mounted_text(path: str) -> str:
-    """What is in the file now, without the line break at its end.
+    """Return the file's present content, without the line break at its end.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It holds no text, or more than one line.
+        OSError: The file cannot be read.
+        ValueError: The file holds no text, or more than one line.
     """
     raw = Path(local_file(path)).read_bytes()
     try:
@@ -39,6 +39,6 @@ def mounted_text(path: str) -> str:
 
 
 def texts_read(path: str) -> tuple[str, ...]:
-    """What this process has read of a file, the newest last, for taking it out of what is shown."""
+    """Return the secrets that this process has read from a file, the newest last, for redaction."""
     with _guard:
         return tuple(_read.get(path, ()))

@@ -1,4 +1,4 @@
-"""pandas, kept out of a process that has no use for it."""
+"""Blocked import of pandas, for processes that do not use it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from importlib.machinery import ModuleSpec
 
 
 def keep_pandas_out() -> None:
-    """Spare this process the import of pandas with which pyarrow begins its first array, where pandas is installed.
+    """Spare this process the import of pandas that pyarrow tries when it makes its first array.
 
-    The import takes 0.3 s of processor and 60 MB, in every process of a driver. pyarrow tries it once and does without
-    it from then on, unless pandas is asked of it by name. Who wants pandas can import it afterwards.
+    If pandas is installed, the import takes 0.3 s of CPU and 60 MB in every process of a driver. pyarrow tries it once
+    and then does without, unless a caller asks it for pandas. The process can still import pandas afterwards.
     """
     if "pandas" in sys.modules:
         return
@@ -25,7 +25,7 @@ def keep_pandas_out() -> None:
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """A block in which pandas, unless it was imported before, cannot be imported: what tries it does without it."""
+    """Within the block, an import of pandas fails, unless pandas was imported before."""
     refused = _NoPandas()
     sys.meta_path.insert(0, refused)
     try:

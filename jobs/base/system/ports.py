@@ -1,8 +1,8 @@
 """Free ports of 127.0.0.1 that stay a service's own while it is down.
 
-A system gives a port of its ephemeral range to whoever connects without naming one (32768 to 60999 on Linux). A broker
-whose port lies in there may find it taken when it starts again: by another program's connection, or by a client that
-waits for this very broker and is connected with itself. So ports are chosen outside of that range.
+The system gives a port of its ephemeral range (32768 to 60999 on Linux) to each connection that names none. A broker
+with such a port may find it taken when it restarts: by another program's connection, or by a client of this broker
+that has connected to itself while it waits. So ports are chosen outside of that range.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 _FIRST, _LAST = 10_000, 65_535
-# Where the system does not tell: the range of the Internet Assigned Numbers Authority, which macOS and Windows keep to.
+# IANA's ephemeral range, which macOS and Windows use; for systems that do not report theirs.
 _USUAL_EPHEMERAL = (49_152, 65_535)
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 200

@@ -1,7 +1,7 @@
-"""Private files and folders, for this user alone: a deployment's state holds values of the data, as bounds of columns.
+"""Files and folders that only this user can read: a deployment's state holds values of the data, such as bounds.
 
-What frazil writes there has mode 0600, in folders of mode 0700, whatever the umask. Tables are none of it: their files
-have the modes that the umask gives, because other engines read them.
+State files have mode 0600, in folders of mode 0700, whatever the umask is. Files of tables have the modes that the
+umask gives, because other engines read them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OTHERS = 0o077
 
 
 def private_folder(folder: Path) -> Path:
-    """Make a folder, and those above it that are missing, for this user alone; one that is there stays as it is."""
+    """Make a folder and its missing parents for this user alone; existing folders keep their mode."""
     missing: list[Path] = []
     at = folder
     while not at.exists() and at != at.parent:
@@ -25,21 +25,20 @@ def private_folder(folder: Path) -> Path:
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
             each.mkdir(mode=FOLDER)
-    # Raises as usual where it is no folder.
+    # Raises FileExistsError if the path is no folder.
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def private_opener(path: str, flags: int) -> int:
-    """For `open(…, opener=…)`: a file that this makes is for this user alone."""
+    """Opener for `open(…, opener=…)` that creates files for this user alone."""
     return os.open(path, flags, FILE)
 
 
 def keep_private(*folders: Path) -> None:
-    """Close what an earlier version of frazil left open to others: these folders, and all that is in them.
+    """Close folders and everything in them to other users, because earlier versions of frazil left them open.
 
-    Where nothing is to be done it costs a look at each folder. What belongs to another user, or is the target of a
-    link, is left alone.
+    A folder that is closed already is not walked. Files of other users and targets of links are left alone.
     """
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -48,10 +47,10 @@ def keep_private(*folders: Path) -> None:
 
 
 def _close_all(folder: Path) -> None:
-    # The folder itself at last, so that a walk that was interrupted is done again.
+    # The folder is closed last, so that an interrupted walk is done again.
     with os.scandir(folder) as entries:
         for entry in entries:
-            # What is removed meanwhile is nobody's concern.
+            # An entry may be removed meanwhile.
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
                     _close_all(Path(entry.path))

@@ -1,7 +1,7 @@
-"""Processes, told apart by pid *and* start time: a pid alone may belong to somebody else by now.
+"""Processes, identified by pid *and* start time: a pid alone may belong to another process by now.
 
-Written by hand: psutil is no dependency, start times are kept in state files in the notation of /proc, and a keeper,
-which waits with a few megabytes, has to import this.
+psutil is not used: state files hold start times in the notation of /proc, and a watchdog, which waits with a few
+megabytes, imports this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobs.base.system.boot import boot_id
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 _KILL_DEADLINE_SECONDS = 60.0
-# Between the clock ticks and the PID namespace of a start time.
+# Separates the clock ticks from the PID namespace in a start time.
 _NAMESPACE = "@"
 
 
@@ -46,14 +46,13 @@ def is_alive(pid: int, started: str | None) -> bool:
 
 
 def lives_here(pid: int, started: str, boot: str, host: str) -> bool | None:
-    """Whether a process on record runs; None if that cannot be told from this host, or from this container.
+    """Whether a recorded process runs; None if this host or container cannot see it.
 
-    Containers share a kernel, and may share a host name. They see one another's processes as little as those of
-    another host.
+    Containers share a kernel, and may share a host name, but do not see one another's processes.
 
     Args:
-        started: As `start_time` returned it to the process itself.
-        boot, host: As `boot_id` and the host's name were when the process was recorded.
+        started: Start time that `start_time` returned to the process itself.
+        boot, host: Boot identity and host name at the time of the record.
     """
     if (boot, host) != (boot_id(), socket.gethostname()):
         return None
@@ -62,17 +61,17 @@ def lives_here(pid: int, started: str, boot: str, host: str) -> bool | None:
 
 
 def stop_process(pid: int, started: str | None, grace_seconds: float) -> bool:
-    """End a process with SIGTERM, and with SIGKILL if it is still there after the grace.
+    """End a process with SIGTERM, and with SIGKILL if it still runs after the grace period.
 
-    If it leads a process group, the signals go to the group, and what is left of the group goes with it.
+    If the process leads a process group, the signals go to the whole group, and the rest of the group is killed too.
 
     Args:
         pid: The process.
-        started: Its recorded start time; if the pid's is another one by now, nothing is done.
+        started: Its recorded start time. If the pid has another one now, nothing happens.
         grace_seconds: How long it may take to end by itself.
 
     Returns:
-        Whether it was alive.
+        Whether the process was alive.
     """
     if not is_alive(pid, started):
         return False
@@ -98,16 +97,16 @@ def wait_until_dead(pid: int, started: str | None, seconds: float) -> bool:
 
 
 def session_members(session: int) -> list[int]:
-    """The living processes of a session; a JVM's Python workers have groups of their own, but not sessions."""
+    """Return the living processes of a session: a JVM's Python workers share its session, but not its group."""
     if not _has_proc():
         return _session_members_from_ps(session)
     return [pid for pid, fields in proc_stats() if int(fields[3]) == session and not _is_dead(fields)]
 
 
 def proc_stats(proc: Path = _PROC) -> Iterator[tuple[int, list[str]]]:
-    """What the kernel says of each process, zombies included: its pid, and its fields from the state on.
+    """Yield the pid of each process, zombies included, and its fields in /proc from the state on.
 
-    Processes that it does not show to this user (`hidepid`) are left out; without /proc all are.
+    Processes that the kernel hides from this user (`hidepid`) are left out. Without /proc the result is empty.
     """
     pids: list[int] = []
     with contextlib.suppress(OSError):
@@ -121,7 +120,7 @@ def proc_stats(proc: Path = _PROC) -> Iterator[tuple[int, list[str]]]:
 
 
 def was_given(pid: int, variable: str, value: str) -> bool:
-    """Whether a process was started with this environment variable, as it is inherited; False if nobody may know."""
+    """Whether a process was started with this environment variable; False if its environment cannot be read."""
     if _has_proc():
         with contextlib.suppress(OSError):
             return f"{variable}={value}".encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
@@ -131,7 +130,7 @@ def was_given(pid: int, variable: str, value: str) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """A process's command line, its words separated by blanks; empty if it is gone, or nobody may know."""
+    """Return a process's command line, its words separated by blanks; empty if it ended or cannot be read."""
     if _has_proc():
         with contextlib.suppress(OSError):
             return (_PROC / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
@@ -158,7 +157,7 @@ def _session_members_from_ps(session: int) -> list[int]:
     found: list[int] = []
     for line in _ps("-A", "-o", "pid=,sess=,pgid=,state=").splitlines():
         pid, sess, group, state = line.split()[:4]
-        # Where `sess` is an address and not a number, the process group has to do.
+        # Some systems print an address as `sess`, so the process group is compared as well.
         if not state.startswith("Z") and str(session) in (sess, group):
             found.append(int(pid))
     return found
@@ -180,7 +179,7 @@ def _start_time_from_proc(pid: int) -> str | None:
 
 
 def _pid_namespace() -> str:
-    """The inode of this process's PID namespace; empty where the system has none to offer."""
+    """Return the inode of this process's PID namespace; empty if the system has none."""
     with contextlib.suppress(OSError):
         return str((_PROC / "self" / "ns" / "pid").stat().st_ino)
     return ""
@@ -191,9 +190,9 @@ def _stat(pid: int, proc: Path = _PROC) -> list[str] | None:
         text = (proc / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the command's name in brackets, which may hold anything, brackets too; `man 5 proc` counts
-    # from 1, so after it the state (3), the parent (4), the session (6), the times (14 to 17), the number of threads
-    # (20) and the start time (22) are at places 0, 1, 3, 11 to 14, 17 and 19.
+    # The second field is the command's name in brackets, and may itself hold brackets. The fields after it, by their
+    # numbers in `man 5 proc`: state (3), parent (4), session (6), times (14 to 17), number of threads (20) and start
+    # time (22). In this list they have the indices 0, 1, 3, 11 to 14, 17 and 19.
     return text.rpartition(")")[2].split()
 
 

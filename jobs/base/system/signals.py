@@ -13,11 +13,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Within the block Ctrl-C and SIGTERM wait for its end; the second one of a kind does not.
+    """Defer Ctrl-C and SIGTERM to the end of the block; the second signal of a number acts at once.
 
-    For the start of Spark: PySpark, interrupted while its JVM starts, forgets it and takes away the file that the JVM
-    is about to write, after which that JVM stays for ever. Does nothing in threads other than the main one, which get
-    no signals. Handlers that are installed within the block are undone.
+    The start of Spark needs it. If PySpark is interrupted while its JVM starts, it forgets the JVM and removes the file
+    that the JVM is about to write; that JVM never ends. Threads other than the main one get no signals, so the block
+    changes nothing there. Handlers that are installed within the block are undone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -34,7 +34,7 @@ def deferred_signals() -> Iterator[None]:
     for number in _SIGNALS:
         signal.signal(number, on_signal)
     with contextlib.ExitStack() as restored:
-        # Each is put back even if the other one's own signal comes between the two.
+        # Both handlers are restored even if a signal arrives between the two.
         for number, handler in before.items():
             restored.callback(signal.signal, number, handler)
         yield

@@ -1,4 +1,4 @@
-"""Threads that go on with what their starter was at, so that a log line of theirs is known to be of its stream."""
+"""Background threads that inherit their starter's context, so that their log lines name its stream."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 CURRENT_STREAM: ContextVar[str | None] = ContextVar("stream", default=None)
-"""The stream that a thread works for, in a process that carries several; None: the process itself."""
+"""Stream that a thread works for, in a process with several streams; None for the process itself."""
 
 
 def background_thread(target: Callable[..., object], name: str, *args: object) -> threading.Thread:
-    """A daemon thread, not started yet, in a copy of this thread's context.
+    """Return a daemon thread, not started yet, with a copy of this thread's context.
 
     Args:
-        target: What it does, with `args`.
-        name: What debuggers call it.
+        target: Function that the thread calls with `args`.
+        name: Name of the thread, for debuggers.
     """
     return threading.Thread(target=contextvars.copy_context().run, args=(target, *args), name=name, daemon=True)

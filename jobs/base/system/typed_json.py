@@ -1,8 +1,8 @@
-"""Decoders of JSON into types, made one at a time, whichever thread is the first to need one.
+"""Decoders of JSON into types, created one at a time under a lock.
 
-msgspec resolves a struct at its first use, through Python code, and puts it in place before that is done. Another
-thread that decodes the same struct meanwhile ends the process with a segmentation fault. So all that threads may decode
-goes through here, and is resolved under one lock.
+msgspec resolves a struct at its first use, in Python code, and publishes it before that is done. If another thread
+decodes the same struct meanwhile, the process ends with a segmentation fault. So every type that threads decode is
+resolved here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MADE: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def typed_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """The decoder of a type, which this process makes once; threads may share it."""
+    """Return the decoder of a type, which is created once for each process; threads may share it."""
     made = _MADE.get(kind)
     if made is None:
         with _GUARD:
@@ -28,9 +28,9 @@ def typed_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def decode_json(content: bytes | str, kind: type[T]) -> T:
-    """A document as a value of a type.
+    """Decode a document into a value of a type.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError: It is damaged, or of another type.
+        msgspec.DecodeError, UnicodeDecodeError: The document is damaged, or of another type.
     """
     return typed_decoder(kind).decode(content)

@@ -1,1 +1,1 @@
-"""The Iceberg catalog that the settings name."""
+"""Clients of the Iceberg catalog in the settings."""

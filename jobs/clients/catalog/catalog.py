@@ -1,4 +1,4 @@
-"""Catalog that the settings name: connected to, or only asked for what it can say within seconds."""
+"""Connections to the catalog in the settings, for work or for a quick look that gives up within seconds."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, embedded_ca
 from jobs.tables.commit.history.branch import on_branch
 
 PYICEBERG_EXTRAS = ("glue", "hive", "dynamodb", "bigquery")
-"""Types of catalogs whose client is an extra of PyIceberg's, of the same name."""
+"""Types of catalogs whose client is an extra of PyIceberg with the same name."""
 
 CATALOG_SECONDS = 10.0
-"""What a quick look waits for the catalog."""
+"""How long a quick look waits for the catalog, in seconds."""
 
 _POSTGRES_FIX = (
     "pip install 'frazil[postgres]', and begin the uri of `catalog` in frazil.yaml with postgresql+psycopg://"
 )
-# Of SQLite, and of PostgreSQL, whose catalog of types or sequences may be the first to see it.
+# Errors of SQLite and PostgreSQL if two processes create a table at once.
 _MADE_AT_ONCE = ("already exists", "pg_type_typname_nsp_index")
 
 
@@ -64,11 +64,11 @@ class NoCatalogYet(FrazilError):
 
 
 def connect_catalog(settings: Settings) -> Catalog:
-    """The catalog that the settings name, with its secrets resolved here and nowhere else.
+    """Connect to the catalog in the settings; its secrets are resolved here and nowhere else.
 
     Raises:
-        CatalogUnavailableError: It cannot be reached, in the words of its driver.
-        CatalogUnusableError: It never can, as it is set here.
+        CatalogUnavailableError: The catalog cannot be reached; the message quotes its driver.
+        CatalogUnusableError: The catalog can never be reached with these settings.
     """
     if settings.catalog == embedded_catalog(settings.home):
         private_folder(settings.home / EMBEDDED_FOLDER)
@@ -77,14 +77,14 @@ def connect_catalog(settings: Settings) -> Catalog:
         try:
             return _client(settings.catalog, properties)
         except Exception as problem:
-            # Two processes have just made the tables of a SQL catalog at once; now they are there.
+            # Two processes created the tables of a SQL catalog at once; now the tables exist.
             if not any(said in str(problem) for said in _MADE_AT_ONCE):
                 raise
             return _client(settings.catalog, properties)
     except FrazilError:
         raise
     except Exception as problem:
-        # Not chained: the cause would show what was just taken out.
+        # Not chained: the cause would show the redacted secrets.
         if reason := _never(problem):
             raise CatalogUnusableError(
                 f"catalog {settings.catalog.name}: {redacted(settings, reason)}",
@@ -98,20 +98,20 @@ def connect_catalog(settings: Settings) -> Catalog:
 
 
 def client_properties(catalog: CatalogSettings) -> dict[str, Any]:
-    """The properties as PyIceberg takes them, with their secrets."""
+    """Return the properties for PyIceberg, including secrets."""
     properties: dict[str, Any] = catalog.revealed()
     if STORE_AUTHORITIES in properties and OWN_CLASS not in properties:
         properties["py-io-impl"] = "jobs.tables.write.renewed_file_io.StoreFileIO"
     if catalog.kind == "rest":
         return nested_tls(properties)
     if catalog.kind == "sql" and not str(properties.get("uri", "")).startswith("sqlite"):
-        # A server that was started anew, or a firewall that ends what rests, would fail the first commit after it.
+        # Otherwise the first commit fails after a restart of the server, or after a firewall closed an idle connection.
         properties.setdefault("pool_pre_ping", "true")
     return properties
 
 
 def nested_tls(properties: dict[str, str]) -> dict[str, Any]:
-    """The properties with those of TLS, such as ``ssl.client.cert``, as the nested mapping that PyIceberg reads."""
+    """Return the properties with those of TLS, such as ``ssl.client.cert``, as PyIceberg's nested mapping."""
     flat = {key: value for key, value in properties.items() if not key.startswith("ssl.")}
     tls: dict[str, Any] = {}
     if authorities := properties.get("ssl.cabundle"):
@@ -129,17 +129,17 @@ def _client(catalog: CatalogSettings, properties: dict[str, Any]) -> Catalog:
         return BoundedRestCatalog(catalog.name, **{**given, **properties})
     made = load_catalog(catalog.name, **properties)
     if catalog.kind == "hive":
-        # Its client connects with the first request only, and logs what it raises as well.
+        # Hive's client connects with the first request, and logs errors that it also raises.
         logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
         made.namespace_exists("default")
     if engine := getattr(made, "engine", None):
-        # Its connections would stay open until the server ends them.
+        # Otherwise its connections stay open until the server closes them.
         weakref.finalize(made, engine.dispose)
     return made
 
 
 def _missing_package(catalog: CatalogSettings, problem: Exception) -> str | None:
-    """The command that installs what a catalog's type needs, where that is what is missing."""
+    """Return the command that installs the package for a catalog's type, if a missing package is the problem."""
     if not _driver_is_missing(problem):
         return None
     if catalog.kind == "sql":
@@ -151,14 +151,14 @@ def _missing_package(catalog: CatalogSettings, problem: Exception) -> str | None
 
 
 def _driver_is_missing(problem: Exception) -> bool:
-    # By name, as SQLAlchemy need not be there.
+    # By name, because SQLAlchemy may not be installed.
     return isinstance(problem, (ImportError, NotInstalledError)) or type(problem).__name__ == "NoSuchModuleError"
 
 
 def _never(problem: Exception) -> str | None:
-    """Why a catalog cannot be used at all; None where it may be merely away."""
+    """Return why a catalog can never be used; None if it may be only unavailable."""
     if _driver_is_missing(problem):
-        # PyIceberg's own words name a package of its own, also where it is the database's driver that is missing.
+        # PyIceberg's message names its own extra even if the database's driver is missing.
         missing = problem.__cause__ or problem
         return f"its driver is not installed: {first_line(missing)}"
     if (isinstance(problem, KeyError) and problem.args == ("uri",)) or str(problem).startswith("URI missing"):
@@ -168,18 +168,18 @@ def _never(problem: Exception) -> str | None:
     if type(problem).__name__ == "NoRegionError":
         return "properties.client.region is missing, and nothing else says in which region of AWS it is"
     if type(problem) is ValueError:
-        # PyIceberg's word for settings that it cannot use; wrong answers have classes of their own. One of its
-        # sentences quotes all properties.
+        # PyIceberg raises ValueError for settings that it cannot use. One of its messages quotes all properties, with
+        # secrets.
         unknown = "following properties" in str(problem)
         return "properties.type is missing, and nothing else says what it is" if unknown else first_line(problem)
     return None
 
 
 def quick_catalog(settings: Settings) -> Catalog:
-    """The catalog, unless it has to be made first or does not answer within seconds.
+    """Return the catalog, unless it does not exist yet or does not answer within seconds.
 
     Raises:
-        FrazilError: Why there is none.
+        FrazilError: The embedded catalog does not exist yet, or the catalog does not answer.
     """
     uri = settings.catalog.properties.get("uri")
     if isinstance(uri, str) and uri.startswith("sqlite:///"):
@@ -190,7 +190,7 @@ def quick_catalog(settings: Settings) -> Catalog:
 
 
 def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
-    """The table as a branch has it, or None if it does not exist.
+    """Return a table on a branch; None if the table does not exist.
 
     Raises:
         FrazilError: The catalog does not answer.

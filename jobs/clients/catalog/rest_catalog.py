@@ -1,9 +1,10 @@
-"""REST catalog's client of PyIceberg, with an end to its waiting, and keys of files that are renewed.
+"""PyIceberg's client of REST catalogs, with time-outs and renewed storage credentials.
 
-PyIceberg's own asks without a time-out: of a server, or a load balancer, that takes a request and never answers, a
-driver would wait for ever. Relied upon, and pinned by `tests/unit/clients/catalog/test_rest_catalog.py`:
-`RestCatalog._create_session` calls `_config_headers(session)` before the session is used for anything, a token
-included, what is loaded or made becomes a table by `_response_to_table`, and a commit ends with `_delete_old_metadata`.
+PyIceberg's own client has no time-outs: a driver would wait for ever for a server or load balancer that accepts a
+request and never answers. This module relies on three details, pinned by
+`tests/unit/clients/catalog/test_rest_catalog.py`: `RestCatalog._create_session` calls `_config_headers(session)`
+before any use of the session, even for a token; loaded and created tables come from `_response_to_table`; and a commit
+ends with `_delete_old_metadata`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from jobs.tables.write.renewed_file_io import RenewedFileIO, StoreFileIO
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-"""What it waits for the next byte of an answer; what becomes of a commit is asked of the table then."""
+"""How long a request waits for the next byte, in seconds; after that, the table shows whether a commit succeeded."""
 
 
 class BoundedRestCatalog(RestCatalog):
-    """PyIceberg's client, of which every request ends in an answer or an error."""
+    """PyIceberg's client, whose requests all end in an answer or an error."""
 
     def _config_headers(self, session: Session) -> None:
         ask = session.request
@@ -36,17 +37,17 @@ class BoundedRestCatalog(RestCatalog):
         @functools.wraps(ask)
         def bounded(*args: Any, **options: Any) -> Response:
             if isinstance(session.verify, str):
-                # Of the settings; where nothing is said, the environment's list of authorities would come before it.
+                # Without an explicit value, the environment's list of authorities would override the settings.
                 options.setdefault("verify", session.verify)
             return ask(*args, **{"timeout": (CONNECT_SECONDS, ANSWER_SECONDS), **options})
 
-        # Not by an adapter: signed requests have one of their own.
+        # An adapter would not work: signed requests have their own.
         session.request = bounded  # type: ignore[method-assign]
         super()._config_headers(session)
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Leave former metadata files to the server, as Java's client does. Where both delete them, one warns."""
+        """Leave former metadata files to the server, as Java's client does. If both delete them, one of them warns."""
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)

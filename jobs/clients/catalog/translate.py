@@ -1,4 +1,4 @@
-"""Translation of what disks, catalogs and their clients raise to one sentence for a person."""
+"""Translation of errors of disks, catalogs and their clients to one sentence for a person."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from jobs.config.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# By name, so that nothing of a catalog that is not used has to be installed or imported.
+# By name, so that clients of unused catalogs need not be installed or imported.
 _CATALOG_MODULES = (
     *("sqlalchemy.exc", "pyiceberg.exceptions", "requests.exceptions"),
     *("thrift.Thrift", "thrift.transport.TTransport"),
 )
-# As Arrow's client of S3 tells that nobody whom it trusts has signed a certificate.
+# Message of Arrow's S3 client for a certificate that no trusted authority has signed.
 _UNTRUSTED = "curlCode: 60"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextlib.contextmanager
 def translate_errors(settings: Settings, stream: str) -> Iterator[None]:
-    """Turn what a disk or a catalog raises within the block into an error without a stack trace.
+    """Turn errors of a disk or a catalog within the block into an error without a stack trace.
 
-    What is nobody's fault but frazil's stays as it is. The stack trace goes to the log (DEBUG).
+    frazil's own bugs are raised unchanged. The stack trace goes to the log (DEBUG).
 
     Args:
-        settings: Whose secrets are taken out of what others say.
-        stream: What the block works on.
+        settings: Settings whose secrets are redacted in messages.
+        stream: Stream that the block works on.
 
     Raises:
         FrazilError: The disk or the catalog failed.
@@ -47,7 +47,7 @@ def translate_errors(settings: Settings, stream: str) -> Iterator[None]:
         if translated is None:
             raise
         log.debug("%s", redacted(settings, traceback.format_exc()))
-        # Not chained: the cause would show what was just taken out.
+        # Not chained: the cause would show the redacted secrets.
         raise translated from None
 
 

@@ -1,1 +1,1 @@
-"""The JVM artifacts, and what a machine must have."""
+"""JVM artifacts, and checks of what a machine must have."""

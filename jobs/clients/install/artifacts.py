@@ -1,9 +1,9 @@
 """JVM artifacts on this machine: resolved once by the Ivy inside PySpark, checked against committed checksums.
 
-They live in `${FRAZIL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/frazil}/jars/<set>-<digest of the set's checksum lines>/`, so
-two checkouts with different lists never disturb each other. A folder gets its name only after all its files were
-checked. Two environment variables are for machines behind a mirror or a proxy: `FRAZIL_IVY_SETTINGS` names an
-ivysettings file to use in place of Ivy's own defaults, and `JAVA_TOOL_OPTIONS` is read by Java itself.
+They are in `${FRAZIL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/frazil}/jars/<set>-<digest of the set's checksum lines>/`, so
+two checkouts with different lists do not interfere. A folder gets its name only after all its files were checked. Two
+environment variables help behind a mirror or a proxy: `FRAZIL_IVY_SETTINGS` names an ivysettings file to use instead of
+Ivy's defaults, and Java itself reads `JAVA_TOOL_OPTIONS`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jobs.clients.state_store.durable_files import write_durably
 CHECKSUMS = Path(__file__).with_name("artifacts.sha256")
 REPAIR = "make setup (or: python -m jobs.clients.install.artifacts)"
 _STAMP = "verified.json"
-# Whoever fetches gives up by himself where no bytes come; over a slow link the whole takes long.
+# A fetch without progress ends by itself; over a slow link a complete one takes long.
 _LOCK_DEADLINE_SECONDS = 120 * 60.0
 _UNPACK_DEADLINE_SECONDS = 300.0
 
@@ -45,20 +45,20 @@ class ArtifactError(FrazilError):
 def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProgress | None = None) -> list[Path]:
     """Return the jars of a set, sorted by name, fetching the set if this machine does not have it yet.
 
-    Cheap when the set is there: one `stat` per jar; a jar whose size or time changed is hashed again.
+    If the set is present, this costs one `stat` per jar; a jar whose size or time changed is hashed again.
 
     Args:
-        name: `spark` (to hand to Spark as `spark.jars`), `postgresql` and `aws` (the same, where the catalog or its
-            tables are there), `broker` (the local broker's class path), `registry` (an archive with the local
-            registry), `connect` (the class path of the worker that `make bench` compares frazil with), `transforms`
-            (that of the worker that makes the tables of `tests/smt`), `rest_catalog` (of a server that tests start) or
-            `debezium` (of a worker that tests start, and the archive of its connector).
-        repair: Fetch the set again if it is there but damaged, where otherwise that is an error.
-        on_progress: Called with a line of text now and then while something is fetched.
+        name: `spark` (for `spark.jars`), `postgresql` and `aws` (also for `spark.jars`, if the catalog or its tables
+            need them), `broker` (class path of the local broker), `registry` (archive with the local registry),
+            `connect` (class path of the worker that `make bench` compares frazil with), `transforms` (class path of the
+            worker that makes the tables of `tests/smt`), `rest_catalog` (class path of a server that tests start) or
+            `debezium` (class path of a worker that tests start, and the archive of its connector).
+        repair: Whether to fetch a damaged set again instead of raising an error.
+        on_progress: Called with a line of text now and then during a fetch.
 
     Raises:
         ArtifactError: A jar is missing, has another checksum than the committed one, or could not be fetched.
-        PreflightError: Fetching needs Java and PySpark, and one is not there.
+        PreflightError: The set has to be fetched, and Java or PySpark is missing.
     """
     say = on_progress or _ignore
     expected = committed_checksums(name)
@@ -80,7 +80,7 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
 
 
 def verify_jars(name: ArtifactSet) -> list[Path]:
-    """Return the jars of a set, sorted by name, after hashing each; fetches and writes nothing.
+    """Return the jars of a set, sorted by name, after hashing each; nothing is fetched or written.
 
     Raises:
         ArtifactError: The set is not on this machine, a jar is missing, or has another checksum than the committed one.
@@ -94,10 +94,10 @@ def verify_jars(name: ArtifactSet) -> list[Path]:
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder with what is in an archive of a set: unpacked once, beside it, for all processes.
+    """Return the folder with the content of an archive, which is unpacked once, beside the archive.
 
     Args:
-        archive: As `resolve_jars` gives it; a set has one at most.
+        archive: Archive from `resolve_jars`; a set has at most one.
     """
     folder = archive.parent / "unpacked"
     if not folder.exists():
@@ -108,7 +108,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    # The folder gets its name only when all is in it.
+    # The folder gets its name only when it is complete.
     partial = folder.with_name(".unpacking")
     shutil.rmtree(partial, ignore_errors=True)
     with tarfile.open(archive) as file:
@@ -117,7 +117,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return where frazil keeps what can be fetched again."""
+    """Return the folder for files that can be fetched again."""
     own = os.environ.get("FRAZIL_CACHE")
     if own:
         return Path(own).expanduser().absolute()
@@ -126,7 +126,7 @@ def cache_folder() -> Path:
 
 
 def jar_folder(name: ArtifactSet) -> Path:
-    """Return the folder of a set; it does not exist before the set was fetched."""
+    """Return the folder of a set; it does not exist until the set is fetched."""
     lines = "".join(f"{digest}  {filename}\n" for filename, digest in sorted(committed_checksums(name).items()))
     return cache_folder() / "jars" / f"{name}-{hashlib.sha256(lines.encode()).hexdigest()[:12]}"
 
@@ -161,7 +161,7 @@ def fetch_unchecked(name: ArtifactSet, target: Path, say: OnProgress) -> dict[st
 
 def _fetch(name: ArtifactSet, expected: dict[str, str], folder: Path, say: OnProgress) -> None:
     partial = folder.with_name(f".{folder.name}.partial")
-    # The jars of an interrupted attempt are taken from Ivy's own cache in there, so it goes on where it stopped.
+    # Ivy's cache is in this folder, so a later attempt continues an interrupted one.
     work = partial / "ivy"
     jars = partial / "jars"
     shutil.rmtree(jars, ignore_errors=True)
@@ -201,7 +201,7 @@ def _verify(name: ArtifactSet, expected: dict[str, str], folder: Path) -> None:
         if stamp.get(filename) != seen[filename]:
             _verify_hash(name, path, digest)
     if seen != stamp:
-        # A cache that this user may only read is fine: it is hashed every time.
+        # The cache may be read-only: then the jars are hashed every time.
         with contextlib.suppress(OSError):
             write_durably(folder / _STAMP, json.dumps(seen, indent=0).encode(), shared=True)
 
@@ -235,7 +235,7 @@ def _read_stamp(folder: Path) -> dict[str, list[int]]:
 
 @contextlib.contextmanager
 def _locked(folder: Path, say: OnProgress) -> Iterator[None]:
-    """Let one process fetch a set; the lock goes with the process that holds it."""
+    """Let one process fetch a set; the lock ends with its process."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.with_name(f".{folder.name}.lock")
     try:

@@ -37,7 +37,7 @@ def main(write_checksums: bool, quiet: bool) -> None:
 
 
 def _resolve_all(*, quiet: bool) -> None:
-    # Both sets at once: Ivy asks for one file after the other, and most of that is waiting.
+    # Both sets at once, because Ivy fetches one file after the other and mostly waits.
     with ThreadPoolExecutor(len(FETCHED_AT_SETUP)) as pool:
         futures = {name: pool.submit(resolve_jars, name, repair=True, on_progress=_say) for name in FETCHED_AT_SETUP}
         for name, future in futures.items():

@@ -1,4 +1,4 @@
-"""Coordinates of every JVM artifact, as `coordinates.toml` lists them, and the versions of what they run on."""
+"""Coordinates of all JVM artifacts in `coordinates.toml`, and the versions of Java and PySpark they need."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Coordinate:
 
     Args:
         organisation: Maven's group id.
-        name: Maven's artifact id, with the Scala version where it has one.
+        name: Maven's artifact id, including the Scala version if there is one.
         version: The exact version; never a range.
         why: What needs it, and why this version.
-        transitive: Whether what it depends on is resolved as well. Only the file names in `artifacts.sha256` are
-            accepted in the end, so this cannot bring in anything unseen.
-        classifier: Which of the module's files, where it is not its jar.
-        packaging: Of that file: its type and its ending.
-        with_jar: Whether the module's jar is fetched beside that file.
+        transitive: Whether to resolve its dependencies as well. Only files listed in `artifacts.sha256` are accepted,
+            so nothing unknown can come in.
+        classifier: Classifier of the file to fetch, if that is not the module's jar.
+        packaging: Type and extension of that file.
+        with_jar: Whether to fetch the module's jar beside that file.
     """
 
     organisation: str
@@ -44,7 +44,7 @@ class Coordinate:
 
     @property
     def needs_pom(self) -> bool:
-        """Whether it cannot be resolved without the module's description."""
+        """Whether the module's POM is needed to resolve it."""
         return self.transitive or self.classifier is None
 
     @property
@@ -59,7 +59,7 @@ class Coordinate:
 
 @cache
 def artifact_sets() -> dict[ArtifactSet, tuple[Coordinate, ...]]:
-    """The modules of each set."""
+    """Return the modules of each set."""
     with Path(__file__).with_name("coordinates.toml").open("rb") as file:
         listed: dict[ArtifactSet, list[dict[str, Any]]] = tomllib.load(file)  # pyright: ignore[reportAssignmentType]
     return {name: tuple(_coordinate(**module) for module in modules) for name, modules in listed.items()}
@@ -70,5 +70,5 @@ def _coordinate(module: str, **more: Any) -> Coordinate:
     return Coordinate(organisation, name, version, **more)
 
 
-# The others are fetched by whatever needs them.
+# The other sets are fetched when they are needed.
 FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")

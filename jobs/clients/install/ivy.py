@@ -1,4 +1,4 @@
-"""Ivy, as it ships inside PySpark: the one resolver of JVM artifacts that needs nothing installed but Java."""
+"""Ivy inside PySpark: a resolver of JVM artifacts that needs only Java."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.clients.install.preflight import PreflightError, check_java, pyspark_f
 _FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#([^;]+);([^!]+)!")
 _PROBLEM = re.compile(r"UNRESOLVED|not found|FAILED|ERROR|Exception|refused|timed out|[Uu]nknown host|Server access")
 
-# Ivy waits for ever unless it is told otherwise.
+# Ivy has no time-out by default.
 _SILENCE_MS = 120_000
 _SETTINGS = """\
 <ivysettings>
@@ -56,15 +56,15 @@ def retrieve(
     Ivy verifies the repository's own checksums; it reads and writes nothing outside `work` and `target`.
 
     Args:
-        coordinates: What to fetch.
+        coordinates: Modules to fetch.
         target: An existing or new folder.
-        work: A folder for Ivy's cache, for this call alone: Ivy does not lock it.
-        label: How the set is called in progress lines.
-        total: How many jars are expected, if that is known.
+        work: A folder for Ivy's cache, for this call only, because Ivy does not lock it.
+        label: Name of the set in progress lines.
+        total: Number of expected jars, if known.
         on_progress: Called with one line per jar.
 
     Raises:
-        IvyError: With what Ivy said; or no byte came for two minutes, however long the whole may take.
+        IvyError: Ivy failed, with its message; or no byte came for two minutes.
         PreflightError: Java or PySpark is missing.
     """
     work.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def retrieve(
     module.write_text(_module(label, coordinates))
     settings = os.environ.get("FRAZIL_IVY_SETTINGS")
     if settings is None:
-        # A module's POM names a parent, which names another: none of it is needed to fetch one file.
+        # A POM names a chain of parents. To fetch one file, none of them is needed.
         usepoms = str(any(each.needs_pom for each in coordinates)).lower()
         (work / "ivysettings.xml").write_text(_SETTINGS.format(silence=_SILENCE_MS, usepoms=usepoms))
         settings = str(work / "ivysettings.xml")

@@ -1,4 +1,4 @@
-"""Preflight checks: what must be on the machine before anything is started, each told in one sentence."""
+"""Preflight checks of what a machine must have, each with a one-sentence error."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Java:
 
     Args:
         executable: The `java` command.
-        version: Its major version.
-        home: The folder to hand on as JAVA_HOME, if it was found through one.
-        build: All that it says of its version.
+        version: Major version.
+        home: Folder for JAVA_HOME, if Java was found through it.
+        build: Full output of its version.
     """
 
     executable: Path
@@ -51,7 +51,7 @@ def check_python() -> None:
     """Refuse a Python that PySpark or Dagster does not support.
 
     Raises:
-        PreflightError: Naming the version found and those needed.
+        PreflightError: Python has another version; the error names it and the supported ones.
     """
     if not PYTHON_MINIMUM <= sys.version_info[:2] < PYTHON_BELOW:
         found = ".".join(map(str, sys.version_info[:3]))
@@ -66,7 +66,7 @@ def check_pyspark() -> str:
     """Return PySpark's version without importing it.
 
     Raises:
-        PreflightError: It is not installed, or not of the line that the committed JVM artifacts are for.
+        PreflightError: PySpark is not installed, or its version does not match the committed JVM artifacts.
     """
     needed = f"{_dotted(PYSPARK_MINIMUM)} or later, below {_dotted(PYSPARK_BELOW)}"
     try:
@@ -86,10 +86,10 @@ def check_pyspark() -> str:
 
 
 def pyspark_folder() -> Path:
-    """Return where PySpark is installed, without importing it.
+    """Return the folder of PySpark without importing it.
 
     Raises:
-        PreflightError: It is not installed.
+        PreflightError: PySpark is not installed.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
@@ -99,12 +99,12 @@ def pyspark_folder() -> Path:
 
 
 def check_java() -> Java:
-    """Find Java by JAVA_HOME, otherwise by PATH, and ask it for its version.
+    """Find Java by JAVA_HOME, otherwise by PATH, and read its version.
 
-    JAVA_HOME wins even if it is wrong, because Spark's own launcher takes it first, too.
+    JAVA_HOME wins even if it is wrong, because Spark's launcher prefers it, too.
 
     Raises:
-        PreflightError: None was found, it does not answer, or its version is not one that Spark 4.1 supports.
+        PreflightError: Java was not found, does not answer, or has a version that Spark 4.1 does not support.
     """
     executable, home = _find_java()
     try:
@@ -125,7 +125,7 @@ def check_java() -> Java:
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
         shown = first_line(text, f"nothing, exit status {answer.returncode}")
-        # macOS has a /usr/bin/java that only tells where to get one.
+        # /usr/bin/java of macOS only says where to get Java.
         raise PreflightError(f"{executable} -version says: {shown}; frazil needs Java {_JAVA_NEEDED}", fix=_JAVA_FIX)
     version = int(match.group(1))
     if version not in JAVA_VERSIONS:
@@ -140,10 +140,10 @@ def check_java() -> Java:
 
 
 def preflight() -> Java:
-    """Check all that can be checked without starting anything; returns the Java to use.
+    """Check Python, PySpark and Java without starting a service; return the Java to use.
 
     Raises:
-        PreflightError: The first thing that is missing or has the wrong version.
+        PreflightError: Something is missing or has the wrong version; the first problem is reported.
     """
     check_python()
     check_pyspark()
@@ -174,7 +174,7 @@ def _dotted(numbers: tuple[int, ...]) -> str:
 
 
 if __name__ == "__main__":
-    # Before anything is installed: `make setup` asks this with the Python that it found.
+    # `make setup` runs this with the Python that it found, before any package is installed.
     try:
         check_python()
         check_java()

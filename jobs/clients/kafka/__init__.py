@@ -1,1 +1,1 @@
-"""Topics, offsets and records."""
+"""Clients for topics, offsets and records of Kafka."""

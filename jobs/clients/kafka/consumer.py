@@ -1,4 +1,4 @@
-"""Consumer of a task: its options, what its connections complained of, and how far it has fetched."""
+"""Consumer of a task: its options, the last error of its connections, and its fetch progress."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 _OPTIONS: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # An offset that the log does not have is an error, never a jump.
+    # A missing offset is an error; the consumer never jumps to another one.
     "auto.offset.reset": "error",
-    # Behind the last record of a range there may be marks of transactions only; the end says so.
+    # Only transaction markers may follow the last record of a range; the end-of-partition event shows that.
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
-    # As Kafka's own client does, and librdkafka does not unless it is told.
+    # On by default in Kafka's Java client, off in librdkafka.
     "check.crcs": True,
     "log_level": 0,
-    # Says how far it has fetched, also where nothing comes of it: a transaction that was aborted may be long.
+    # Statistics show progress even through a long aborted transaction, of which no record comes.
     "statistics.interval.ms": 2_000,
-    # How long the broker holds a request at the end of the log; the request for the next piece waits behind it.
+    # How long the broker holds a request at the end of the log; the request for the next range waits for that.
     "fetch.wait.max.ms": 2,
     "fetch.message.max.bytes": 4 * 1024 * 1024,
     "fetch.max.bytes": 4 * 1024 * 1024,
-    # What is fetched ahead. Once that much is there, librdkafka waits before it looks again: a second, if not told.
+    # Limits of prefetching. When they are reached, librdkafka pauses, by default for a second.
     "queued.min.messages": 50_000,
     "queued.max.messages.kbytes": 32 * 1024,
     "fetch.queue.backoff.ms": 5,
@@ -57,14 +57,14 @@ class LostOffsetsError(ReadError):
 
 
 def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
-    """The options of the tasks' consumers; they hold the password, so they are never logged.
+    """Return the options of the tasks' consumers. They contain the password, so they are never logged.
 
     Args:
         settings: Brokers, security, isolation, time-out and options.
-        stream: The brokers' logs show it as the group; nothing is committed to it.
+        stream: Group name in the brokers' logs; nothing is committed to it.
 
     Raises:
-        FrazilError: If a secret's environment variable is not set.
+        FrazilError: A secret's environment variable is not set.
     """
     return {
         **_OPTIONS,
@@ -78,7 +78,7 @@ def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
 
 
 class MonitoredConsumer:
-    """A consumer, what its connections last complained of, and how far it has fetched."""
+    """A consumer with the last error of its connections and its fetch progress."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.problem: KafkaError | None = None
@@ -95,7 +95,7 @@ class MonitoredConsumer:
             ) from None
 
     def _keep_error(self, error: KafkaError) -> None:
-        # What follows a refusal says only that no broker is left.
+        # After a refusal, later errors say only that no broker is left.
         if self.problem is None or self.problem.code() not in LOGIN_CODES or error.code() in LOGIN_CODES:
             self.problem = error
 

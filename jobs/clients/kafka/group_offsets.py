@@ -1,4 +1,4 @@
-"""Consumer group offsets: a stream's positions for those who watch lag that way. Nothing reads them back."""
+"""Consumer group offsets: a stream's positions for tools that watch lag. frazil does not read them back."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 3.0
-# Kafka forgets the offsets of a group without members some days after the last commit, also while a topic is quiet.
+# Kafka expires the offsets of a group without members days after the last commit, even if a topic is quiet.
 _REFRESH_SECONDS = 3600.0
 _STOP_SECONDS = 2.0
 _LONGEST_REQUEST_SECONDS = 10.0
-# What a broker answers to an outsider's commit, depending on its version and the group's protocol.
+# A broker's error codes for a commit from outside the group, depending on its version and the group's protocol.
 _IN_USE = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.ILLEGAL_GENERATION}
 COORDINATOR_NOT_READY = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -36,14 +36,14 @@ COORDINATOR_NOT_READY = {
 
 
 class GroupOffsets:
-    """Commits the newest positions to a consumer group, from a thread of its own.
+    """Commits the newest positions to a consumer group, in its own thread.
 
-    A slow broker delays no batch: positions that were not committed yet give way to newer ones. A failure stops
-    nothing either; it is logged when it is not the same as before, and tried again.
+    A slow broker delays no batch: newer positions replace those that were not committed yet. A failure stops nothing;
+    it is logged if it differs from the last one, and tried again.
 
     Args:
-        kafka: Where Kafka is.
-        group: The group, which nobody else should use.
+        kafka: Settings of Kafka.
+        group: Name of the group, which nobody else should use.
     """
 
     def __init__(self, kafka: KafkaSettings, group: str) -> None:
@@ -60,14 +60,14 @@ class GroupOffsets:
         self._thread.start()
 
     def publish(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Have these next offsets committed soon; returns at once."""
+        """Schedule a commit of these next offsets; return at once."""
         with self._changed:
             self._newest = dict(positions)
             self._waiting = bool(positions)
             self._changed.notify()
 
     def stop(self) -> None:
-        """Commit what still waits, for two seconds at most; a broker that does not answer is not waited for."""
+        """Commit waiting offsets, for at most two seconds; if the broker does not answer, do not wait."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -115,7 +115,7 @@ class GroupOffsets:
         wanted = [ClientPartition(p.topic, p.partition, offset) for p, offset in positions.items()]
         request = ConsumerGroupTopicPartitions(self._group, wanted)
         answers = self._admin.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-        # Its own time-out comes first; this one keeps the thread from waiting for ever.
+        # The request has its own, shorter time-out; this one guards the thread against waiting for ever.
         for committed in answers[self._group].result(2 * self._timeout).topic_partitions:
             if committed.error:
                 yield self._sentence(committed.error, f"{committed.topic}-{committed.partition}: ")
@@ -126,7 +126,7 @@ class GroupOffsets:
         if error.code() in COORDINATOR_NOT_READY:
             return "its coordinator is not ready; it is tried again"
         if lacks_right(error):
-            # Of a topic the partition stands in front of it.
+            # For a topic, the error names it with its partition.
             name = where.rpartition("-")[0] if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else self._group
             servers, user = self._kafka.require_bootstrap(), user_of(self._kafka.admin_security)
             return "{}: {}; next: {}".format(error.str(), *missing_rule(error, servers, user, ("Read",), name))

@@ -1,4 +1,4 @@
-"""Metadata of topics, as the brokers give it: ids, partitions, first and last offsets. Every call has a time-out."""
+"""Metadata of topics from the brokers: ids, partitions, first and last offsets. Every call has a time-out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jobs.tables.commit.stamp.offsets import Positions, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import LastReads
 
 _POLL_SECONDS = 0.2
-# One batch of records per partition is enough to know; whether it is decided does not matter here.
+# One batch of records per partition is enough, even of an open transaction.
 _LITTLE = {
     "isolation.level": "read_uncommitted",
     "fetch.message.max.bytes": 1024,
@@ -39,7 +39,7 @@ _LITTLE = {
     "fetch.wait.max.ms": 2,
     "queued.min.messages": 1,
 }
-# As librdkafka says it: the code alone is also that of an offset which retention has passed.
+# librdkafka's message for a cut log; its error code is also that of an offset which retention has removed.
 _CUT = "truncation detected"
 _DEPARTS = re.compile(r"broker end offset is (\d+)")
 _REFUSED = (
@@ -53,19 +53,20 @@ _REFUSED = (
 def departures(
     settings: KafkaSettings, last_reads: LastReads, unavailable: Callable[[str, bool], Exception]
 ) -> dict[TopicPartition, int]:
-    """Where logs depart from what was read of them; nothing of a log that goes on.
+    """Find partitions whose log was cut below the last record that was read.
 
-    A consumer that is assigned an offset with the epoch of the record before it asks the leader how far the log goes
-    under that epoch, before it fetches. Where that is less, the log was cut, and what follows is of later leaders.
+    A consumer that is assigned an offset with the leader epoch of the record before it asks the leader, before it
+    fetches, where the log of that epoch ends. If it ends earlier, the log was cut, and later records come from later
+    leaders.
 
     Args:
         settings: Brokers, security and time-out.
-        last_reads: The last record that was read, per partition.
-        unavailable: Makes the error of brokers that do not answer, or refuse, from what is said of it.
+        last_reads: Last record that was read of each partition.
+        unavailable: Returns the error for brokers that do not answer, or refuse, from the reason.
 
     Returns:
-        Per partition, the first offset at which the log holds another record than the one that was read, or none. It
-        is 0 where the brokers know nothing of the epoch.
+        For each partition with a cut log, the first offset at which the log has another record than the one read, or
+        none; 0 if the brokers do not know the leader epoch.
     """
     if not last_reads:
         return {}
@@ -87,7 +88,7 @@ def departures(
                     found[source] = int(departs[1]) if departs else 0
                 elif error is not None and error.retriable():
                     continue
-                # A record, the end of the log, retention that has come further, a topic that is gone: no cut.
+                # No cut: a record, the end of the log, an offset removed by retention, or a deleted topic.
                 unknown.discard(source)
                 consumer.incremental_unassign([ClientPartition(*source)])
                 last = time.monotonic()
@@ -112,7 +113,7 @@ _MOVED = (
 _MOVED_SECONDS = 0.1
 _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 KAFKA_SECONDS = 4.0
-"""What a quick look waits for the brokers."""
+"""How long a quick look waits for the brokers, in seconds."""
 
 
 class KafkaUnavailableError(FrazilError):
@@ -122,8 +123,8 @@ class KafkaUnavailableError(FrazilError):
     Next: check the brokers and `kafka` in the settings, then `frazil validate`; a driver waits
 
     Attributes:
-        refused: They answered, and would not have us: a password, a certificate.
-        unreachable: None answered, not even with an error.
+        refused: The brokers answered and refused the password or certificate.
+        unreachable: No broker answered, not even with an error.
     """
 
     def __init__(
@@ -136,12 +137,12 @@ class KafkaUnavailableError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Where logs end.
+    """Ends of logs.
 
     Attributes:
-        latest: What a stream reads up to; with read_committed the end of what is decided.
-        watermarks: The ends of all that was there just before, records of open transactions included.
-        leader_epochs: The epoch of each partition's leader, where the brokers say it.
+        latest: Offset that a stream reads up to; with read_committed the last stable offset.
+        watermarks: High watermarks, read just before; they include records of open transactions.
+        leader_epochs: Epoch of each partition's leader, if the brokers report it.
     """
 
     latest: dict[TopicPartition, int]
@@ -149,12 +150,12 @@ class LogEnds:
     leader_epochs: dict[TopicPartition, int]
 
     def undecided(self) -> dict[TopicPartition, int]:
-        """Offsets behind the end of what is decided, of partitions that have any."""
+        """Number of offsets in open transactions, for partitions that have any."""
         return undecided(self.latest, self.watermarks)
 
 
 class KafkaLog:
-    """A connection that only looks: it joins no group and reads no record.
+    """Connection for metadata: it joins no group and reads no records.
 
     Args:
         settings: Brokers, security, isolation and time-out.
@@ -183,15 +184,15 @@ class KafkaLog:
         self._admin: AdminClient = AdminClient(options)
 
     def cluster_id(self) -> str | None:
-        """The id of the cluster; None if its brokers give none."""
+        """Return the id of the cluster; None if its brokers report none."""
         return self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).cluster_id
 
     def topics(self, source: Source) -> dict[str, list[int]]:
-        """The partitions of every subscribed topic that exists and that the user may see, by topic.
+        """Return the partitions of every subscribed topic that exists and that the user may see, by topic.
 
         Raises:
-            KafkaUnavailableError: With the client's own last word, such as a wrong password, or that the user may see
-                none of the topics that are named.
+            KafkaUnavailableError: The brokers do not answer or refuse, with the client's last error; or the user may
+                see none of the named topics.
         """
         found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).topics
         if self._settings.admin_security is not None:
@@ -200,20 +201,20 @@ class KafkaLog:
         return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if source.reads(name)}
 
     def _ask_for_unseen(self, names: list[str], *, some: bool) -> None:
-        """Brokers do not list what the user must not see; asked for by name, they say which it is."""
+        """Ask for topics by name: brokers do not list topics that the user must not see, but refuse them by name."""
         try:
             self.identities(names)
         except KafkaUnavailableError as problem:
             cause = problem.__cause__
             if not some or not isinstance(cause, KafkaException) or not lacks_right(cause.args[0]):
                 raise
-            # A topic that is not there yet is hidden alike: it does not stop the others.
+            # A topic that does not exist yet is refused in the same way, so it does not stop the others.
             if (said := str(problem)) not in self._said:
                 self._said.add(said)
                 log.warning("%s; the other topics are read", said)
 
     def identities(self, topics: Iterable[str]) -> dict[str, str]:
-        """Kafka's id of each of `topics` that exists."""
+        """Return Kafka's id of each of `topics` that exists."""
         names = list(topics)
         if not names:
             return {}
@@ -230,17 +231,17 @@ class KafkaLog:
         return identities
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is still kept, per partition."""
+        """Return the first offset of each partition."""
         return self._offsets({p: OffsetSpec.earliest() for p in partitions})
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of the log, per partition; with read_committed the end of what is decided."""
+        """Return the end of each partition's log; with read_committed the last stable offset."""
         return self._offsets({p: OffsetSpec.latest() for p in partitions})
 
     def ends(self, partitions: Iterable[TopicPartition]) -> LogEnds:
-        """The ends of the log, per partition, of what is decided and of all."""
+        """Return the ends of each partition's log, with and without open transactions."""
         wanted = {p: OffsetSpec.latest() for p in partitions}
-        # The end of all first: what comes in between the two questions would otherwise count as not decided.
+        # High watermarks first: records between the two requests must not count as open.
         everything = self._results(wanted, IsolationLevel.READ_UNCOMMITTED)
         reads_all = self._isolation == IsolationLevel.READ_UNCOMMITTED
         decided = everything if reads_all else self._results(wanted, self._isolation)
@@ -251,7 +252,7 @@ class KafkaLog:
         )
 
     def departures(self, last_reads: LastReads) -> dict[TopicPartition, int]:
-        """Where logs depart from the last records that were read of them; see `jobs.clients.kafka.metadata`."""
+        """Find partitions whose log was cut; see the function `departures`."""
 
         def unavailable(said: str, refused: bool) -> KafkaUnavailableError:
             hint = "check that the brokers run and that the user may read the stream's topics"
@@ -260,19 +261,19 @@ class KafkaLog:
         return departures(self._settings, last_reads, unavailable)
 
     def at_time(self, partitions: Iterable[TopicPartition], millis: int) -> dict[TopicPartition, int]:
-        """The first offset with a timestamp of at least `millis` (since 1970, UTC), or the end where there is none."""
+        """Return the first offset with a timestamp of at least `millis` (since 1970, UTC), or the end of the log."""
         wanted = list(partitions)
         found = self._offsets({p: OffsetSpec.for_timestamp(millis) for p in wanted})
         none = [partition for partition, offset in found.items() if offset < 0]
         return found | (self.latest(none) if none else {})
 
     def newest_times(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The largest timestamp of the records of each partition that has any; milliseconds since 1970, UTC."""
+        """Return the largest timestamp of each partition with records; milliseconds since 1970, UTC."""
         found = self._results({p: OffsetSpec.max_timestamp() for p in partitions}, IsolationLevel.READ_UNCOMMITTED)
         return {partition: each.timestamp for partition, each in found.items() if each.timestamp >= 0}
 
     def state(self, source: Source) -> LogState:
-        """Identities, first and last offsets of everything that `source` subscribes to."""
+        """Return ids, first and last offsets of all topics that `source` subscribes to."""
         seen_ms = time.time_ns() // 1_000_000
         topics = self.topics(source)
         partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
@@ -280,7 +281,7 @@ class KafkaLog:
         return LogState(identities, earliest, ends.latest, ends.watermarks, ends.leader_epochs, seen_ms)
 
     def first_start(self, source: Source, log: LogState) -> Positions:
-        """Where `source.start` points to, for a stream that has no stamp yet."""
+        """Return the offsets of `source.start`, for a stream that has no stamp yet."""
         start = source.start
         if start == "earliest":
             return log.earliest
@@ -328,12 +329,12 @@ class KafkaLog:
                 moved = isinstance(cause, KafkaException) and cause.args[0].code() in _MOVED
                 if not moved or time.monotonic() > deadline:
                     raise
-            # The client goes on asking under the leaders that it knows, for minutes, until it is told to look again.
+            # Without new metadata, the client keeps asking the former leaders for minutes.
             time.sleep(_MOVED_SECONDS)
             self._ask(lambda: self._admin.list_topics(timeout=self._timeout))
 
     def _keep_error(self, error: KafkaError) -> None:
-        # "All brokers down" follows the real reason and says less.
+        # "All brokers down" follows the real reason, and is less specific.
         if self._last_error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
 
@@ -356,13 +357,13 @@ class KafkaLog:
             refused = is_refusal(reason)
             hint = f"check kafka.{self._identity} in frazil.yaml" if refused else self._remedy
             said = f"Kafka at {self._bootstrap}: {reason.str()}"
-            # What a broker says has a positive code. Of brokers that have gone the client says that it knows none.
+            # Codes of brokers are positive, codes of the client negative.
             away = error.code() in _UNREACHABLE or (error.code() < 0 and reason.code() in _UNREACHABLE)
             raise KafkaUnavailableError(said, fix=hint, refused=refused, unreachable=away and not refused) from problem
 
 
 def quick_kafka(settings: KafkaSettings, seconds: float | None = None) -> KafkaLog:
-    """A connection that gives up after some seconds, KAFKA_SECONDS if none are given.
+    """Return a connection that gives up after `seconds`, by default KAFKA_SECONDS.
 
     Raises:
         FrazilError: The local broker is not running, or a secret is not set.

@@ -1,10 +1,9 @@
 """Range reader: the records of a task's offset ranges, read from Kafka inside the task.
 
-A record costs less than half here of what it costs by way of Spark's source: there it becomes an object of Java's
-client, two rows of Spark's and a row of Arrow, and Spark asks the broker for both ends of the log after every poll and
-Arrow for its size after every row. Here it becomes one message of librdkafka's, whose value is copied into Arrow; keys
-and headers go there only for columns of the stream's table and of records that fail (`python -m bench.stages` measures
-both).
+A record costs less than half of what it costs with Spark's source (`python -m bench.stages` measures both). In Spark's
+source, a record becomes an object of Java's client, two Spark rows and an Arrow row; after every poll Spark asks the
+broker for both ends of the log, and after every row Arrow for its size. Here it becomes one message of librdkafka,
+whose value is copied into Arrow. Keys and headers are copied only for columns of the table and for failed records.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, TopicP
 
 MOST_RECORDS = 10_000
 MOST_BYTES = 16 * 1024 * 1024
-"""Of values in a block, beyond which it takes no more; what is decompressed at once may come on top."""
+"""Limit of bytes in a block's values; the batch that reaches it may exceed it."""
 
 _AT_ONCE = 1_000
 _POLL_SECONDS = 0.5
 
-# One per worker process, which Spark keeps for the next task: its connections stay as well. A process in which a task
-# failed is not kept.
+# One consumer per worker process. Spark reuses the process for the next task, so connections stay open. It does not
+# reuse a process whose task failed.
 _kept: dict[tuple[tuple[str, Any], ...], MonitoredConsumer] = {}
 
 
@@ -47,18 +46,18 @@ def read_split(
     timeout: float,
     parts: frozenset[str] = frozenset(),
 ) -> Iterator[FetchedBlock]:
-    """All records of a split that the log has, piece by piece, in blocks bounded by number and by bytes.
+    """Yield the records of a split, range by range, in blocks with a limited number of records and bytes.
 
     Args:
-        options: As `consumer_options` makes them.
-        pieces: The split.
+        options: Result of `consumer_options`.
+        pieces: Offset ranges of the split.
         timeout: Seconds without any progress after which Kafka counts as unavailable; more than a request may take.
-        parts: What is fetched of a record beyond its value and coordinates, see `fetched_block`.
+        parts: Parts of a record to fetch beside its value and coordinates, see `fetched_block`.
 
     Raises:
-        LostOffsetsError: The log begins behind the offset to be read.
+        LostOffsetsError: The log no longer has an offset to read.
         ReadError: The brokers refuse, or a record is damaged.
-        KafkaUnavailableError: Nothing came for so long.
+        KafkaUnavailableError: No progress within the time-out.
     """
     key = tuple(sorted(options.items()))
     client = _kept.pop(key, None) or MonitoredConsumer(options)
@@ -69,9 +68,9 @@ def read_split(
 
 
 def bundles(pieces: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
-    """Ranges that are read at once, each of another partition: as many as fill a block, or one that is larger.
+    """Group ranges of different partitions that are read at once: as many as fill a block, or one larger range.
 
-    An assignment and a request that waits for the one before cost some milliseconds: as long as a thousand records.
+    An assignment, and a request that waits for the one before, take some milliseconds: as long as a thousand records.
     """
     bundle: dict[TopicPartition, OffsetRange] = {}
     records = 0
@@ -87,7 +86,7 @@ def bundles(pieces: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
 
 
 class _Progress:
-    """How far an offset range has been read."""
+    """Progress within an offset range."""
 
     __slots__ = ("at", "end")
 
@@ -103,7 +102,7 @@ class _Reading:
         self._client: MonitoredConsumer = client
         self._consumer: Consumer = client.consumer
         self._ranges: dict[TopicPartition, _Progress] = {source: _Progress(range_) for source, range_ in pieces}
-        # Those that are not read to their ends; a dictionary for its order.
+        # Partitions that are not read to their ends; a dictionary keeps their order.
         self._open: dict[TopicPartition, None] = {s: None for s, each in self._ranges.items() if each.at < each.end}
         self._passed: int = 0
         self._timeout: float = timeout
@@ -116,7 +115,7 @@ class _Reading:
             while self._open:
                 fetched = self._next_records()
                 if not self._open:
-                    # Nothing of what follows is fetched while the last block is at work.
+                    # Do not fetch beyond the ranges while the last block is processed.
                     self._consumer.unassign()
                 for source, messages in fetched.items():
                     offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
@@ -125,11 +124,11 @@ class _Reading:
             raise self._unreadable(problem.args[0].str()) from None
 
     def _next_records(self) -> dict[TopicPartition, list[Message]]:
-        """The next records by partition: as many as a block may hold in all, or all up to the ends."""
+        """Return the next records by partition: as many as a block may hold, or all up to the ends."""
         fetched: dict[TopicPartition, list[Message]] = {}
         count, size, last, furthest = 0, 0, time.monotonic(), -1
         while self._open and count < MOST_RECORDS and size < MOST_BYTES:
-            # Without waiting it takes what is there already, which librdkafka bounds by bytes.
+            # First take what has been fetched already, which librdkafka limits by bytes.
             room = min(_AT_ONCE, MOST_RECORDS - count)
             messages = self._consumer.consume(room, 0.0) or self._consumer.consume(1, _POLL_SECONDS)
             before = self._passed
@@ -151,17 +150,17 @@ class _Reading:
         return fetched
 
     def _reached(self) -> int:
-        """How far the client has fetched of what is open, all in all; grows also where only aborted records come."""
+        """Return the sum of fetched offsets of open partitions; it grows even if only aborted records come."""
         return sum(max(self._ranges[source].at, self._client.fetched.get(source, 0)) for source in self._open)
 
     def _records(self, messages: list[Message]) -> Iterator[tuple[TopicPartition, list[Message]]]:
-        """Those that belong to a piece; moves on behind them, and behind what is not a record."""
+        """Yield the records within the ranges, by partition, and advance past them and past other events."""
         events: list[Message] = []
         if any(error is not None for error in map(Message.error, messages)):
             events = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         if len(self._ranges) == 1 and messages and _source(messages[0]) == _source(messages[-1]):
-            # No look at each: what was assigned before never comes between.
+            # All are of one partition: records of a former assignment never come in between.
             yield _source(messages[0]), self._within_range(_source(messages[0]), messages)
         else:
             for source, found in itertools.groupby(messages, _source):
@@ -181,20 +180,20 @@ class _Reading:
         return messages
 
     def _advance(self, source: TopicPartition, offset: int) -> None:
-        """Note that a partition is read up to an offset."""
+        """Record that a partition is read up to an offset."""
         range_ = self._ranges[source]
         self._passed += max(0, offset - range_.at)
         range_.at = max(range_.at, offset)
         if range_.at >= range_.end and source in self._open:
             del self._open[source]
             if self._open:
-                # Nothing more of it is fetched while the others go on.
+                # Stop fetching this partition while the others go on.
                 self._consumer.incremental_unassign([ClientPartition(*source)])
 
     def _handle_event(self, event: Message) -> None:
-        """Take note of what is not a record, once the records before it are counted."""
+        """Handle an end of partition or an error, after the records before it were counted."""
         error, source = event.error(), _source(event)
-        # Others are of an assignment before this one, or of a group's coordinator, which nobody needs here.
+        # Other events belong to a former assignment, or to the group coordinator, which is not used.
         if error is None or source not in self._open:
             return
         if error.code() == KafkaError._PARTITION_EOF:
@@ -225,7 +224,7 @@ class _Reading:
         )
 
     def _where(self, source: TopicPartition | None = None) -> str:
-        """The place that an error names: the first that is not read to its end, if none is given."""
+        """Return the partition and offset for an error; by default the first partition that is not read to its end."""
         source = source or next(iter(self._open or self._ranges))
         at = self._ranges[source].at
         return f"topic {source.topic}, partition {source.partition} cannot be read at offset {at}"

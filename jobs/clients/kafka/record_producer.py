@@ -1,4 +1,4 @@
-"""Record producer: records to a topic, as fast as the brokers take them, with a count of what they acknowledged."""
+"""Idempotent producer that counts the records which the brokers have acknowledged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TOPIC_PARTITIONS = 4
 
 
 class RecordProducer:
-    """Produces records idempotently; what comes before another record in a partition arrives before it.
+    """Produces records idempotently, so that records of a partition keep their order.
 
     Args:
-        options: The client's: the brokers at least, and how to speak to them; over those that are usual here.
+        options: Options of the client, at least brokers and security; they override this class's defaults.
 
     Attributes:
-        acknowledged: Records that the brokers have.
-        refused: Why the last record that they did not take was refused.
+        acknowledged: Number of records that the brokers have acknowledged.
+        refused: Why the last refused record was refused.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -51,15 +51,15 @@ class RecordProducer:
         headers: Sequence[tuple[str, bytes]] = (),
         on_delivery: Callable[[Message], None] | None = None,
     ) -> None:
-        """Hand over a record; waits while the client has no room.
+        """Hand over a record; wait while the client's queue is full.
 
         Args:
-            partition: -1: by the key, or as the client likes.
-            headers: In their order.
-            on_delivery: Called with the record once the brokers have it.
+            partition: Partition; -1 to let the client choose, by the key if there is one.
+            headers: Headers in their order.
+            on_delivery: Called with the record when the brokers have it.
 
         Raises:
-            FrazilError: The client does not take it, such as one that is too long.
+            FrazilError: The client refuses the record, for example because it is too long.
         """
 
         more: dict[str, Any] = {"headers": list(headers)} if headers else {}
@@ -82,11 +82,11 @@ class RecordProducer:
                 raise FrazilError(f"topic {topic}: {problem.args[0].str()}") from problem
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Take the brokers' answers; waits so long for one."""
+        """Handle the brokers' answers; wait at most `seconds` for one."""
         self._producer.poll(seconds)
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> int:
-        """Wait until the brokers have answered for all; returns how many records still wait."""
+        """Wait for the brokers' answers; return how many records still wait."""
         return self._producer.flush(seconds)
 
 

@@ -1,4 +1,4 @@
-"""Records of Kafka as Arrow: blocks with what every stage needs of them, and whole records of those that fail."""
+"""Kafka records in Arrow: blocks with the parts that every stage needs, and whole records for those that fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
-"""A record with all that Kafka keeps of it. The type of its timestamp is Kafka's number; null where it has none."""
+"""Schema of a record with all its parts. `timestampType` is Kafka's number; null if the record has no timestamp."""
 
 _MOST_MILLIS = LAST_MICROSECOND // 1000
 _KNOWN = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME)
@@ -45,14 +45,14 @@ class FetchedBlock:
     """Records of one partition, by ascending offset.
 
     Attributes:
-        source: Where they come from.
-        records: Their value, topic, partition, offset and timestamp; with key, headers and timestampType where these
-            are asked for, in the types of `WHOLE`. Headers are null where their names are no UTF-8, and an empty list
-            where a record has none.
-        whole: Some of them, by ascending index, in the columns of `WHOLE`. Key and headers are made only for those.
-        leader_epoch: Of the last one, the epoch of the leader that took it; None where the log does not say.
-        appended_ms: Of the last one, when the broker took it, milliseconds since 1970; None where the time is the
-            producer's.
+        source: Partition of the records.
+        records: Value, topic, partition, offset and timestamp of the records; with key, headers and timestampType if
+            asked for, in the types of `WHOLE`. Headers are null if a name is no UTF-8, and empty if there are none.
+        whole: Returns some of the records, by ascending index, in the columns of `WHOLE`. Key and headers are read only
+            for these.
+        leader_epoch: Leader epoch of the last record; None if the log does not have it.
+        appended_ms: When the broker appended the last record, in milliseconds since 1970; None if the topic has the
+            producer's times.
     """
 
     source: TopicPartition
@@ -68,14 +68,14 @@ def fetched_block(
     offsets: npt.NDArray[np.int64],
     parts: frozenset[str] = frozenset(),
 ) -> FetchedBlock:
-    """The block of some messages.
+    """Return the block of some messages.
 
     Args:
-        source: Where all of them come from.
-        messages: Records, none of them an error.
-        offsets: Of each.
-        parts: What is fetched besides: of `timestamp_type`, `key`, `headers`, and the columns of schema ids
-            (`VALUE_SCHEMA_ID`, `KEY_SCHEMA_ID`), which are null where the record has no such header.
+        source: Partition of all messages.
+        messages: Records; none is an error.
+        offsets: Offset of each record.
+        parts: Further parts to fetch: `timestamp_type`, `key`, `headers`, and the columns of schema ids
+            (`VALUE_SCHEMA_ID`, `KEY_SCHEMA_ID`), which are null if the record has no such header.
     """
     count = len(messages)
     records = pa.RecordBatch.from_arrays(
@@ -102,7 +102,7 @@ def fetched_block(
 
 
 def whole_records(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Messages with all that Kafka keeps of them, in the columns of `WHOLE`."""
+    """Return messages with all their parts, in the columns of `WHOLE`."""
     columns: dict[str, list[object]] = {name: [] for name in WHOLE.names}
     for message in messages:
         micros, kind = timestamp_of(message)
@@ -121,25 +121,25 @@ def whole_records(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def whole_batch(columns: Mapping[str, list[object]]) -> pa.RecordBatch:
-    """The record batch of Python values for the columns of `WHOLE`; timestamps as `timestamp_of` gives them."""
+    """Return the record batch of Python values for the columns of `WHOLE`; timestamps are results of `timestamp_of`."""
     return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
 
 
 def timestamp_of(message: Message) -> tuple[int | None, int | None]:
-    """A message's timestamp in microseconds since 1970, and Kafka's number of its type.
+    """Return a message's timestamp in microseconds since 1970, and Kafka's number of its type.
 
-    Both are None where it has none (before Kafka 0.10); the timestamp is beyond the year 9999, as when a producer has
-    given microseconds for milliseconds.
+    Both are None for a message without a timestamp (before Kafka 0.10). The timestamp alone is None if it is beyond the
+    year 9999, for example because a producer sent microseconds instead of milliseconds.
     """
     kind, millis = message.timestamp()
     if kind not in _KNOWN or millis < 0:
         return None, None
-    # librdkafka counts the types from one, Kafka from zero.
+    # librdkafka numbers the types from one, Kafka from zero.
     return (millis * 1000 if millis <= _MOST_MILLIS else None), kind - 1
 
 
 def headers_of(message: Message) -> list[tuple[str, object]] | None:
-    """A message's headers; None where one has a name that is no UTF-8, which the client cannot give."""
+    """Return a message's headers; None if a name is no UTF-8, because the client cannot return it."""
     try:
         return list(message.headers() or ())  # type: ignore[arg-type]
     except (SystemError, UnicodeDecodeError):
@@ -147,7 +147,7 @@ def headers_of(message: Message) -> list[tuple[str, object]] | None:
 
 
 def as_bytes(value: object) -> bytes | None:
-    """A record's key, value or header as bytes, as the client gives them or from text."""
+    """Return a record's key, value or header as bytes; the client returns bytes or text."""
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
@@ -170,9 +170,9 @@ def _headers(messages: Sequence[Message]) -> pa.Array:
 
 
 def headers_array(found: Sequence[Sequence[tuple[str, object]] | None]) -> pa.ListArray:
-    """The headers of records, in the type of `HEADERS`; null where they could not be read.
+    """Return the headers of records in the type of `HEADERS`; null if they could not be read.
 
-    Arrow takes one flat array a good deal faster than a list per record.
+    Arrow builds one flat array much faster than a list for each record.
     """
     offsets = np.zeros(len(found) + 1, np.int32)
     np.cumsum(np.fromiter((len(each or ()) for each in found), np.int32, len(found)), out=offsets[1:])
@@ -186,7 +186,7 @@ def headers_array(found: Sequence[Sequence[tuple[str, object]] | None]) -> pa.Li
 
 
 def _schema_ids(header: str) -> Callable[[Sequence[Message]], pa.Array]:
-    """What the last header of a name holds, null without one; nothing, which is no id, where it cannot be known."""
+    """Return a function that reads the last header of a name: null without one, empty if headers cannot be read."""
 
     def last(headers: Any) -> bytes | None:
         pairs: Sequence[tuple[str, bytes | None]] = headers or ()

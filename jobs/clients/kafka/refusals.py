@@ -1,4 +1,4 @@
-"""Refusals of brokers: whether a failed login is one, and the rule that whoever lacks a right has to be given."""
+"""Refusals of brokers: failed logins that waiting does not fix, and missing ACLs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from confluent_kafka import KafkaError
 from jobs.config.services.security import KafkaSecurity
 
 LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-"""What a client says of a login that failed."""
+"""Error codes of a client for a failed login."""
 
-# A broker's answer to a token that has just run out, or to a login that is renewed while it ends the connection.
+# A broker's answers to a token that has just expired, or to a login renewed while the broker closes the connection.
 _PASSING = ('"status":"invalid_token"', "Request not valid in current SASL state")
-# What a broker says, in the middle of TLS, of a client's certificate that is missing or that it does not take.
+# A broker's TLS alerts for a client certificate that is missing or not accepted.
 _CERTIFICATE_ALERT = re.compile(r"alert (bad certificate|certificate required|unknown ca|certificate (un|exp|rev)\w+)")
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
-# What an identity provider answers to somebody whom it does not know, or who asks for what he may not have (RFC 6749).
+# An identity provider's errors for an unknown client or an invalid request (RFC 6749).
 _UNKNOWN_CLIENT = ("invalid_client", "unauthorized_client", "invalid_scope", "invalid_request", "access_denied")
 
 _RESOURCES = {
@@ -32,7 +32,7 @@ UNKNOWN_USER = "User:…"
 def is_refusal(error: KafkaError) -> bool:
     """Whether waiting does not help: a wrong password, a certificate, a client that the identity provider refuses.
 
-    A token that has run out, and an identity provider that is away, pass by themselves.
+    An expired token or an unavailable identity provider is no refusal.
     """
     said = error.str()
     if _CERTIFICATE_ALERT.search(said):
@@ -45,26 +45,26 @@ def is_refusal(error: KafkaError) -> bool:
 
 
 def lacks_right(error: KafkaError) -> bool:
-    """Whether the brokers know who asks, and have no rule that allows it."""
+    """Whether the user is logged in, but no ACL allows the request."""
     return error.code() in _RESOURCES
 
 
 def user_of(security: KafkaSecurity | None) -> str:
-    """The user as rules of the brokers name it, where the settings show it."""
-    # Whom a token stands for its identity provider says, and which of that the broker takes (`sub`), the broker.
+    """Return the user's name in the brokers' ACLs, if the settings show it."""
+    # The user of a token is known only to the identity provider and the broker, which chooses a claim (`sub`).
     user = None if security is None or security.oauth else security.user
     return f"User:{user}" if isinstance(user, str) and user else UNKNOWN_USER
 
 
 def missing_rule(error: KafkaError, servers: str, user: str, operations: tuple[str, ...], name: str) -> tuple[str, str]:
-    """What is missing as a sentence's end, and the command that adds it.
+    """Return the missing ACL as the end of a sentence, and the command that adds it.
 
     Args:
-        error: As `lacks_right` knows it.
-        servers: Of the brokers.
-        user: As `user_of` gives it.
-        operations: That the user is to be allowed: `("Read",)`.
-        name: Of the topic, the group or the transactional id that it is about.
+        error: Error for which `lacks_right` is true.
+        servers: Addresses of the brokers.
+        user: Result of `user_of`.
+        operations: Operations to allow, such as `("Read",)`.
+        name: Name of the topic, group or transactional id.
     """
     resource = _RESOURCES[error.code()]
     on = "--cluster" if resource == "cluster" else f"--{resource} {shlex.quote(name)}"

@@ -18,7 +18,7 @@ from jobs.config.settings.settings import KafkaSettings
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 _FIX = "check that the brokers run and that the user may read the topic, then run this again"
-# A batch waits that long for being full; behind aborted records it never will be.
+# How long a batch waits to be full. After aborted records it never is.
 _POLL_SECONDS = 0.2
 _BATCH = 2000
 
@@ -28,7 +28,7 @@ class TopicReader:
 
     Args:
         settings: Brokers, security, isolation and time-out.
-        name: What the brokers' logs show as its group; nothing is committed to it.
+        name: Group name in the brokers' logs; nothing is committed to it.
     """
 
     def __init__(self, settings: KafkaSettings, name: str) -> None:
@@ -43,7 +43,8 @@ class TopicReader:
             "auto.offset.reset": "error",
             "isolation.level": settings.isolation,
             "enable.partition.eof": True,
-            # How long the broker holds a request at the end of the log, where all that is waited for is its word.
+            # How long the broker holds a request at the end of the log, where only the end-of-partition event is
+            # awaited.
             "fetch.wait.max.ms": 2,
             **reading_options(settings.options),
             "allow.auto.create.topics": False,
@@ -61,10 +62,10 @@ class TopicReader:
         self._consumer.close()
 
     def read(self, partition: TopicPartition, range_: OffsetRange) -> Iterator[list[Message]]:
-        """The records of a range that the log still has, in batches.
+        """Yield the records of a range that the log still has, in batches.
 
         Raises:
-            KafkaUnavailableError: Nothing came within the time-out for requests.
+            KafkaUnavailableError: No answer came within the request time-out.
         """
         at, last = range_.start, time.monotonic()
         self._consumer.assign([ClientPartition(partition.topic, partition.partition, at)])
@@ -74,14 +75,15 @@ class TopicReader:
                 for message in self._consumer.consume(min(_BATCH, range_.end - at), _POLL_SECONDS):
                     error, offset = message.error(), message.offset() or 0
                     if error is not None and message.topic() is None:
-                        # Of the group's coordinator, whom nobody needs here, and whom the user may not ask.
+                        # An error of the group coordinator, which is not used, and which the user may not be allowed to
+                        # ask.
                         continue
                     if error is None:
                         at = offset + 1
                         if offset < range_.end:
                             batch.append(message)
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        # Behind the last record there may be marks of transactions only.
+                        # Only transaction markers may follow the last record.
                         at = max(at, offset)
                     elif lacks_right(error):
                         user = user_of(self._security)

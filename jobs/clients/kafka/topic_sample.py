@@ -1,4 +1,4 @@
-"""Sample of a topic: some of its newest, or oldest, records, taken from all its partitions."""
+"""Sample of a topic: some of its newest or oldest records, from all its partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
 
 
 class SampleRecord(NamedTuple):
-    """A record of a sample; its value is null of a tombstone."""
+    """Record of a sample; the value of a tombstone is null."""
 
     partition: TopicPartition
     offset: int
@@ -32,17 +32,17 @@ def sample_ranges(
     records: int,
     end: Literal["newest", "oldest"],
 ) -> Ranges:
-    """Offsets to read for so many records: as many of each partition as of another, as far as it has them.
+    """Return the offsets to read for a sample: about equally many of each partition, as far as it has them.
 
     Args:
-        earliest: The first offset of each partition.
-        latest: The end of each.
-        records: How many at most.
-        end: Of which end of the log.
+        earliest: First offset of each partition.
+        latest: End of each partition.
+        records: Limit of records.
+        end: End of the log to read from.
     """
     left, ranges = records, {}
     kept = {partition: latest[partition] - first for partition, first in earliest.items()}
-    # The shortest first, so that what it lacks is taken from the others.
+    # The shortest partition first, so that longer ones make up for it.
     for number, (partition, count) in enumerate(sorted(kept.items(), key=lambda each: (each[1], each[0]))):
         taken = min(count, -(-left // (len(kept) - number)))
         left -= taken
@@ -53,10 +53,10 @@ def sample_ranges(
 
 
 def find_sample(settings: KafkaSettings, topic: str, records: int, end: Literal["newest", "oldest"]) -> Ranges:
-    """The offsets of a sample of a topic.
+    """Return the offsets of a sample of a topic.
 
     Raises:
-        FrazilError: There is no such topic, or Kafka does not answer.
+        FrazilError: The topic does not exist, or Kafka does not answer.
     """
     kafka = KafkaLog(settings)
     topics = kafka.topics(Source(topics=(topic,)))
@@ -69,10 +69,10 @@ def find_sample(settings: KafkaSettings, topic: str, records: int, end: Literal[
 
 
 def read_sample(settings: KafkaSettings, ranges: Ranges) -> Iterator[list[SampleRecord]]:
-    """The records of a sample, in parts; of a compacted topic fewer than the offsets say.
+    """Yield the records of a sample, in parts; a compacted topic has fewer records than offsets.
 
     Raises:
-        KafkaUnavailableError: Nothing came within the time-out for requests.
+        KafkaUnavailableError: No answer came within the request time-out.
     """
     with TopicReader(settings, "frazil-sample") as reader:
         for partition, range_ in ranges.items():

@@ -1,1 +1,1 @@
-"""The schema registry."""
+"""Client of the schema registry."""

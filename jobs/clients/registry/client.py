@@ -1,4 +1,4 @@
-"""Client of a schema registry: confluent-kafka's, whose answers are schemas and whose failures are sorted."""
+"""Client of a schema registry, around confluent-kafka's, with typed schemas and errors."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 
-# What is left of a token's life when the next one is asked for.
+# Remaining share of a token's lifetime at which the next one is requested.
 _RENEWED_AT = 0.2
 _PASSING_ERRORS = ("server_error", "temporarily_unavailable", "slow_down")
 _FIX = "check `registry: {oauth: …}` in frazil.yaml, then `frazil validate`"
 
 
 class TokenSource:
-    """Gives the header fields of requests, in the form that confluent-kafka's client takes from a custom provider.
+    """Custom provider of header fields for confluent-kafka's client, with tokens of an identity provider.
 
-    Its own provider knows neither the registry's certificates nor a time-out, and wants a token to name its end.
+    confluent-kafka's own provider has no certificates and no time-out, and needs tokens that name their end.
 
     Args:
-        request: How tokens are asked for.
-        timeout: Of a request, seconds.
-        options: Of the registry's client; its certificates are used here, too.
-        clock: Seconds.
+        request: Parameters of a token request.
+        timeout: Time-out of a request, in seconds.
+        options: Options of the registry's client; its certificates are used for tokens, too.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class TokenSource:
             raise tls_problem(problem, self._shown, options) from None
 
     def fields(self, _: dict[str, Any]) -> dict[str, str]:
-        """The fields of a request, with a token that still holds.
+        """Return the fields of a request, with a valid token.
 
         Raises:
-            RegistryError: There is no token to be had.
+            RegistryError: The identity provider gives no token.
         """
         found = {
             "bearer.auth.token": self._current(),
@@ -84,7 +84,7 @@ class TokenSource:
         return found
 
     def forget(self) -> bool:
-        """Ask for another token next time; returns whether there was one."""
+        """Drop the token, so that the next request gets another one; return whether there was one."""
         with self._lock:
             had, self._token = self._token is not None, None
             return had
@@ -116,7 +116,7 @@ class TokenSource:
     def _ask(self) -> Mapping[str, Any]:
         from authlib.integrations.httpx_client import OAuth2Client
 
-        # Its stubs do not say that it is a context manager.
+        # Its stubs lack that it is a context manager.
         made: Any = OAuth2Client(
             client_id=self._request.client_id,
             client_secret=self._request.client_secret,
@@ -149,14 +149,14 @@ def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext | bool:
 
 T = TypeVar("T")
 REGISTRY_SECONDS = 4.0
-"""What a quick look waits for one answer of a registry."""
+"""How long a quick look waits for one answer of a registry, in seconds."""
 
 
 class SubjectVersion(NamedTuple):
     """A version of a subject.
 
     Attributes:
-        id: The registry's of its schema.
+        id: Id of its schema in the registry.
     """
 
     subject: str
@@ -166,7 +166,7 @@ class SubjectVersion(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What a schema refers to: the name by which it does, and the version of a subject that this stands for."""
+    """Reference of a schema: the name that the schema uses, and the subject's version that it stands for."""
 
     name: str
     subject: str
@@ -174,17 +174,17 @@ class Reference(NamedTuple):
 
 
 class RegistryClient:
-    """Asks one registry; every call may raise `RegistryError` (an OSError) when it gives no answer to use.
+    """Client of one registry; every call may raise `RegistryError` (an OSError) if there is no usable answer.
 
     Args:
-        connection: Where it is, and how to log in.
+        connection: Address, login and options.
 
     Attributes:
-        shown: How messages call it.
+        shown: Name of the registry in messages.
 
     Raises:
-        RegistryRefusedError: Its certificates cannot be used.
-        FrazilError: The packages that it needs are not installed.
+        RegistryRefusedError: The certificates cannot be used.
+        FrazilError: The required packages are not installed.
     """
 
     def __init__(self, connection: RegistryConnection) -> None:
@@ -200,14 +200,14 @@ class RegistryClient:
         self._client: SchemaRegistryClient = self._made(options)
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._client.close()
 
     def schema(self, schema_id: SchemaId) -> RegistrySchema:
-        """The schema of an id, with all that it refers to.
+        """Return the schema of an id, with all its references.
 
         Raises:
-            NotInRegistryError: The registry does not know it, or not all that it refers to.
+            NotInRegistryError: The registry does not know the id, or a reference.
         """
         if schema_id.guid is not None:
             guid = str(uuid.UUID(hex=schema_id.guid))
@@ -216,7 +216,7 @@ class RegistryClient:
         return self._whole(self._known(lambda: self._client.get_schema(number)))
 
     def used_by(self, schema_id: SchemaId) -> list[tuple[str, int]]:
-        """The subjects and versions that have the schema of an id; empty if the registry cannot say it.
+        """Return the subjects and versions that have the schema of an id; empty if the registry cannot list them.
 
         Raises:
             NotInRegistryError: The registry does not know the id.
@@ -228,46 +228,46 @@ class RegistryClient:
         return [(each.subject or "", each.version or 0) for each in found]
 
     def version(self, subject: str, version: int | None = None) -> SubjectVersion:
-        """A version of a subject; the newest one if none is named.
+        """Return a version of a subject, by default the newest.
 
         Raises:
-            NotInRegistryError: There is no such subject, or no such version.
+            NotInRegistryError: The subject or the version does not exist.
         """
         found = self._ask(lambda: self._client.get_version(subject, "latest" if version is None else version))
         schema = self._whole(found.schema)
         return SubjectVersion(found.subject or subject, found.version or 0, found.schema_id or 0, schema)
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, in order.
+        """Return the versions of a subject, sorted.
 
         Raises:
-            NotInRegistryError: There is no such subject.
+            NotInRegistryError: The subject does not exist.
         """
         return sorted(self._ask(lambda: self._client.get_versions(subject)))
 
     def subjects(self, prefix: str = "") -> list[str]:
-        """The subjects that begin with a prefix, in order."""
+        """Return the subjects that begin with a prefix, sorted."""
         found = self._ask(lambda: self._client.get_subjects(subject_prefix=prefix or None))
-        # Not every registry knows prefixes.
+        # Some registries ignore the prefix.
         return sorted(each for each in found if each.startswith(prefix))
 
     def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
-        """Register a schema as the newest version of a subject, unless it has it; returns the schema's id.
+        """Register a schema as the newest version of a subject, unless the subject has it; return the schema's id.
 
         Args:
-            subject: It is made if it is not there.
+            subject: Subject, which is created if it does not exist.
             kind: `AVRO`, `PROTOBUF` or `JSON`.
-            text: The schema.
-            references: What it refers to.
+            text: Text of the schema.
+            references: References of the schema.
 
         Raises:
-            RefusedSchemaError: It is no schema, or it is incompatible with an earlier version.
+            RefusedSchemaError: The text is no schema, or it is incompatible with an earlier version.
         """
         schema = _confluent_schema(kind, text, references)
         return self._ask(lambda: self._client.register_schema(subject, schema))
 
     def check(self) -> None:
-        """Raise unless what answers is a schema registry that lets us in."""
+        """Raise unless the address is that of a schema registry that accepts the login."""
         found = self._ask(lambda: self._client.get_subjects(limit=1))
         if not isinstance(found, list):
             raise RegistryError(f"{self.shown} answers as no schema registry does.", fix="frazil validate")
@@ -286,7 +286,7 @@ class RegistryClient:
             raise tls_problem(problem, self.shown, options) from None
 
     def _whole(self, schema: Schema) -> RegistrySchema:
-        """A schema with what it refers to, each before whoever needs it; of two with one name the first one counts."""
+        """Return a schema with its references, each before its users; the first of two with one name counts."""
         found: dict[str, str] = {}
         entered: set[str] = set()
 
@@ -295,7 +295,7 @@ class RegistryClient:
                 if each.name in entered:
                     continue
                 entered.add(each.name)
-                # One that was deleted since is still referred to.
+                # A reference may point to a version that was deleted since.
                 read = self._ask(lambda each=each: self._client.get_version(each.subject, each.version, deleted=True))
                 add(read.schema.references or ())
                 found[each.name] = self._text(read.schema)
@@ -306,15 +306,15 @@ class RegistryClient:
     def _text(self, schema: Schema) -> str:
         text = schema.schema_str
         if not isinstance(text, str):
-            # JSON of something else: a record must not fail for it.
+            # The answer is other JSON; records must not fail for that.
             raise RegistryError(f"{self.shown} answers as no schema registry does: without a schema", fix=CHECK_ADDRESS)
         return text
 
     def _known(self, question: Callable[[], Schema]) -> Schema:
-        """A schema that is asked for by its id.
+        """Return a schema that is looked up by its id.
 
-        An id that no registry can have, or a kind of id that this one does not look up, is answered like a page that
-        is not there. So is a wrong address; but there nothing else is answered either.
+        Some registries answer an impossible id, or a kind of id that they do not support, like a missing page. So does
+        a wrong address; but there, other requests fail in the same way.
         """
         try:
             return self._ask(question)
@@ -326,15 +326,14 @@ class RegistryClient:
             raise NotInRegistryError(f"{self.shown} does not look up such an id.") from None
 
     def _ask(self, question: Callable[[], T]) -> T:
-        # What it keeps would grow without an end; what has to be kept is kept in
-        # `jobs.clients.registry.process_schemas`.
+        # The client's caches are unbounded; `jobs.clients.registry.process_schemas` caches instead.
         self._client.clear_caches()
         try:
             return question()
         except Exception as problem:
             sorted_ = self._sorted(problem)
             if not (isinstance(sorted_, RegistryRefusedError) and self._token is not None and self._token.forget()):
-                # Not chained: the cause may show what a registry or a provider was sent.
+                # Not chained: the cause may show secrets of the request.
                 raise sorted_ from None
         try:
             return question()
@@ -353,11 +352,11 @@ class RegistryClient:
 
 
 def registry_client(settings: RegistrySettings | None) -> RegistryClient:
-    """A client of the registry that the settings name.
+    """Return a client of the registry in the settings.
 
     Raises:
-        RegistryRefusedError: Its certificates cannot be used.
-        FrazilError: There is none, it is local and does not run, or a secret is not set.
+        RegistryRefusedError: The certificates cannot be used.
+        FrazilError: The settings name no registry, the local registry does not run, or a secret is not set.
     """
     if settings is None:
         raise FrazilError("frazil.yaml names no schema registry.", fix=LINES_TO_ADD)
@@ -365,7 +364,7 @@ def registry_client(settings: RegistrySettings | None) -> RegistryClient:
 
 
 def quick_registry(settings: RegistrySettings | None) -> RegistryClient:
-    """A client that gives up after some seconds; raises as `registry_client` does."""
+    """Return a client that gives up after some seconds; it raises the same errors as `registry_client`."""
     if settings is not None:
         settings = settings.model_copy(update={"timeout": min(settings.timeout, timedelta(seconds=REGISTRY_SECONDS))})
     return registry_client(settings)

@@ -1,4 +1,4 @@
-"""Connection to a schema registry as a task can take it along: addresses, and the options of the client."""
+"""Picklable connection data of a schema registry: addresses, and options of the client."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from jobs.config.documents.secrets import reveal
 from jobs.config.services.registry import RegistrySettings
 
-# What has just been started, or is behind a load balancer, may break a connection; what lasts longer is the batch's.
+# A service that just started, or a load balancer, may break a connection. Longer failures are handled by the batch.
 _RETRIES = {"max.retries": 1, "retries.wait.ms": 200, "retries.max.wait.ms": 1000}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """How a token is asked for.
+    """Parameters of a token request.
 
     Attributes:
-        client_secret: Left out of the repr.
+        client_secret: Secret of the client, left out of the repr.
     """
 
     url: str
@@ -31,15 +31,15 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class RegistryConnection:
-    """All that a process needs to ask a registry; travels to the tasks pickled.
+    """All that a process needs to ask a registry; it is pickled for tasks.
 
     Attributes:
-        identity: The same for the same registry, see `RegistrySettings.identity`.
-        shown: The registry in messages, without credentials.
-        timeout: Of a request, seconds.
-        lag: How long an unknown id is asked for again, seconds.
-        options: Of confluent-kafka's client; they hold secrets. Never logged, and left out of the repr.
-        token: Where tokens come from, with OAuth.
+        identity: Identity of the registry, see `RegistrySettings.identity`.
+        shown: Name of the registry in messages, without credentials.
+        timeout: Time-out of a request, in seconds.
+        lag: How long an unknown id is looked up again, in seconds.
+        options: Options of confluent-kafka's client with secrets. Never logged, and left out of the repr.
+        token: Token request for OAuth.
     """
 
     identity: str
@@ -51,10 +51,10 @@ class RegistryConnection:
 
 
 def registry_connection(settings: RegistrySettings) -> RegistryConnection:
-    """The connection that the settings name, with the secrets' present values.
+    """Return the connection in the settings, with the present values of its secrets.
 
     Raises:
-        LocalRegistryDown: The local registry is to be used and is not running.
+        LocalRegistryDown: The settings name the local registry, which is not running.
         FrazilError: A secret's environment variable is not set.
     """
     urls = settings.require_urls()
@@ -67,7 +67,7 @@ def registry_connection(settings: RegistrySettings) -> RegistryConnection:
     if (bearer := settings.bearer) is not None:
         options["bearer.auth.credentials.source"] = "STATIC_TOKEN"
         options["bearer.auth.token"] = bearer.token.reveal()
-        # The client asks for one; registries other than Confluent Cloud do not look at it.
+        # The client requires it; only Confluent Cloud reads it.
         options["bearer.auth.logical.cluster"] = bearer.logical_cluster or ""
         if bearer.identity_pool_id:
             options["bearer.auth.identity.pool.id"] = bearer.identity_pool_id
@@ -95,6 +95,6 @@ def _tls(settings: RegistrySettings) -> dict[str, Any]:
     if tls.certificate is not None:
         options["ssl.certificate.location"] = str(tls.certificate)
         options["ssl.key.location"] = str(tls.key or tls.certificate)
-        # Without one OpenSSL would ask for it at the terminal.
+        # Without a password, OpenSSL would prompt at the terminal.
         options["ssl.key.password"] = tls.key_password.reveal() if tls.key_password else ""
     return options

@@ -1,4 +1,4 @@
-"""Failures of requests to a registry, sorted: it does not know, it is away, it refuses, or it is no registry."""
+"""Errors of requests to a registry: not found, unavailable, refused, or no registry."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class RegistryUnavailableError(RegistryError):
 
 
 class RegistryWithoutSubjectError(RegistryError):
-    """The registry has none of the schemas and subjects that records name. It may be another one, or still be filled.
+    """The registry has none of the schemas and subjects that records name. It may be another one, or still loading.
 
     Safe: Nothing of the batch was committed, and no record is lost.
     Next: check `registry.url`, or name `decode.subject`; a driver tries again before it halts
 
-    It is asked again within `errors.retry`; then the driver ends and is started again some times, before it is halted.
+    The driver asks again within `errors.retry`. Then it ends and is restarted some times before it is halted.
     """
 
 
@@ -74,23 +74,23 @@ CHECK_ADDRESS = "check `registry: {url: …}` in frazil.yaml, then `frazil valid
 _REFUSED_STATUS = (401, 403, 407)
 _PASSING_STATUS = (408, 425, 429)
 _INVALID_STATUS = (409, 422)
-# What the other side says within TLS before it hangs up; anything else of TLS is about trust.
+# TLS errors of a closed connection; all other TLS errors are about trust.
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 def passes(status: int) -> bool:
-    """Whether what answers with this HTTP status is not well just now."""
+    """Whether this HTTP status is a temporary failure."""
     return status >= 500 or status in _PASSING_STATUS
 
 
 def answered_problem(status: int, code: int | None, said: str, registry: str) -> FrazilError:
-    """The problem that an answer of a registry tells.
+    """Return the error for an answer of a registry.
 
     Args:
-        status: HTTP's.
-        code: The registry's own, such as 40403; None or less than zero if the answer has none.
-        said: The registry's message.
-        registry: How messages call it.
+        status: HTTP status.
+        code: The registry's error code, such as 40403; None or negative if the answer has none.
+        said: Message of the registry.
+        registry: Name of the registry in messages.
     """
     if status in _REFUSED_STATUS:
         return RegistryRefusedError(f"{registry} refuses us: HTTP {status}{_told(code, said)}", fix=_LOG_IN)
@@ -105,12 +105,12 @@ def answered_problem(status: int, code: int | None, said: str, registry: str) ->
 
 
 def request_problem(problem: Exception, registry: str, timeout: float) -> RegistryError:
-    """The problem of a request that got no answer, or one that nobody can read.
+    """Return the error for a request without a readable answer.
 
     Args:
-        problem: What the HTTP client raised.
-        registry: How messages call what was asked.
-        timeout: Of the request, seconds.
+        problem: Exception of the HTTP client.
+        registry: Name of the service in messages.
+        timeout: Time-out of the request, in seconds.
     """
     chain = list(_chain(problem))
     if any(isinstance(each, ssl.SSLError) and not isinstance(each, _HUNG_UP) for each in chain):
@@ -121,17 +121,17 @@ def request_problem(problem: Exception, registry: str, timeout: float) -> Regist
         return RegistryUnavailableError(f"{registry} does not answer within {timeout:g} s", fix=_WAIT)
     if "TransportError" in kinds or isinstance(problem, OSError):
         return RegistryUnavailableError(f"{registry} cannot be reached: {first_line(problem)}", fix=_WAIT)
-    # A page for people, a sign-in form: its text is left out.
+    # The answer is a web page, such as a sign-in form; its text is left out.
     return RegistryError(f"{registry} answers as no schema registry does ({type(problem).__name__})", fix=CHECK_ADDRESS)
 
 
 def tls_problem(problem: Exception, registry: str, options: Mapping[str, Any]) -> RegistryError:
-    """The problem of certificates that cannot be loaded; OpenSSL does not say of which.
+    """Return the error for certificates that cannot be loaded; OpenSSL does not name the file.
 
     Args:
-        problem: What it said.
-        registry: How messages call what was to be asked.
-        options: Of the registry's client, with the files.
+        problem: Exception of OpenSSL.
+        registry: Name of the service in messages.
+        options: Options of the registry's client, with the files.
     """
     files = dict.fromkeys(str(v) for k, v in options.items() if k.startswith("ssl.") and k.endswith(".location") and v)
     said = f"its certificates cannot be used ({', '.join(files)}): {first_line(problem)}"
@@ -139,7 +139,7 @@ def tls_problem(problem: Exception, registry: str, options: Mapping[str, Any]) -
 
 
 def _told(code: int | None, said: str) -> str:
-    # An answer without a code is no registry's own word, but a page for people.
+    # An answer without a code is a web page, not a registry's message.
     return f" ({first_line(said)})" if code is not None and code > 0 and said else ""
 
 

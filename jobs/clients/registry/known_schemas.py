@@ -1,7 +1,7 @@
 """Known schemas of a stream: those that its records named, kept in a document so that it starts without the registry.
 
-They belong to one registry. One that was made anew gives the same ids to other schemas; with what is kept, records
-would be read as something that they are not, or the other way round. So some of them are compared at the start.
+They belong to one registry. A recreated registry gives the same ids to other schemas, and records would be decoded with
+the wrong ones. So some known schemas are compared with the registry at each start.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ KEY = "known-schemas.json"
 MOST_SCHEMAS = 500
 MOST_CHARACTERS = 2_000_000
 COMPARED = 5
-"""How many are compared with the registry at a start."""
+"""Number of schemas that are compared with the registry at a start."""
 
 Ask = Callable[[SchemaId], RegistrySchema]
-"""Asks the registry itself, as `jobs.clients.registry.client.RegistryClient.schema` does."""
+"""Function that asks the registry itself, such as `jobs.clients.registry.client.RegistryClient.schema`."""
 
 
 class RegistryRemadeError(StreamStopped):
-    """The registry has another schema under an id that the stream knows.
+    """The registry has another schema under an id that the stream knows, so it was recreated.
 
     Safe: Nothing of the batch was committed, and no record is lost.
     Next: restore the registry; if no older records are left to read, `frazil registry forget S`
@@ -65,9 +65,9 @@ class KnownSchemas:
 
     Args:
         store: The stream's part of the state store.
-        registry: Identity of the registry (`RegistrySettings.identity`); those of another one are not read, and are
-            gone with the first that is added.
-        stream: Its id, for messages.
+        registry: Identity of the registry (`RegistrySettings.identity`). Schemas of another registry are not read, and
+            the first added schema replaces them.
+        stream: Id of the stream, for messages.
     """
 
     def __init__(self, store: StateStore, registry: str, stream: str) -> None:
@@ -78,14 +78,14 @@ class KnownSchemas:
 
     @property
     def schemas(self) -> Mapping[SchemaId, RegistrySchema]:
-        """All schemas, oldest first, for the tasks (`jobs.clients.registry.lookup.RegistryLookup.known`)."""
+        """Return all schemas, oldest first, for the tasks (`jobs.clients.registry.lookup.RegistryLookup.known`)."""
         return dict(self._schemas)
 
     def add(self, learned: Mapping[SchemaId, RegistrySchema]) -> None:
-        """Keep what tasks have asked the registry for; a store that refuses it stops nothing.
+        """Keep schemas that tasks have looked up. If the store refuses them, the stream goes on.
 
         Raises:
-            RegistryRemadeError: An id that is known has another schema.
+            RegistryRemadeError: A known id has another schema.
         """
         for each, schema in learned.items():
             if each in self._schemas and not same_schema(self._schemas[each], schema):
@@ -100,15 +100,16 @@ class KnownSchemas:
             log.warning("%s cannot be written: %s", KEY, problem)
 
     def compare(self, ask: Ask) -> bool:
-        """Compare some of them with the registry, if it can be asked.
+        """Compare some known schemas with the registry, if it answers.
 
         Returns:
-            Whether the registry still has one of them; False also where it is away, or none is known.
+            Whether the registry still has one of them; False also if it does not answer, or no schema is known.
 
         Raises:
-            RegistryRemadeError: An id has another schema; as `RegistryLostError` none of them is there any more.
+            RegistryRemadeError: An id has another schema.
+            RegistryLostError: The registry has none of them any more.
         """
-        # Another thread may add to them meanwhile.
+        # Another thread may add schemas meanwhile.
         schemas = self._schemas
         chosen = _sample(list(schemas), COMPARED)
         gone = 0
@@ -138,7 +139,7 @@ class KnownSchemas:
 
 
 def read_known_schemas(store: StateStore, registry: str | None = None) -> dict[SchemaId, RegistrySchema]:
-    """The schemas that a stream has met, of this registry if one is given; none if the document cannot be read."""
+    """Return the known schemas of a stream, of one registry if given; empty if the document cannot be read."""
     try:
         found = decode_json(store.get(KEY) or b"", _Document)
     except (OSError, *DAMAGED):
@@ -152,7 +153,7 @@ def read_known_schemas(store: StateStore, registry: str | None = None) -> dict[S
 
 
 def registry_of(store: StateStore) -> str | None:
-    """Identity of the registry whose schemas are kept; None if none are."""
+    """Return the identity of the registry whose schemas are kept; None if none are."""
     try:
         return decode_json(store.get(KEY) or b"", _Document).registry
     except (OSError, *DAMAGED):
@@ -160,14 +161,14 @@ def registry_of(store: StateStore) -> str | None:
 
 
 def forget_known_schemas(store: StateStore) -> int:
-    """Remove the document; returns how many schemas were in it."""
+    """Remove the document; return how many schemas were in it."""
     count = len(read_known_schemas(store))
     store.delete(KEY)
     return count
 
 
 def same_schema(one: RegistrySchema, other: RegistrySchema) -> bool:
-    """Whether two texts are the same schema; a registry may write it with other blanks after an update."""
+    """Whether two schemas are the same; an updated registry may format a text with other blanks."""
     return one == other or _plain(one) == _plain(other)
 
 
@@ -183,7 +184,7 @@ def _plain(schema: RegistrySchema) -> object:
 
 
 def _sample(ids: list[SchemaId], most: int) -> list[SchemaId]:
-    """The oldest ones, whose ids a registry that was made anew gives first, and the newest."""
+    """Return the oldest ids, which a recreated registry assigns first, and the newest."""
     if len(ids) <= most:
         return ids
     oldest = most // 2
@@ -191,7 +192,7 @@ def _sample(ids: list[SchemaId], most: int) -> list[SchemaId]:
 
 
 def _bounded(schemas: dict[SchemaId, RegistrySchema]) -> dict[SchemaId, RegistrySchema]:
-    """The newest ones that there is room for."""
+    """Return the newest schemas, within the limits."""
     kept: dict[SchemaId, RegistrySchema] = {}
     rest = MOST_CHARACTERS
     for each, schema in reversed(schemas.items()):

@@ -1,4 +1,4 @@
-"""Look-up of writer schemas in a task: what the driver sent along is known, the rest is asked of the registry."""
+"""Look-up of writer schemas in a task: among those that the driver sent along, then in the registry."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaI
 
 @dataclass(frozen=True, slots=True)
 class RegistryLookup:
-    """Finds writer schemas (`jobs.records.formats.interface.writer_schema.SchemaLookup`); travels to the tasks pickled.
+    """Picklable `SchemaLookup` of a task (see `jobs.records.formats.interface.writer_schema`).
 
-    The registry's client is imported only where an id is met that the driver does not know.
+    The registry's client is imported only for an id that the driver does not know.
 
     Attributes:
-        connection: Of the registry. Never logged; what is secret in it is left out of its repr.
-        known: What the driver knows already.
-        refused: Ids that count as unknown whatever the registry says by now: it did not know them when a batch was
-            decided on that is run again.
-        unmet: Ids that were looked for here, and that the registry did not know.
+        connection: Connection to the registry. Never logged; its secrets are left out of its repr.
+        known: Schemas that the driver knows.
+        refused: Ids that count as unknown whatever the registry knows now: it did not know them when the batch, which
+            is now repeated, was decided.
+        unmet: Ids that this task has looked up, and that the registry did not know.
     """
 
     connection: RegistryConnection
@@ -30,11 +30,11 @@ class RegistryLookup:
     unmet: set[SchemaId] = field(default_factory=set, repr=False, compare=False)
 
     def find(self, schema_id: SchemaId) -> RegistrySchema:
-        """The schema of an id.
+        """Return the schema of an id.
 
         Raises:
-            ValueProblem: The registry does not know the id, though it was asked for a time.
-            OSError: The registry cannot be asked.
+            ValueProblem: The registry does not know the id, even after repeated requests.
+            OSError: The registry does not answer.
         """
         if schema_id in self.refused:
             said = "the registry did not know it when the batch was decided on"
@@ -51,22 +51,21 @@ class RegistryLookup:
             raise
 
     def learned(self) -> dict[SchemaId, RegistrySchema]:
-        """What this process had to ask for and the driver does not know: for a task to return."""
+        """Return the schemas that this process has looked up and the driver does not know; a task returns them."""
         from jobs.clients.registry.process_schemas import learned
 
         return learned(self.connection, self.known)
 
 
 def unknown_ids_mean_away(landed: int, failures: Mapping[str, int]) -> bool:
-    """Whether a batch's tallies look like a registry that is away, rather than like bad records.
+    """Whether a batch's failures point to an unusable registry rather than to bad records.
 
-    One in which no record had an id that the registry knows was asked of a registry that is empty, is another one, or
-    lags. Where the registry still has schemas that the stream knows (`KnownSchemas.compare` in the same room), the
-    records are bad after all.
+    If no record of the batch has an id that the registry knows, the registry may be empty, another one, or lagging. If
+    the registry still has schemas that the stream knows (`KnownSchemas.compare`), the records are bad after all.
 
     Args:
-        landed: Records of the batch that became rows.
-        failures: The others, by the class of their failure. A record without an id says nothing of the registry.
+        landed: Number of records that became rows.
+        failures: Number of failed records by error class. A record without an id does not count.
     """
     with_known_id = landed + sum(
         count for each, count in failures.items() if each not in (UNKNOWN_SCHEMA, NO_SCHEMA_ID)

@@ -1,4 +1,4 @@
-"""Schemas of a registry that one process has asked for: kept for all its tasks, and asked for once."""
+"""Cache of a registry's schemas in one process: its tasks share it, and each id is looked up once."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from jobs.records.formats.interface.writer_schema import RegistrySchema, SchemaI
 
 MOST_SCHEMAS = 1000
 UNKNOWN_SECONDS = 60.0
-"""How long an id that the registry did not know is taken for unknown without asking again."""
+"""How long an unknown id stays unknown without another request, in seconds."""
 _MOST_UNKNOWN = 10_000
-# All waits of a process for unknown ids within a minute, in multiples of the wait for one of them: whoever sends
-# nothing but made-up ids does not hold up the others for hours.
+# Limit of all waits for unknown ids within a minute, in multiples of the wait for one id: many invented ids must not
+# delay other records for hours.
 _WAITS_A_MINUTE = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _MOST_REGISTRIES = 8
 
 
 class ProcessSchemas:
-    """What a process knows of one registry.
+    """Schemas of one registry that a process has looked up.
 
     Args:
-        ask: Asks the registry; raises `NotInRegistryError` for what it does not know.
-        lag: Seconds for which an unknown id is asked for again, since registries lag behind producers.
-        clock: Seconds.
-        sleep: Waits so many seconds.
+        ask: Asks the registry; raises `NotInRegistryError` for an unknown id.
+        lag: How long an unknown id is looked up again, in seconds, because registries lag behind producers.
+        clock: Returns the time in seconds.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class ProcessSchemas:
         self._waited: float = 0.0
 
     def find(self, schema_id: SchemaId) -> RegistrySchema:
-        """The schema of an id.
+        """Return the schema of an id.
 
         Raises:
-            ValueProblem: The registry does not know the id, though it was asked for a time.
-            OSError: The registry cannot be asked.
+            ValueProblem: The registry does not know the id, even after repeated requests.
+            OSError: The registry does not answer.
         """
         with self._lock:
             found = self._found.get(schema_id)
@@ -82,7 +82,7 @@ class ProcessSchemas:
             return found
 
     def besides(self, known: Mapping[SchemaId, RegistrySchema]) -> dict[SchemaId, RegistrySchema]:
-        """The schemas that were asked for here and are not among those that the driver knows."""
+        """Return the schemas that were looked up here and are not in `known`."""
         with self._lock:
             return {each: schema for each, schema in self._found.items() if each not in known}
 
@@ -109,7 +109,7 @@ _known_lock = threading.Lock()
 
 
 def process_schemas(connection: RegistryConnection) -> tuple[ProcessSchemas, RegistryClient]:
-    """What this process knows of a registry, and its client: the same for the same connection."""
+    """Return this process's cache and client for a connection."""
     with _known_lock:
         found = _known.pop(connection.identity, None)
         if found is None or found[0] != connection:
@@ -122,7 +122,7 @@ def process_schemas(connection: RegistryConnection) -> tuple[ProcessSchemas, Reg
 
 
 def learned(connection: RegistryConnection, known: Mapping[SchemaId, RegistrySchema]) -> dict[SchemaId, RegistrySchema]:
-    """What this process has asked a registry for and is not among what is known; asks nothing."""
+    """Return the schemas that this process has looked up and are not in `known`; the registry is not asked."""
     with _known_lock:
         found = _known.get(connection.identity)
     return {} if found is None else found[1].besides(known)

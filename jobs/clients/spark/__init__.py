@@ -1,1 +1,1 @@
-"""Spark sessions: start, end, catalog, executors."""
+"""Spark sessions: start, end, catalog and executors."""

@@ -1,6 +1,6 @@
-"""Catalog configuration for Spark: PyIceberg's properties in the words of Iceberg's Java catalogs.
+"""Catalog configuration for Spark: PyIceberg's properties translated to those of Iceberg's Java catalogs.
 
-What the settings give under `spark.conf` as `spark.sql.catalog.<name>…` wins, key by key.
+Keys `spark.sql.catalog.<name>…` under `spark.conf` in the settings override it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CLASS = "org.apache.iceberg.spark.SparkCatalog"
-# Spark and streams commit to one SQLite file at once: without these a commit of Java's fails where it had to wait.
+# Spark and streams commit to one SQLite file at once. Without these options, a Java commit fails instead of waiting.
 _SQLITE = "journal_mode=WAL&busy_timeout=30000"
-# It takes the client that fits each path, a bucket's or a disk's.
+# This FileIO chooses a client for each path, in a bucket or on a disk.
 _ANY_STORE = "org.apache.iceberg.io.ResolvingFileIO"
 _ROLE_CLIENTS = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
 _DELEGATION = "header.X-Iceberg-Access-Delegation"
@@ -38,28 +38,28 @@ _RENAMED = {
     "client.session-token": "s3.session-token",
     **dict.fromkeys(_ROLE_SESSION, "client.assume-role.session-name"),
 }
-# Iceberg copies summaries and schemas into the metastore up to this length. Its own default, 32,672, is more than many
-# metastores' databases take, and the commit fails.
+# Iceberg copies summaries and schemas of up to this length into the metastore. Many metastore databases refuse as much
+# as Iceberg's default, 32,672, and the commit fails.
 _HIVE_PROPERTY_SIZE = "hadoop.iceberg.hive.table-property-max-size"
-# Where Python counts seconds and Java milliseconds.
+# Properties in seconds for Python, in milliseconds for Java.
 _SECONDS = {
     "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
     "s3.request-timeout": "http-client.apache.socket-timeout-ms",
 }
 _ENCRYPTION = {"AES256": "s3", "aws:kms": "kms"}
-# libpq's names, which a database's URI has for PyIceberg, and those of PostgreSQL's driver for Java.
+# Parameters of PyIceberg's URI (libpq's names), and their names in PostgreSQL's JDBC driver.
 _POSTGRES = {"connect_timeout": "connectTimeout", "application_name": "ApplicationName"}
-# Read by PyIceberg alone.
+# Properties that only PyIceberg reads.
 _PYTHONS = ("type", "uri", "py-io-impl", "echo", "pool_pre_ping", "init_catalog_tables", "schema_version")
 
 
 def use_catalog(session: SparkSession, settings: Settings) -> None:
-    """Make the catalog known to a session, under its own name.
+    """Configure the catalog in a session, under its own name.
 
-    It is set on the running session, where no command line shows what is secret.
+    The running session is configured, because a command line would show secrets.
 
     Raises:
-        FrazilError: Spark cannot be told of such a catalog, or a secret is not set.
+        FrazilError: Spark has no such type of catalog, or a secret is not set.
     """
     if any(key in settings.catalog.properties for key in AUTHORITIES):
         trust_authorities(session.sparkContext._gateway, settings)
@@ -79,14 +79,14 @@ def use_catalog(session: SparkSession, settings: Settings) -> None:
 
 
 def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The options of Iceberg's Spark catalog.
+    """Return the options of Iceberg's Spark catalog.
 
     Args:
-        name: The catalog's, for messages.
-        properties: PyIceberg's, with their secrets.
+        name: Name of the catalog, for messages.
+        properties: PyIceberg's properties, with secrets.
 
     Raises:
-        FrazilError: Java has no such catalog.
+        FrazilError: Java has no such type of catalog.
     """
     uri = properties.get("uri", "")
     kind = properties.get("type", "").lower() or kind_of(uri)
@@ -98,14 +98,14 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     for key, theirs in _SECONDS.items():
         if key in properties:
             passed[theirs] = str(round(float(properties[key]) * 1000))
-    # A cached table would be older than what was just committed by others.
+    # A cached table would miss commits of others.
     passed["cache-enabled"] = "false"
     if kind in ("sql", "hive") and "io-impl" not in properties and uses_object_store(properties):
         passed["io-impl"] = _ANY_STORE
     if kind == "sql":
         return {**passed, "type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
     if kind == "rest":
-        # PyIceberg asks for credentials, too: whoever maintains a table gets them as whoever writes it does.
+        # PyIceberg asks for credentials, too, so maintenance gets the same ones as the writers.
         return {_DELEGATION: "vended-credentials", **passed, "type": kind, "uri": uri}
     if kind == "hive":
         return {_HIVE_PROPERTY_SIZE: str(HIVE_LIMIT), **passed, "type": kind, "uri": uri}
@@ -118,19 +118,19 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def uses_object_store(properties: Mapping[str, object]) -> bool:
-    """Whether the properties tell of tables' files that are on no file system of this machine."""
+    """Whether the properties show that tables' files are in an object store."""
     warehouse = urlsplit(str(properties.get("warehouse", ""))).scheme
     return warehouse not in ("", "file", "hdfs") or any(key.startswith(("s3.", "gcs.", "adls.")) for key in properties)
 
 
 def _store_conf(properties: Mapping[str, str]) -> dict[str, str]:
-    """What Java has to be told of an object store in other words; whatever is given in its own words wins."""
+    """Return Java's options of the object store from PyIceberg's properties; given Java options override them."""
     found: dict[str, str] = {}
     if "s3.endpoint" in properties:
-        # A bucket's name as a part of the host's is found by AWS's own names alone.
+        # Only AWS resolves host names that begin with the bucket's name.
         virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
         found["s3.path-style-access"] = "false" if virtual else "true"
-        # Whoever is not AWS has no regions, and the client does not do without.
+        # Other stores have no regions, but the client requires one.
         found["client.region"] = "us-east-1"
     role = properties.get("s3.role-arn") or properties.get("client.role-arn")
     if role:
@@ -147,14 +147,14 @@ def _store_conf(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _jdbc(uri: str) -> dict[str, str]:
-    """A SQLAlchemy URI as JDBC's, with user and password apart from it."""
+    """Convert a SQLAlchemy URI to a JDBC URL, with user and password as separate options."""
     parts = urlsplit(uri)
     scheme = parts.scheme.partition("+")[0]
     if scheme == "sqlite":
-        # `sqlite:///` and a path, which begins with another slash if it is absolute.
+        # `sqlite:///` is followed by a path, which begins with another slash if it is absolute.
         path = uri.partition("://")[2].partition("?")[0].removeprefix("/")
         return {"uri": f"jdbc:sqlite:{path}?{_SQLITE}"}
-    # The last @ ends the user: SQLAlchemy lets one, or a slash, stand in a password.
+    # The last @ ends the credentials: SQLAlchemy accepts @ and / in a password.
     user, at, place = uri.partition("://")[2].rpartition("@")
     place, _, query = place.partition("?")
     words = [(_POSTGRES.get(key, key), value) for key, value in parse_qsl(query)] if scheme == "postgresql" else None
@@ -168,7 +168,7 @@ def _jdbc(uri: str) -> dict[str, str]:
     return found
 
 
-# What an installation may have brought by itself, in its own version.
+# Options with which an installation may bring these jars in its own version.
 _OWN = ("spark.driver.extraClassPath", "spark.jars.packages", "spark.jars.ivySettings")
 _NAMES: dict[ArtifactSet, tuple[str, ...]] = {"postgresql": ("postgresql",), "aws": ("aws-bundle", "awssdk")}
 _BUCKETS = ("s3", "s3a", "s3n")
@@ -176,14 +176,14 @@ _OTHER_STORES = ("gcs.", "adls.")
 
 
 def catalog_jars(catalog: CatalogSettings, spark: SparkSettings, on_progress: OnProgress | None = None) -> list[Path]:
-    """The jars, fetched if this machine does not have them yet; raises as `resolve_jars` does."""
+    """Return the catalog's jars, fetched if necessary; raises the errors of `resolve_jars`."""
     return [jar for name in catalog_sets(catalog, spark) for jar in resolve_jars(name, on_progress=on_progress)]
 
 
 def catalog_sets(catalog: CatalogSettings, spark: SparkSettings) -> tuple[ArtifactSet, ...]:
-    """The sets of artifacts that the catalog's type and its tables' files ask for.
+    """Return the sets of artifacts that the catalog's type and its tables' files need.
 
-    A set whose jar the settings name themselves, on the class path or among the packages, is left out.
+    A set is left out if the settings already name its jar, on the class path or among the packages.
     """
     brought = " ".join(str(value) for key, value in spark.conf.items() if key in _OWN)
     wanted: list[ArtifactSet] = []
@@ -198,9 +198,9 @@ def _on_s3(catalog: CatalogSettings) -> bool:
     if catalog.kind == "glue" or any(key.startswith(("s3.", "client.", "glue.")) for key in catalog.properties):
         return True
     scheme = urlsplit(str(catalog.properties.get("warehouse", ""))).scheme
-    # Amazon signs requests with its own client, and S3 Tables name a warehouse by its ARN.
+    # Signed requests need Amazon's client, and S3 Tables name a warehouse by its ARN.
     if scheme in (*_BUCKETS, "arn") or str(catalog.properties.get("rest.sigv4-enabled", "")).lower() == "true":
         return True
-    # A REST catalog may know its warehouse by a name, and hand out places of its own choice.
+    # A REST catalog may use a name for its warehouse, and choose locations in any store.
     elsewhere = any(key.startswith(_OTHER_STORES) for key in catalog.properties)
     return catalog.kind == "rest" and scheme == "" and not elsewhere

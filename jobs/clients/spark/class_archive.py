@@ -1,10 +1,10 @@
-"""Class archive of Spark's JVM: mapped into memory, it lets every later driver start a good deal quicker.
+"""Class archive of Spark's JVM (Java's dynamic CDS archive), which makes the start of drivers much faster.
 
-Java calls it a dynamic CDS archive. It lies in the Python environment that it fits and goes with it. Its name holds a
-digest of all that it depends on, so one that no longer fits is never even named to a JVM; and a JVM that finds fault
-with one (other flags, a class path of its own) loads its classes from the jars, as ever, and says nothing.
+It is in the Python environment that it belongs to. Its name contains a digest of all that it depends on, so a JVM never
+gets an archive that does not fit. If a JVM still rejects it (other flags, another class path), it silently loads its
+classes from the jars.
 
-`FRAZIL_CLASS_ARCHIVE=off` does without it.
+`FRAZIL_CLASS_ARCHIVE=off` disables it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from jobs.clients.install.preflight import check_java, check_pyspark, pyspark_fo
 
 VARIABLE = "FRAZIL_CLASS_ARCHIVE"
 _DEADLINE_SECONDS = 240.0
-# Iceberg's classes stay where `spark.jars` puts them: no driver uses them, and they bring copies of other libraries.
+# Iceberg's classes stay in `spark.jars`: no driver uses them, and they contain copies of other libraries.
 _IN_CLASS_PATH = ("kafka-clients-", "spark-sql-kafka-", "spark-token-provider-kafka-", "commons-pool2-")
-# A JVM warns of an archive that it does not take, which is nobody's concern.
+# A JVM warns of an archive that it rejects, which is harmless.
 _SILENT = "-Xlog:cds*=off"
 
 
 def class_path_jars() -> list[Path]:
-    """The jars of frazil's own that go into the driver's class path, because an archive holds no others' classes.
+    """Return frazil's jars for the driver's class path: an archive can hold only classes of the class path.
 
-    They hold no class that Spark's jars hold, too, so it is no matter that Java asks them first.
+    They share no class with Spark's jars, so it does not matter that Java searches them first.
     """
     return [jar for jar in resolve_jars("spark") if jar.name.startswith(_IN_CLASS_PATH)]
 
 
 def archive_option(others: str = "") -> str:
-    """The options with which a driver's JVM uses the archive; empty if there is no fitting one. Never raises.
+    """Return the JVM options that use the archive; empty if no archive fits. Never raises.
 
     Args:
-        others: The JVM's other options; if they are about an archive themselves, this one stays out of their way.
+        others: Other options of the JVM. If they name an archive themselves, the result is empty.
     """
     if os.environ.get(VARIABLE) == "off" or "ArchiveClassesAtExit" in others or "SharedArchiveFile" in others:
         return ""
@@ -56,13 +56,13 @@ def archive_option(others: str = "") -> str:
 
 
 def fitting_archive() -> Path | None:
-    """The archive that fits this Java, this PySpark and these jars, if it is there and whole.
+    """Return the archive that fits this Java, this PySpark and these jars; None unless it exists and is complete.
 
-    A JVM that maps a file cut short dies of it, so its size stands in its name.
+    A JVM that maps a truncated file crashes, so the name contains the size.
 
     Raises:
         FrazilError: Java, PySpark or a jar is missing.
-        OSError: A jar cannot be looked at.
+        OSError: A jar cannot be read.
     """
     for file in archive_folder().glob(f"{_stem()}-*.jsa"):
         if file.stem.rpartition("-")[2] == str(file.stat().st_size):
@@ -72,7 +72,7 @@ def fitting_archive() -> Path | None:
 
 def _stem() -> str:
     parts = [check_java().build, check_pyspark()]
-    # Java compares the times, too.
+    # Java compares modification times, too.
     for jar in [*sorted((pyspark_folder() / "jars").glob("*.jar")), *class_path_jars()]:
         status = jar.stat()
         parts.append(f"{jar} {status.st_size} {status.st_mtime_ns}")
@@ -80,17 +80,17 @@ def _stem() -> str:
 
 
 def archive_folder() -> Path:
-    """Where this Python environment keeps its archive."""
+    """Return the folder of this Python environment's archive."""
     return Path(sys.prefix) / "share" / "frazil"
 
 
 def make_archive(on_progress: OnProgress) -> Path | None:
-    """Have the archive, made by a short run of Spark if it is not there; None if that is not possible.
+    """Return the archive, made by a short run of Spark if it does not exist; None if that fails.
 
-    Nothing needs it, so whatever goes wrong is told in a sentence and is no error.
+    Nothing requires the archive, so a failure is reported as a line of text and not raised.
 
     Args:
-        on_progress: Called with a line of text when there is something to tell.
+        on_progress: Called with lines of text.
     """
     if os.environ.get(VARIABLE) == "off":
         return None
@@ -107,7 +107,7 @@ def make_archive(on_progress: OnProgress) -> Path | None:
 
 
 def quoted(option: str) -> str:
-    """A JVM option as Spark's launcher splits them: by spaces, with double quotes around what holds some."""
+    """Quote a JVM option for Spark's launcher, which splits options at spaces outside of double quotes."""
     return '"' + option.replace("\\", r"\\").replace('"', r"\"") + '"' if " " in option else option
 
 
@@ -130,10 +130,10 @@ def _make(folder: Path, say: OnProgress) -> Path:
 
 
 def _train(target: Path) -> None:
-    """Run what a driver runs in a process of its own, whose JVM writes the archive when it ends.
+    """Run a training process, whose JVM writes the archive when it ends.
 
     Raises:
-        FrazilError: It did not, with the last line of what the process said.
+        FrazilError: No archive was written; the error quotes the last line of the process's output.
     """
     root = str(Path(__file__).resolve().parents[3])
     with tempfile.TemporaryDirectory(prefix="frazil-classes-") as folder:
@@ -162,5 +162,5 @@ def _train(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Of no consequence to `make setup`, whatever comes of it.
+    # `make setup` goes on even if this fails.
     make_archive(functools.partial(print, "  ", sep="", flush=True))

@@ -1,4 +1,4 @@
-"""Class archive training (`python -m jobs.clients.spark.class_training FILE FOLDER`): a run archived by its JVM."""
+"""Training run of the class archive: `python -m jobs.clients.spark.class_training FILE FOLDER`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WRITING_SECONDS = 120.0
-# Parts of the Kafka client that a reader has no use for.
+# Parts of the Kafka client that a reader does not use.
 _NOT_READ_WITH = ("/shaded/", "/producer/", "/oauthbearer/", "/kafka/server/", "/proxy/")
 
 
@@ -27,7 +27,7 @@ def train(archive: Path, folder: Path) -> None:
     """Run a small query and load the classes of the Kafka source; the JVM writes the archive when it ends.
 
     Args:
-        archive: Where to.
+        archive: File of the archive.
         folder: An empty folder for everything else.
     """
     settings = Settings.embedded(folder)
@@ -53,7 +53,7 @@ def _query(spark: SparkSession, folder: Path) -> None:
     (source / "one.txt").write_text("1\n2\n3\n")
 
     def land(frame: DataFrame, batch: int) -> None:
-        # The driver asks a batch for nothing but its Spark, and runs tasks in Python.
+        # A batch only uses the frame's session, and runs tasks in Python.
         frame.sparkSession.sparkContext.parallelize([1, 2], 2).mapPartitions(_pass_on).collect()
 
     query = (
@@ -72,12 +72,12 @@ def _pass_on(values: Iterable[int]) -> list[int]:
 
 
 def _load_kafka(spark: SparkSession) -> None:
-    """Load the classes of the Kafka source and its client, of which no query without a broker would use many."""
+    """Load the classes of the Kafka source and its client: a query without a broker would load few of them."""
     from py4j.protocol import Py4JJavaError
 
     spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "t").load()
     jvm: Any = spark._jvm
-    # Looked up once: every dot asks the JVM.
+    # Looked up once, because every attribute access asks the JVM.
     for_name = jvm.java.lang.Class.forName
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for jar in class_path_jars():
@@ -86,7 +86,7 @@ def _load_kafka(spark: SparkSession) -> None:
         for name in names:
             if name.startswith("META-INF") or any(part in name for part in _NOT_READ_WITH):
                 continue
-            # A few want libraries that nobody has.
+            # A few classes need libraries that are not installed.
             with contextlib.suppress(Py4JJavaError):
                 for_name(name.replace("/", "."), False, loader)
 

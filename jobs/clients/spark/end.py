@@ -1,4 +1,4 @@
-"""End of Spark's session and JVM: noticed, or brought about, as PySpark leaves it to some time after this process."""
+"""End of Spark's session and JVM: how to notice it and bring it about. PySpark leaves it to the end of the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GRACE_SECONDS = 10.0
 
 
 def jvm_is_gone() -> bool:
-    """Whether this process started a JVM for Spark that has ended since, on its own or by others."""
+    """Whether this process started a JVM for Spark that has ended since, by itself or killed."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -22,9 +22,9 @@ def jvm_is_gone() -> bool:
 
 
 def spark_is_over() -> bool:
-    """Whether this process started a Spark that does no more work: its JVM has ended, or its context was stopped.
+    """Whether this process started a Spark that no longer works: its JVM has ended, or its context was stopped.
 
-    A context stops itself after an error that it cannot go on after, while the JVM lives on.
+    A context stops itself after a fatal error, while the JVM lives on.
     """
     if jvm_is_gone():
         return True
@@ -37,16 +37,16 @@ def spark_is_over() -> bool:
 
 
 def is_stopped(context: Any) -> bool:
-    """Whether a context was stopped, although its JVM lives; not so where the JVM does not say."""
+    """Whether a context was stopped although its JVM lives; False if the JVM does not answer."""
     with contextlib.suppress(Exception):
         return bool(context._jsc.sc().isStopped())
     return False
 
 
 def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
-    """Stop the Spark session of this process, if there is one, and wait until its JVM is gone.
+    """Stop the Spark session of this process, if there is one, and wait until its JVM has ended.
 
-    A later session starts a JVM of its own.
+    A later session starts its own JVM.
 
     Args:
         grace_seconds: How long the JVM may take to end by itself.
@@ -56,7 +56,7 @@ def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # What is cut off here complains on its way out.
+    # Interrupted connections log errors.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     gateway = SparkContext._gateway
     session = SparkSession._instantiatedSession
@@ -78,7 +78,7 @@ def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
 
 
 def _forget_context() -> None:
-    """What `stop` leaves of a context whose JVM does not answer: the next session would be given it."""
+    """Clear references that `stop` leaves if the JVM does not answer: the next session would get that context."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
@@ -92,7 +92,7 @@ def _forget_context() -> None:
 
 
 def _wait_for_end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
-    # The JVM ends by itself when its standard input does.
+    # The JVM ends when its standard input ends.
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()

@@ -1,4 +1,4 @@
-"""Executors of a cluster: whether a batch has any, what became of those that it lost, and what can be done about it."""
+"""Executors of a cluster: waiting for them, errors for lost ones, and giving up a forgotten application."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AWAITED_SECONDS = 10.0
-"""For how long a batch goes without an executor before that is said."""
+"""Seconds without an executor after which a batch reports that."""
 FORGOTTEN_SECONDS = 20.0
-"""For how long, with a master that answers, before the application is registered anew."""
+"""Seconds without an executor, while the master answers, after which the application is given up."""
 _EVERY_SECONDS = 2.0
 _ASK_SECONDS = 2.0
-# A part of the name of its class, on whichever cluster.
+# Part of the executor's class name on any cluster manager.
 _EXECUTOR = b"ExecutorBackend"
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason: ([^\n]*))?")
 
@@ -45,7 +45,7 @@ class ExecutorsLostError(FrazilError):
 
 
 class ApplicationEndedError(FrazilError):
-    """Spark's application ended under its driver.
+    """The cluster has ended the driver's Spark application.
 
     Safe: Nothing of the batch was committed, and no record is lost.
     Next: read the master's page and log; the driver begins a new application
@@ -53,16 +53,16 @@ class ApplicationEndedError(FrazilError):
 
 
 def application_ended(session: SparkSession) -> bool:
-    """Whether the session's application is over, although its JVM lives: the cluster has removed it."""
+    """Whether the cluster has removed the session's application although its JVM lives."""
     return is_stopped(session.sparkContext)
 
 
 def cluster_problem(context: SparkContext, text: str) -> FrazilError | None:
-    """What a failed job says of the cluster, if it is the cluster that failed it.
+    """Return the error for a job that failed because of the cluster; None if it failed otherwise.
 
     Args:
-        context: Of the job.
-        text: What Spark says.
+        context: Context of the job.
+        text: Spark's error text.
     """
     if is_local(str(context.master)):
         return None
@@ -84,27 +84,27 @@ def cluster_problem(context: SparkContext, text: str) -> FrazilError | None:
 
 @dataclass(slots=True)
 class ExecutorWait:
-    """The wait of a batch for executors: since when it has none, and what follows from that.
+    """Wait of a batch for executors.
 
-    An application that has lost all its executors to a master that was started anew is not known there, and Spark
-    would wait for ever: it is given up, and its driver begins another one. A cluster that is merely full gets no such
-    answer: who never had an executor waits for the first.
+    A restarted master does not know an application that had executors before, and Spark would wait for ever. So the
+    application is given up, and its driver begins another one. If the cluster is only full, the application has had no
+    executor yet, and goes on waiting.
 
     Attributes:
-        had: Whether the application has had one.
-        since: Of a clock, when it was first seen without any.
+        had: Whether the application has had an executor.
+        since: When it was first seen without executors, on a monotonic clock.
     """
 
     had: bool
     since: float | None = None
 
     def look(self, executors: int, now: float, answers: Callable[[], bool]) -> Literal["fine", "wait", "give up"]:
-        """What to do about a batch.
+        """Return what to do about a batch.
 
         Args:
-            executors: How many there are.
-            now: Seconds.
-            answers: Whether the master listens; asked last.
+            executors: Number of executors.
+            now: Time on the clock of `since`, in seconds.
+            answers: Returns whether the master listens; called last.
         """
         if executors:
             self.had, self.since = True, None
@@ -116,17 +116,17 @@ class ExecutorWait:
         return "wait" if waited >= AWAITED_SECONDS else "fine"
 
 
-# Of this process, by id: a batch may begin after the last executor has gone.
+# Whether each application, by id, has had an executor: a batch may begin after the last one has ended.
 _had: dict[str, bool] = {}
 
 
 @contextlib.contextmanager
 def executors_watched(context: SparkContext, say: Callable[[str | None], None]) -> Iterator[None]:
-    """Within the block tasks run: see that there are executors for them, in a thread of its own.
+    """Watch, in a thread, that tasks within the block have executors.
 
     Args:
-        context: Of the driver's Spark; one whose tasks run within the driver is not watched.
-        say: Told what the tasks wait for; None once they wait no longer.
+        context: Context of the driver; nothing is watched if tasks run within the driver.
+        say: Called with what the tasks wait for, and with None when they no longer wait.
     """
     if is_local(str(context.master)):
         yield
@@ -140,16 +140,16 @@ def executors_watched(context: SparkContext, say: Callable[[str | None], None]) 
 
 
 def end_executor() -> None:
-    """End the executor that this task runs in, as a machine that vanishes would; for a certificate.
+    """Kill the executor that this task runs in, as if its machine vanished; for a certificate.
 
-    Only the first attempt of a job's first task does so, and nothing but an executor of Spark's is ended.
+    Only the first attempt of a job's first task does so, and only a Spark executor is killed.
     """
     from pyspark import TaskContext
 
     task = TaskContext.get()
     if task is None or task.partitionId() or task.attemptNumber():
         return
-    # The worker was forked by the daemon, which the executor has started.
+    # The executor started a daemon, which forked this worker.
     parent = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
     if _EXECUTOR in Path(f"/proc/{parent}/cmdline").read_bytes():
         os.kill(parent, signal.SIGKILL)
@@ -160,10 +160,10 @@ def _watch(context: Any, say: Callable[[str | None], None], ended: threading.Eve
     wait = ExecutorWait(_had.get(application, False))
     while not ended.wait(_EVERY_SECONDS):
         try:
-            # The driver is one of those that have memory.
+            # The driver is one entry of this map.
             executors = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
         except Exception:
-            # A JVM that hangs, or is gone, is noticed elsewhere.
+            # Another watch notices a JVM that hangs or has ended.
             continue
         verdict = wait.look(executors, time.monotonic(), lambda: _answers(master))
         _had[application] = wait.had
@@ -189,5 +189,5 @@ def _watch(context: Any, say: Callable[[str | None], None], ended: threading.Eve
 
 
 def _answers(master: str) -> bool:
-    """Whether a standalone master listens; of others nothing is known, and they do not forget applications."""
+    """Whether a standalone master listens; False for other cluster managers, which do not forget applications."""
     return bool(standalone_addresses(master)) and not unanswered(master, _ASK_SECONDS)

@@ -1,4 +1,4 @@
-"""JVM calls: long ones that Ctrl-C, SIGTERM and Terminate may end, and what is raised by one as a sentence."""
+"""JVM calls: interruptible long calls, and their errors as a sentence."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _AGAIN_SECONDS = 0.25
 
 
 def interruptible(call: Callable[[], T], cancel: Callable[[], object], grace_seconds: float = _GRACE_SECONDS) -> T:
-    """The result of a call, which is made in a thread of its own while this one waits.
+    """Return the result of a call, which runs in its own thread while this one waits.
 
-    Python runs the handlers of signals in the main thread. One that raises in the middle of py4j's conversation with
-    the JVM may be swallowed there, and the next call then takes the answer to this one for its own. Where the main
-    thread only waits, a signal ends the wait, and nothing else.
+    Python runs signal handlers in the main thread. If a handler raises while py4j talks to the JVM, py4j may swallow
+    the exception, and the next call then reads the answer to this one. If the main thread only waits, a signal just
+    ends the wait.
 
     Args:
-        call: Converses with the JVM, for as long as it likes.
-        cancel: Asks the JVM to give up what `call` waits for; called until it has.
-        grace_seconds: How long `call` may take to end after that; it is left behind then.
+        call: Long call to the JVM.
+        cancel: Asks the JVM to cancel the work of `call`; repeated until `call` has ended.
+        grace_seconds: How long `call` may take to end after that; then it is abandoned.
 
     Raises:
-        BaseException: What `call` raised, or what ended the wait.
+        BaseException: The exception of `call`, or the one that ended the wait.
     """
     answer: Future[T] = Future()
 
@@ -55,7 +55,7 @@ def interruptible(call: Callable[[], T], cancel: Callable[[], object], grace_sec
         return answer.result()
     except BaseException:
         deadline = time.monotonic() + grace_seconds
-        # What was to be given up may only begin now.
+        # The work to cancel may begin only now.
         while not answer.done() and time.monotonic() < deadline:
             with deferred_signals(), contextlib.suppress(Exception):
                 cancel()
@@ -64,10 +64,10 @@ def interruptible(call: Callable[[], T], cancel: Callable[[], object], grace_sec
 
 
 def jvm_error_text(settings: Settings, problem: BaseException) -> str:
-    """The first line of what lies at the bottom of an error, without secrets.
+    """Return the first line of an error's deepest cause, without secrets.
 
     Args:
-        problem: Of py4j, of PySpark, or any other.
+        problem: Exception of py4j, PySpark, or any other.
     """
     java: Any = getattr(problem, "java_exception", None)
     text = _deepest(java) if java is not None else f"{type(problem).__name__}: {problem}"
@@ -75,7 +75,7 @@ def jvm_error_text(settings: Settings, problem: BaseException) -> str:
 
 
 def _deepest(java: Any) -> str:
-    """Of causes that only say that something below failed, the lowest tells most."""
+    """Return the text of the deepest cause: those above only say that something below failed."""
     try:
         cause = java
         for _ in range(20):
@@ -89,7 +89,7 @@ def _deepest(java: Any) -> str:
 
 
 def allow_token_url(spark: SparkSession, url: str | None) -> None:
-    """Let Kafka's clients in the session's JVM ask for tokens at a URL, beside those that they may ask already."""
+    """Allow Kafka's clients in the session's JVM to request tokens at one more URL."""
     jvm: Any = spark.sparkContext._jvm
     if url is None or jvm is None:
         return

@@ -1,4 +1,4 @@
-"""Log configuration for Spark: a file of its own, which stays within bounds."""
+"""Log configuration for Spark: one file, rotated by size."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ appender.file.strategy.max = {kept}
 
 
 def spark_log_option(log: Path, file_bytes: int, files: int) -> str:
-    """The JVM's option that sends Spark's log to a file and nowhere else; writes the configuration beside that file.
+    """Return the JVM option that sends Spark's log only to a file; the configuration is written beside that file.
 
     Args:
         log: The file.
-        file_bytes: How large it grows before the next one is begun.
-        files: How many there are at most, the one that is written among them.
+        file_bytes: Size at which the next file begins.
+        files: Limit of files, including the present one.
 
     Raises:
         FrazilError: The configuration cannot be written.
@@ -51,12 +51,12 @@ def spark_log_option(log: Path, file_bytes: int, files: int) -> str:
             f"{configuration} cannot be written: {problem.strerror}.",
             fix="make room there, or correct `state` in frazil.yaml",
         ) from None
-    # The address has no blanks or quotes: they are written as %20 and the like.
+    # A URI has no blanks or quotes: they are percent-encoded.
     return f"-Dlog4j2.configurationFile={configuration.as_uri()}"
 
 
 def _property(text: str) -> str:
-    """A value for a Java properties file, which is read as Latin-1, in which log4j2 looks nothing up."""
+    """Escape a value for a Java properties file, which is Latin-1, and for log4j2's lookups."""
     escaped = text.replace("\\", "\\\\").replace("${", "$${")
     units = escaped.encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))

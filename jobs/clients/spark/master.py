@@ -1,4 +1,4 @@
-"""Master of Spark: whether tasks run on this machine or on a cluster, and whether a standalone one can be reached."""
+"""Spark's master: whether tasks run locally or on a cluster, and whether a standalone master can be reached."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class MasterUnavailableError(FrazilError):
 
 
 def master_of(settings: Settings) -> str:
-    """The master that a session gets."""
+    """Return the master of new sessions."""
     given = settings.spark.conf.get("spark.master")
     return given if isinstance(given, str) else settings.spark.master
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run within the driver's own JVM, on its machine."""
+    """Whether tasks run within the driver's JVM."""
     return master == "local" or master.startswith("local[")
 
 
 def standalone_addresses(master: str) -> list[tuple[str, int]]:
-    """Host and port of each master that `spark://` names; empty for other cluster managers.
+    """Return host and port of each master in a `spark://` address; empty for other cluster managers.
 
     Raises:
-        FrazilError: It cannot be read.
+        FrazilError: The address is invalid.
     """
     if not master.startswith(_STANDALONE):
         return []
@@ -56,16 +56,16 @@ def standalone_addresses(master: str) -> list[tuple[str, int]]:
 
 
 def require_master(settings: Settings, seconds: float = _SECONDS) -> None:
-    """See that a standalone master listens; of other masters nothing is asked.
+    """Raise unless a standalone master listens; other masters are not checked.
 
-    Spark itself would try for a minute, and end the application with a sentence that names neither host nor reason.
+    Spark itself would try for a minute, and then fail without naming host or reason.
 
     Args:
-        seconds: How long each may take to accept a connection.
+        seconds: How long each master may take to accept a connection.
 
     Raises:
-        MasterUnavailableError: None of those named does.
-        FrazilError: `spark.master` cannot be read.
+        MasterUnavailableError: No master listens.
+        FrazilError: `spark.master` is invalid.
     """
     if problems := unanswered(master_of(settings), seconds):
         raise MasterUnavailableError(
@@ -75,10 +75,10 @@ def require_master(settings: Settings, seconds: float = _SECONDS) -> None:
 
 
 def unanswered(master: str, seconds: float = _SECONDS) -> str:
-    """Where and why none of the standalone masters that are named listens; empty if one does, or none is named.
+    """Return which standalone masters do not listen, and why; empty if one listens, or none is named.
 
     Args:
-        seconds: How long each may take to accept a connection.
+        seconds: How long each master may take to accept a connection.
     """
     problems: list[str] = []
     for host, port in standalone_addresses(master):
@@ -92,11 +92,11 @@ def unanswered(master: str, seconds: float = _SECONDS) -> str:
 
 
 def not_accepted(master: str, text: str) -> MasterUnavailableError | None:
-    """What a failed start of Spark says of a master that listens, and has not taken the application within a minute.
+    """Return the error if a start failed because a master that listens did not accept the application; else None.
 
     Args:
-        master: The session's.
-        text: What Spark said.
+        master: Master of the session.
+        text: Spark's error text.
     """
     if is_local(master) or "stopped SparkContext" not in text:
         return None
@@ -107,10 +107,10 @@ def not_accepted(master: str, text: str) -> MasterUnavailableError | None:
 
 
 def driver_out_of_reach(settings: Settings) -> str | None:
-    """Why executors on other machines cannot reach a driver; None if nothing is known to be in their way.
+    """Return why executors on other machines cannot reach a driver; None if no reason is known.
 
-    A driver says that it is at 127.0.0.1, unless `spark.driver.host` says otherwise. That is right for a cluster that
-    is on this machine as a whole.
+    A driver announces 127.0.0.1 unless `spark.driver.host` is set, which works only if the whole cluster is on this
+    machine.
     """
     master = master_of(settings)
     if is_local(master):

@@ -1,7 +1,6 @@
-"""Scratch folders of Spark's processes; what processes that are gone left there is removed.
+"""Scratch folders of Spark's processes, with removal of those that killed processes left.
 
-A JVM removes its own files when it ends, but not when it is killed: each time some 70 MB would stay, most of it copies
-of jars.
+A JVM removes its own files when it ends, but not when it is killed. Then about 70 MB remain, mostly copies of jars.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from jobs.base.system.private_files import private_folder
 _PREFIX = "process-"
 _HELD = "held"
 _SWEEP_SECONDS = 10.0
-# Open for as long as this process lives: the lock goes with it, however it ends.
+# Open while this process lives: the system releases the lock with the process, however it ends.
 _own: dict[Path, tuple[Path, int]] = {}
 
 
 def process_folder(parent: Path) -> Path:
-    """The folder of this process below `parent`, made by the first call, which also removes those of processes gone.
+    """Return the folder of this process below `parent`; the first call creates it and removes those of dead processes.
 
-    Where files cannot be locked it is `parent` itself, and nothing is removed.
+    If files cannot be locked there, the result is `parent` itself, and nothing is removed.
     """
     parent = parent.absolute()
     if parent in _own:

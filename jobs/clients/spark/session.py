@@ -1,4 +1,4 @@
-"""Session of Spark: its settings, with nothing secret among them, and its start in a driver."""
+"""Spark session: its settings, without secrets, and its start in a driver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _LOCAL_FOLDER = "spark.local.dir"
-# Names of Spark's, Kafka's, Iceberg's and object stores' settings, and values with a password within an address.
+# Pattern for names of secret settings of Spark, Kafka, Iceberg and object stores, and for passwords in addresses.
 REDACTED = (
     r"(?i)secret|password|passphrase|token|credential|authorization|jaas|keystore|url"
     r"|(access|account|shared|api|private)[-_.]?key|connection[-_.]?string|\bsas\b|://[^/@\s]*:[^/@\s]+@"
@@ -42,16 +42,16 @@ REDACTED = (
 
 
 Workload: TypeAlias = Literal["batches", "sql"]
-"""What a session is for: batches of streams, which it plans and Python's tasks read and write, or Spark's own SQL."""
+"""Purpose of a session: batches of streams, whose Python tasks read and write, or Spark's own SQL."""
 
-# Where the JVM only plans, compiling well and collecting in parallel costs more than it saves: without either, a fresh
-# driver takes a quarter less CPU for its first four million records, and no more for the next.
+# If the JVM only plans, an optimizing compiler and a parallel collector cost more than they save. Without them, a fresh
+# driver takes a quarter less CPU for its first four million records, and no more for later ones.
 _JVM: dict[Workload, str] = {
     "batches": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "sql": "-XX:+UseParallelGC",
 }
-# A query's checkpoint is scratch, see `jobs.streaming.driver.process.query`. What Spark itself takes for local files
-# has Hadoop start `readlink` seven times a batch; and checksums are for those who read a checkpoint again.
+# A query's checkpoint is scratch, see `jobs.streaming.driver.process.query`. Spark's default for local files lets
+# Hadoop start `readlink` seven times a batch. Checksums would matter only if the checkpoint were read again.
 _SCRATCH_CHECKPOINT = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -59,10 +59,10 @@ _SCRATCH_CHECKPOINT = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 _DAEMON = {"spark.python.daemon.module": "jobs.clients.spark.worker_daemon"}
-# Where frazil itself comes with the job, it comes too late for the daemons of the executors.
+# If these options ship frazil with the job, it arrives too late for the executors' worker daemons.
 _CODE_OF_JOBS = frozenset({"spark.submit.pyFiles", "spark.yarn.dist.pyFiles"})
 _PYTHON = "spark.pyspark.python"
-# What a session takes while it runs; all else Spark reads once.
+# Options that a running session accepts; Spark reads all others once.
 _OF_SESSIONS = ("spark.sql.", "spark.hadoop.")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
@@ -75,22 +75,23 @@ def spark_conf(
     java_options: str = "",
     conf: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Spark's static settings for a driver; `spark.conf` of the settings wins over all but the jars.
+    """Return Spark's static settings for a driver; `spark.conf` of the settings overrides all but the jars.
 
-    The whole map ends up on the JVM's command line, so what is secret is left to `secret_conf` and `apply_secrets`.
+    The whole map ends up on the JVM's command line, so secrets are left to `secret_conf` and `apply_secrets`.
 
     Args:
-        app: What Spark's UI calls the application.
-        work: What the session is for. Whoever names a garbage collector in the settings chooses the JVM's way of work.
-        java_options: More options for the JVM; the settings' own come after them.
-        conf: Defaults on top of frazil's own.
+        app: Name of the application in Spark's UI.
+        work: Purpose of the session. If the settings name a garbage collector, frazil sets no JVM flags for the
+            purpose.
+        java_options: More options for the JVM, before those of the settings.
+        conf: Defaults in addition to frazil's.
     """
     scratch = settings.state / "spark"
     local = is_local(master_of(settings))
     more_jars = catalog_jars(settings.catalog, settings.spark) if work == "sql" else []
     jars = ",".join(str(jar) for jar in [*resolve_jars("spark"), *more_jars])
     given = {key: value for key, value in settings.spark.conf.items() if isinstance(value, str)}
-    # Stopping a query in the middle of a Python batch can overflow a smaller stack.
+    # A smaller stack can overflow if a query is stopped during a Python batch.
     more = " ".join(filter(None, [java_options, given.pop(_JAVA_OPTIONS, "")]))
     java = ["-Xss16m", "" if _COLLECTOR.search(more) else _JVM[work], archive_option(more), more]
     return {
@@ -104,10 +105,10 @@ def spark_conf(
         _LOCAL_FOLDER: given.get(_LOCAL_FOLDER) or str(process_folder(scratch / "local")),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.showConsoleProgress": "false",
-        # Nobody logs in to the UI, so that all it does is show.
+        # The UI has no login, so it must not change anything.
         "spark.ui.killEnabled": "false",
-        # Spark's own patterns do not know the options in which Kafka's client takes a password or a private key, nor
-        # all in which a catalog takes its own: any thread of the JVM shows those in the UI and the event log.
+        # Spark's default pattern misses options of Kafka's client and of catalogs that hold passwords or private
+        # keys. The UI and the event log would show them.
         "spark.redaction.regex": REDACTED,
         "spark.sql.redaction.options.regex": REDACTED,
         "spark.log.level": "WARN",
@@ -119,7 +120,7 @@ def spark_conf(
         **(_DAEMON if local or not _CODE_OF_JOBS & given.keys() else {}),
         **(conf or {}),
         **given,
-        # The executors of a cluster would each fetch them, and the tasks of batches are Python's.
+        # Each executor of a cluster would fetch the jars, and batches run in Python.
         **({"spark.jars": jars} if local or work == "sql" else {}),
     }
 
@@ -133,22 +134,22 @@ def start_session(
     conf: Mapping[str, str] | None = None,
     output: Path | None = None,
 ) -> SparkSession:
-    """Start Spark for a driver process, with the Python workers on this very interpreter.
+    """Start Spark for a driver process, with Python workers on this interpreter.
 
     Args:
-        output: Where the JVM and the workers print to for as long as they live, instead of this process's own output.
-        settings, app, work, java_options, conf: As `spark_conf` takes them.
+        output: File for the output of the JVM and the workers; None for this process's own output.
+        settings, app, work, java_options, conf: See `spark_conf`.
 
     Raises:
-        MasterUnavailableError: The master of a cluster is not there, or does not accept the application.
-        FrazilError: It does not start; names `output`, without which PySpark's own error is raised.
+        MasterUnavailableError: The master of a cluster does not answer, or does not accept the application.
+        FrazilError: Spark does not start; the error names `output`. Without `output`, PySpark's own error is raised.
     """
     keep_pandas_out()
     require_master(settings)
     prepare_environment(settings)
     from pyspark.sql import SparkSession
 
-    # PySpark's first word to the JVM imports this, which tries to import pandas.
+    # PySpark's first contact with the JVM imports a module that tries to import pandas.
     with without_pandas():
         importlib.import_module("pyspark.testing.utils")
     options = spark_conf(settings, app, work=work, java_options=java_options, conf=conf)
@@ -177,15 +178,15 @@ def start_session(
 
 
 def _start_context(options: Mapping[str, str], secrets: Mapping[str, str], output: Path | None) -> None:
-    """A context whose JVM prints to a file, or that has settings which the JVM's command line does not show.
+    """Start a context whose JVM prints to a file, or whose settings must not be on the JVM's command line.
 
-    PySpark starts one itself only with this process's own output, and with all settings on the command line.
+    PySpark itself uses this process's output, and puts all settings on the command line.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
-        # Of a start that failed; PySpark would leave the new one to itself.
+        # The start failed; PySpark would leave its JVM running.
         end_spark()
     conf = SparkConf().setAll(list(options.items()))
     if output is None:
@@ -198,7 +199,7 @@ def _start_context(options: Mapping[str, str], secrets: Mapping[str, str], outpu
 
 
 def secret_conf(settings: Settings) -> dict[str, str]:
-    """What is secret in `spark.conf` and has to be there when Spark starts, such as `spark.authenticate.secret`.
+    """Return the secrets in `spark.conf` that Spark needs at its start, such as `spark.authenticate.secret`.
 
     Raises:
         FrazilError: An environment variable is not set.
@@ -212,7 +213,7 @@ def secret_conf(settings: Settings) -> dict[str, str]:
 
 
 def apply_secrets(session: SparkSession, settings: Settings) -> None:
-    """Set what else is secret in `spark.conf` on a session that runs, where no command line shows it."""
+    """Set the other secrets in `spark.conf` on a running session, so that no command line shows them."""
     revealed = settings.spark.revealed_conf()
     for key, value in settings.spark.conf.items():
         if not isinstance(value, str) and key.startswith(_OF_SESSIONS):
@@ -220,19 +221,19 @@ def apply_secrets(session: SparkSession, settings: Settings) -> None:
 
 
 def prepare_environment(settings: Settings) -> None:
-    """Set what Spark takes from the environment of this process; to be called before its JVM starts.
+    """Set the environment variables that Spark reads; to be called before its JVM starts.
 
-    Its Python workers get the interpreter and the packages of this process, or the interpreter that
-    `spark.pyspark.python` names. Its UI listens where the settings say: the
-    only thing that Spark asks for that address is SPARK_LOCAL_IP, without which it takes all interfaces. Whatever else
-    a JVM of frazil's listens on goes by `spark.driver.bindAddress`.
+    Its Python workers get the interpreter and the packages of this process, or the interpreter in
+    `spark.pyspark.python`. Its UI listens on the address in the settings: Spark reads that address only from
+    SPARK_LOCAL_IP, and otherwise listens on all interfaces. All other listeners of the JVM use
+    `spark.driver.bindAddress`.
     """
     root = str(Path(__file__).resolve().parents[3])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     address = settings.spark.ui_address
     python = settings.spark.conf.get(_PYTHON)
     wanted = {
-        # Of the workers, on whichever machine: the same path as here, unless the settings name another.
+        # Interpreter of the workers on all machines: the same path as here, unless the settings name another.
         "PYSPARK_PYTHON": python if isinstance(python, str) else sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, paths if root in paths else [root, *paths])),
@@ -240,9 +241,9 @@ def prepare_environment(settings: Settings) -> None:
     }
     at = ipaddress.ip_address(address)
     if not (at.is_loopback or at.is_unspecified) and "SPARK_PUBLIC_DNS" not in os.environ:
-        # What the UI's address is shown as; the driver's own would be loopback, where it then does not answer.
+        # Host in the UI's links; the driver's own host may be loopback, on which the UI does not listen then.
         wanted["SPARK_PUBLIC_DNS"] = address
     for name, value in wanted.items():
-        # Written only where it changes something: others may be reading.
+        # Set only if it changes: other threads may be reading the environment.
         if os.environ.get(name) != value:
             os.environ[name] = value

@@ -1,7 +1,7 @@
-"""Staged files: data files of a table that Iceberg's own reader reads in the JVM, whatever has become of them since.
+"""Staged files: present or former data files of a table that Iceberg's own reader reads in the JVM.
 
-Iceberg reads a set of tasks that was handed to it under a name, as its compaction does. Both the set and the table are
-kept in the JVM, for the process, until they are let go.
+Iceberg reads a set of scan tasks that was staged under a name, as its compaction does. The set and the table stay in
+the JVM until they are released.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _ENCRYPTION_KEY, _NAME_MAPPING = "encryption.key-id", "schema.name-mapping.defau
 
 
 def why_not_staged(metadata: TableMetadata, files: Sequence[DataFile]) -> str | None:
-    """Why the rows of data files are not read by Iceberg's own reader, as a part of a sentence; None if they are.
+    """Return why Iceberg's own reader cannot read data files, as a part of a sentence; None if it can.
 
     Args:
-        metadata: Of the table, in whose columns the rows are wanted.
-        files: Of the table, at present or before.
+        metadata: Metadata of the table; rows get its present columns.
+        files: Present or former files of the table.
     """
     schema = metadata.schema()
     if any(file.file_format is not FileFormat.PARQUET for file in files):
@@ -56,30 +56,31 @@ def why_not_staged(metadata: TableMetadata, files: Sequence[DataFile]) -> str | 
 
 
 class StagedFiles:
-    """Data files of a table as a frame of Spark, until it is closed.
+    """Data files of a table as a Spark frame, until it is closed.
 
     Attributes:
-        frame: All rows of the files, in the columns of the table, without its deletes.
+        frame: All rows of the files, in the columns of the table; deletes are not applied.
     """
 
     def __init__(self, session: SparkSession, path: str, files: Sequence[DataFile], metadata: TableMetadata) -> None:
         """Stage the files.
 
-        They are told as if the table had no partitions: each column is read from them, none from their metadata.
+        They are staged as files of an unpartitioned table: each column is read from the files, none from their
+        metadata.
 
         Args:
-            path: The table's, with its catalog, in the SQL of Spark.
-            files: Of the table, at present or before; one at least.
-            metadata: Of the table, with the schema whose columns are wanted.
+            path: Name of the table in Spark's SQL, with its catalog.
+            files: Present or former files of the table; at least one.
+            metadata: Metadata of the table; rows get its present columns.
 
         Raises:
-            StagingError: The catalog has another table or schema under the name by now, or a file is not there.
-            Exception: Spark cannot load the table, or does not reach its files.
+            StagingError: The catalog now has another table or schema under the name, or a file does not exist.
+            Exception: Spark cannot load the table, or cannot reach its files.
         """
         self._session = session
         self._name = str(uuid.uuid4())
         self._table: Any = None
-        # In a thread of its own, which is one of the JVM's too: the session that is active there is nobody else's.
+        # A Python thread has its own JVM thread, so the active session set there affects nobody else.
         try:
             self.frame: DataFrame = interruptible(lambda: self._staged(path, files, metadata), lambda: None)
         except BaseException:
@@ -89,7 +90,7 @@ class StagedFiles:
     def _staged(self, path: str, files: Sequence[DataFile], metadata: TableMetadata) -> DataFrame:
         session, jvm = self._session, self._jvm
         spark: Any = session._jsparkSession
-        # Catalogs are looked up in the session that is active in the JVM.
+        # Iceberg looks up catalogs in the JVM's active session.
         jvm.SparkSession.setActiveSession(spark)
         try:
             iceberg = jvm.org.apache.iceberg
@@ -98,7 +99,7 @@ class StagedFiles:
                 raise StagingError("another table has the name by now")
             if table.schema().schemaId() != metadata.current_schema_id:
                 raise StagingError("the table has another schema by now")
-            # One stands for all: a storage that only Python reaches, or a file that is gone, is Python's to tell.
+            # The first file stands for all. If the JVM cannot reach the storage, Python reads the files instead.
             if not table.io().newInputFile(files[0].file_path).exists():
                 raise StagingError("a file is not there, as the JVM sees it")
             spec = iceberg.PartitionSpec.unpartitioned()
@@ -122,29 +123,29 @@ class StagedFiles:
         return self._session._jvm
 
     def close(self) -> None:
-        """Let the files go; the frame cannot be read any more. Closing twice does nothing."""
+        """Release the files; the frame cannot be read any more. A second call does nothing."""
         table, self._table = self._table, None
         if table is None:
             return
-        # With a JVM that is gone, so are the files.
+        # If the JVM has ended, nothing is staged any more.
         with contextlib.suppress(Exception):
             self._jvm.org.apache.iceberg.spark.SparkTableCache.get().remove(self._name)
             self._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().removeTasks(table, self._name)
 
 
 class StagingError(Exception):
-    """The table is not the one whose files were to be read."""
+    """The JVM sees another table or schema, or not all files."""
 
 
 _WIDENED = {(IntegerType, LongType), (FloatType, DoubleType)}
 
 
 def read_otherwise(schema: Schema, former: Schema) -> str | None:
-    """Why files of a former schema may not be read alike, as a part of a sentence; None if they are.
+    """Return why the JVM may read files of a former schema differently, as a part of a sentence; None if not.
 
     Args:
-        schema: The table's, in whose columns the rows are wanted.
-        former: One that the table had before.
+        schema: Present schema of the table.
+        former: Former schema of the table.
     """
     now, then = index_by_id(schema), index_by_id(former)
     for number, field in now.items():

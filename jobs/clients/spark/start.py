@@ -1,4 +1,4 @@
-"""Start of a Spark session: in a thread of its own beside what its caller does, or by the first who asks for it."""
+"""Start of a Spark session: in a background thread, or on demand."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _WORKERS_SECONDS = 10.0
 
 
 class SessionStart:
-    """A session to come; two cores then start in about the time of the longer half.
+    """Session that starts in a background thread, so that a start on two cores takes about as long as its longer half.
 
-    The thread also has Spark's Python workers started, which the first batch would otherwise wait for.
+    The thread also starts Spark's Python workers, for which the first batch would otherwise wait.
 
     Args:
         make: Starts the session.
-        prepare: Called before, on the caller's thread, as the environment belongs to it.
-        end: Ends a session and its JVM, or what a start has left of them.
-        is_over: Whether the cluster has ended the application of a session, which is then begun anew.
+        prepare: Called first, on the caller's thread, because it sets environment variables.
+        end: Ends a session and its JVM, or what a failed start has left of them.
+        is_over: Whether the cluster has ended the application of a session, which is then replaced.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SessionStart:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> Future[SparkSession]:
-        """Start it, unless it is under way; returns at once."""
+        """Begin the start unless it is under way; return at once."""
         with self._guard:
             if self._session is None:
                 self._prepare()
@@ -61,10 +61,10 @@ class SessionStart:
             return self._session
 
     def get(self) -> SparkSession:
-        """The session, as soon as it is there; one whose application is over is replaced, with its JVM.
+        """Wait for the session and return it; a session whose application has ended is replaced, with its JVM.
 
         Raises:
-            Exception: What its start raised; who asks again has it tried again.
+            Exception: The exception of the start; the next call tries again.
         """
         session = self.begin()
         try:
@@ -82,11 +82,11 @@ class SessionStart:
             raise
 
     def end(self) -> None:
-        """End the session and its JVM, also one that is only starting; without one, nothing."""
+        """End the session and its JVM, even while they start; without a session nothing happens."""
         if self._thread is None:
             return
         with deferred_signals():
-            # What is left alone while it starts, JVM or workers, would start all the same.
+            # Wait for a start under way: JVM and workers would start anyway.
             if self._session is not None:
                 with contextlib.suppress(TimeoutError):
                     self._session.exception(_START_SECONDS)
@@ -97,7 +97,7 @@ class SessionStart:
         try:
             started = self._make()
         except BaseException as problem:
-            # A JVM without a context: the next start has one of its own. Whatever happens, who waits is told.
+            # End a JVM without a context: the next start makes its own. A caller that waits gets the exception anyway.
             with contextlib.suppress(Exception):
                 self._end()
             session.set_exception(problem)
@@ -105,7 +105,7 @@ class SessionStart:
         session.set_result(started)
         context = started.sparkContext
         if is_local(str(context.master)):
-            # What keeps them from starting keeps the first batch from it, too, and is told there.
+            # If the workers cannot start, the first batch fails as well and reports why.
             with contextlib.suppress(Exception):
                 cores = context.defaultParallelism
                 context.parallelize(range(cores), cores).foreachPartition(_nothing)
@@ -116,13 +116,13 @@ def _nothing(values: Iterable[int]) -> None:
 
 
 class SessionOnDemand:
-    """A session that the first who asks for it has started, and that is started anew if its JVM has ended since.
+    """Session that starts at its first use, and again if its JVM has ended since.
 
     Args:
         make: Starts the session.
-        again: Whether a start that ended with a FrazilError is tried again by who asks next.
+        again: Whether the next call tries again after a start ended with a FrazilError.
         is_gone: Whether the JVM has ended.
-        end: Puts away what is left of a JVM that has ended.
+        end: Cleans up after a JVM that has ended.
     """
 
     def __init__(
@@ -142,10 +142,10 @@ class SessionOnDemand:
         self._unused: float | None = None
 
     def get(self) -> SparkSession:
-        """The session; its start takes some seconds.
+        """Return the session; its start takes some seconds.
 
         Raises:
-            Exception: What the start raised.
+            Exception: The exception of the start.
         """
         self._unused = None
         if self._problem is not None:
@@ -162,9 +162,9 @@ class SessionOnDemand:
         return self._session
 
     def end_unused(self, seconds: float) -> bool:
-        """End the session if nobody has asked for it for so long; who asks next has another one started.
+        """End the session if it was not requested for `seconds`; the next request starts another one.
 
-        Called again and again, only where nobody works with it: the time begins with the first call that finds it.
+        To be called repeatedly while nobody uses the session: the time begins with the first such call.
         """
         if self._session is None:
             return False

@@ -1,4 +1,4 @@
-"""Authorities of certificates that the catalog's settings name, of it and of S3, for Spark's JVM beside Java's own."""
+"""Certificate authorities of the catalog and of S3 in the settings, for Spark's JVM in addition to Java's own."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from jobs.config.services.catalog_properties import STORE_AUTHORITIES
 from jobs.config.settings.settings import Settings
 
 AUTHORITIES = ("ssl.cabundle", STORE_AUTHORITIES)
-"""Properties that name files with authorities."""
+"""Properties that name files with certificate authorities."""
 
 _PROPERTY = "javax.net.ssl.trustStore"
-# Java's own list is sealed with it everywhere; what lies there is public.
+# Java's default password of its list of authorities, which is public.
 _PASSWORD = "changeit"
 
 
 def trust_authorities(gateway: Any, settings: Settings) -> None:
-    """Have a JVM that runs take certificates which the authorities in ``ssl.cabundle`` and ``s3.ssl.cabundle`` have
-    signed.
+    """Let a running JVM trust the authorities in ``ssl.cabundle`` and ``s3.ssl.cabundle``.
 
-    A JVM that was started with a trust store of its own keeps that one.
+    A JVM that was started with its own trust store keeps it.
 
     Args:
-        gateway: py4j's, to it.
+        gateway: py4j's gateway to the JVM.
 
     Raises:
-        FrazilError: The file cannot be read, or is none of certificates.
+        FrazilError: A file cannot be read, or has no certificates.
     """
     properties = settings.catalog.properties
     named = {key: Path(str(properties[key])) for key in AUTHORITIES if key in properties}
@@ -38,7 +37,7 @@ def trust_authorities(gateway: Any, settings: Settings) -> None:
         return
     for key, path in named.items():
         try:
-            # Java's own words about either come as py4j's, with a stack trace of Java.
+            # Java's errors for these would come through py4j with a Java stack trace.
             text = path.read_text(encoding="ascii", errors="replace")
         except OSError as problem:
             raise _unusable(key, path, problem.strerror or "cannot be read") from None
@@ -66,7 +65,7 @@ def trust_authorities(gateway: Any, settings: Settings) -> None:
     system.setProperty("javax.net.ssl.trustStoreType", store.getType())
     system.setProperty("javax.net.ssl.trustStorePassword", _PASSWORD)
     system.setProperty(_PROPERTY, str(file))
-    # For clients that take the process's own context, which another one may have had made by now.
+    # Some clients use the process's default context, which may exist already.
     tls = jvm.javax.net.ssl
     managers = tls.TrustManagerFactory.getInstance(tls.TrustManagerFactory.getDefaultAlgorithm())
     managers.init(store)

@@ -1,8 +1,8 @@
-"""Daemon of Spark's Python workers, which has imported what the tasks import before it forks the first of them.
+"""Daemon of Spark's Python workers that imports the modules of tasks before it forks the first worker.
 
-Spark starts `python -m jobs.clients.spark.worker_daemon pyspark.worker` where `spark.python.daemon.module` says so, and
-it forks a worker for each core. With Spark's own daemon every worker imports everything by itself when its first task
-begins: the same seconds of processor once per core, at the moment at which records wait.
+If `spark.python.daemon.module` names it, Spark starts `python -m jobs.clients.spark.worker_daemon pyspark.worker`, and
+the daemon forks a worker for each core. With Spark's own daemon, every worker imports all modules when its first task
+begins: seconds of CPU for each core while records wait.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import importlib
 from jobs.base.system.pandas_import import keep_pandas_out
 
 TASKS = ("jobs.streaming.task.run", "jobs.clients.kafka.range_reader")
-"""What the tasks of a batch import; those of a replay come on top when there is one."""
+"""Modules that the tasks of a batch import; tasks of a replay import more when they run."""
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
         importlib.import_module(name)
     from pyspark import daemon
 
-    # A collection in a worker would write to every page that it shares with the others.
+    # A garbage collection in a worker would write to every page that it shares with other workers.
     gc.collect()
     gc.freeze()
     daemon.manager()

@@ -1,1 +1,1 @@
-"""Documents of streams, in a folder, an object store or PostgreSQL."""
+"""State store: documents of streams in a folder, an object store or PostgreSQL."""

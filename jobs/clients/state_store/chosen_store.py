@@ -1,4 +1,4 @@
-"""Choice of the shared state store that the settings name."""
+"""Factory of the shared state store in the settings."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from jobs.clients.state_store.postgres_store import PostgresDocuments
 
 
-# A client of each store that this process has opened; what forks has to begin with its own connections.
+# One client of each store for each process id, because a forked process needs its own connections.
 _OPEN: dict[tuple[str, int], Documents] = {}
 _OPENING: threading.Lock = threading.Lock()
 
 
 def shared_store(chosen: StateSettings, folder: Path) -> SharedStore:
-    """The deployment's store, with one client for all parts of a process.
+    """Return the deployment's store; all parts of a process share one client.
 
     Args:
-        chosen: Names a store.
-        folder: Of this machine.
+        chosen: Settings that name a store.
+        folder: State folder of this machine.
 
     Raises:
-        FrazilError: Its client is not installed, or an environment variable with a secret is not set.
+        FrazilError: The store's client is not installed, or an environment variable with a secret is not set.
     """
     key = chosen.model_dump_json(), os.getpid()
     with _OPENING:
@@ -40,10 +40,10 @@ def shared_store(chosen: StateSettings, folder: Path) -> SharedStore:
 
 
 def documents_of(chosen: StateSettings) -> ObjectDocuments | PostgresDocuments:
-    """A client of the service, of its own.
+    """Return a new client of the service.
 
     Raises:
-        FrazilError: It is not installed, or a secret cannot be had.
+        FrazilError: The client is not installed, or a secret is not available.
     """
     chosen.revealed()
     url, properties = chosen.store or "", dict(chosen.properties)
@@ -64,12 +64,12 @@ def documents_of(chosen: StateSettings) -> ObjectDocuments | PostgresDocuments:
 
 
 def own_store(chosen: StateSettings, name: str, folder: Path) -> StateSettings:
-    """Settings of a store of its own on the service of the deployment's, which holds none of its documents.
+    """Return the settings of a separate store on the deployment's service, without the deployment's documents.
 
     Args:
-        chosen: The deployment's; names a store.
-        name: Lower-case letters, digits and underscores: a folder within the deployment's, or a table beside its own.
-        folder: Of this machine, for what is not in the store.
+        chosen: Settings of the deployment, which name a store.
+        name: Lower-case letters, digits and underscores; names a folder within the deployment's, or a table beside it.
+        folder: Folder of this machine for documents that are not in the store.
     """
     if chosen.kind == "s3":
         return chosen.model_copy(update={"store": f"{chosen.store}/{name}", "folder": folder})
@@ -80,19 +80,19 @@ def own_store(chosen: StateSettings, name: str, folder: Path) -> StateSettings:
 
 
 def store_is_there(own: StateSettings) -> bool:
-    """Whether a store of its own has anything, or its table is there.
+    """Whether a separate store has documents, or its table exists.
 
     Raises:
-        OSError: The service cannot be asked, or refuses.
-        FrazilError: Its client is not installed, or an environment variable with a secret is not set.
+        OSError: The service does not answer, or refuses.
+        FrazilError: The client is not installed, or an environment variable with a secret is not set.
     """
     return documents_of(own).is_there()
 
 
 def remove_store(own: StateSettings) -> None:
-    """Remove a store of its own, with all documents; whoever wrote there has ended.
+    """Remove a separate store with all its documents; its writers have to have ended.
 
     Raises:
-        OSError, FrazilError: As `store_is_there`.
+        OSError, FrazilError: See `store_is_there`.
     """
     documents_of(own).remove_all()

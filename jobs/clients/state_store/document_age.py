@@ -1,8 +1,8 @@
-"""Age of a document: how long this host has seen it unchanged, for what was written under another clock.
+"""Age of a document: how long this host has seen it unchanged, for documents written under another clock.
 
-A host's clock may have been ahead. What it wrote then looks new until the others' clocks have come there, which may be
-a year; that nobody writes it anew is seen soon. What was seen is recorded beside the document, since most who look do
-so once, in a process of their own.
+If a host's clock was ahead, its document looks new until other clocks have caught up, which may take a year. That
+nobody writes it any more shows soon. The observation is recorded beside the document, because most observers look once
+and end.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jobs.base.system.typed_json import decode_json
 from jobs.clients.state_store.documents import DAMAGED
 from jobs.clients.state_store.durable_files import put_in_place, staged
 
-# Of this process, for whoever may not write there.
+# Observations of this process, if it may not write beside the document.
 _SEEN: dict[Path, _Seen] = {}
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A document as it was first seen in this form, and when, on the clock of this boot."""
+    """First observation of a document's content, and its time on the clock of this boot."""
 
     boot: str
     digest: str
@@ -30,11 +30,11 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 def unchanged_for(path: Path, content: bytes, boot: str, now: float) -> float:
-    """Seconds for which a document has been seen as it is now, by any process of this host; 0 for the first time.
+    """Return for how many seconds processes of this host have seen a document unchanged; 0 for the first time.
 
     Args:
-        path: Where it is.
-        content: What has just been read there.
+        path: Path of the document, or the matching path for a document in a shared store.
+        content: Content that was just read.
         boot: Identity of the running kernel.
         now: Seconds on the clock of this boot.
     """

@@ -1,7 +1,7 @@
-"""Copy of a deployment's documents from one state store to another: all are read back, and hardly one is overwritten.
+"""Copy of a deployment's documents from one state store to another; all are read back.
 
-Results of maintenance and of checks decide nothing, and both go on while the streams are stopped: they are copied as
-they are at the time, over those of an earlier copy.
+Existing documents are not overwritten, except results of maintenance and of checks. These decide nothing, and both go
+on while the streams are stopped, so a later copy replaces them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from jobs.base.errors import FrazilError
 from jobs.clients.state_store.store import StateStore
 
-# Every document is so deep at most, and has one of these endings.
+# Patterns of folders and extensions that cover all documents.
 _PLACES = ("streams/*/", "streams/*/*/", "streams/*/*/*/", "groups/*/", "tables/*/")
 _ENDINGS = ("*.json", "*.parquet", "*.yaml")
-# A lease is of its store: whoever runs a stream takes one there. Keepers, logs and scratch are of a machine.
+# A lease belongs to its store: a driver takes a new one there. Watchdogs, logs and scratch belong to a machine.
 _LEFT = re.compile(r"(.*/)?(lease-\d+|keeper)\.json|streams/[^/]+/(logs|checkpoints)/.*")
 _LEASE = re.compile(r"(.*/)?lease-\d+\.json")
 _RESULTS = re.compile(r"tables/.*|streams/[^/]+/checks/.*")
@@ -24,12 +24,12 @@ _RESULTS = re.compile(r"tables/.*|streams/[^/]+/checks/.*")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy came to.
+    """Result of a copy.
 
     Attributes:
-        documents: How many there are now, those of an earlier copy that did not come to its end included.
-        bytes: Of them all.
-        leases: How many leases were left.
+        documents: Number of documents now in the target, including those of an interrupted earlier copy.
+        bytes: Size of all of them.
+        leases: Number of leases that were not copied.
     """
 
     documents: int
@@ -38,21 +38,21 @@ class Copied:
 
 
 def documents_of(store: StateStore) -> list[str]:
-    """The keys of a deployment's documents, without leases and what is of a machine alone, in order."""
+    """Return the sorted keys of a deployment's documents, without leases and documents of one machine."""
     return [key for key in _keys(store) if not _LEFT.fullmatch(key)]
 
 
 def copy_documents(source: StateStore, target: StateStore) -> Copied:
-    """Copy the documents of all streams, groups and tables, and see that they are there.
+    """Copy the documents of all streams, groups and tables, and read them back.
 
-    A copy that was interrupted goes on: what stands there already has to be the same, but for results.
+    An interrupted copy can be continued: documents in the target have to be the same, except results.
 
     Args:
-        source: A whole store; nobody writes there meanwhile, but for results.
+        source: A whole store; meanwhile only results are written there.
         target: Another whole store, which nobody uses.
 
     Raises:
-        FrazilError: The target has something else; or a document has changed, or is not there as it was written.
+        FrazilError: The target has other documents, a document has changed, or it does not read back as written.
         OSError: A store cannot be reached.
     """
     keys = documents_of(source)
@@ -92,7 +92,7 @@ def _keys(store: StateStore) -> Iterator[str]:
 
 
 def _refuse_others(target: StateStore, keys: frozenset[str]) -> None:
-    # A lease says that somebody has used it, whatever else is there; results that are gone may be an earlier copy's.
+    # A lease shows that a stream has used the target. Results that the source lacks may come from an earlier copy.
     for key in _deciding(list(_keys(target))):
         if key not in keys and (_LEASE.fullmatch(key) or not _LEFT.fullmatch(key)):
             raise _used(target, key)

@@ -1,6 +1,6 @@
-"""Small documents as JSON, whatever they say: what is raised of one that is damaged.
+"""Exceptions for damaged JSON documents.
 
-Apart from the store, so that whoever only writes one, as the keeper of a driver does, loads no decoder.
+They are not in the store's module, so that a process that only writes documents, such as a watchdog, loads no decoder.
 """
 
 from __future__ import annotations
@@ -8,4 +8,4 @@ from __future__ import annotations
 import msgspec
 
 DAMAGED: tuple[type[Exception], ...] = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises of a document that is damaged; the second of texts in it that are not UTF-8."""
+"""Exceptions of msgspec for a damaged document; the second one for texts that are not UTF-8."""

@@ -1,4 +1,4 @@
-"""Durable small files, replaced atomically: written beside, synced and renamed, for this user alone."""
+"""Small durable files that are replaced atomically (written beside, synced, renamed), for this user alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from jobs.base.system.private_files import private_folder, private_opener
 
 
 def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:
-    """Replace `path` by `content`, so that a reader sees the old or the new, and the new survives a power cut.
+    """Replace `path` by `content`: readers see the old or the new content, and the new one survives a power cut.
 
     Args:
-        shared: Others may read it, as far as the umask lets them.
+        shared: Whether other users may read it, as far as the umask allows.
     """
     if shared:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,11 +21,11 @@ def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:
 
 
 def staged(path: Path, content: bytes, *, durable: bool = True, shared: bool = False) -> Path:
-    """Write `content` beside `path`, under a name that nobody looks for; what fails here leaves nothing behind.
+    """Write `content` beside `path` under a hidden name; a failure leaves nothing behind.
 
     Args:
         durable: Whether it survives a power cut.
-        shared: Others may read it.
+        shared: Whether other users may read it.
     """
     private_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
@@ -42,7 +42,7 @@ def staged(path: Path, content: bytes, *, durable: bool = True, shared: bool = F
 
 
 def put_in_place(beside: Path, path: Path, *, durable: bool = True) -> None:
-    """Give what `staged` wrote its name. Where this fails, others may have seen it under that name already."""
+    """Rename the file of `staged` to `path`. If this fails, others may have seen it under that name already."""
     try:
         beside.replace(path)
     finally:
@@ -52,7 +52,7 @@ def put_in_place(beside: Path, path: Path, *, durable: bool = True) -> None:
 
 
 def create_durably(path: Path, content: bytes) -> bool:
-    """Make `path` with `content`, whole and at once, unless it is there; returns whether this call made it."""
+    """Create `path` with `content` atomically unless it exists; return whether this call created it."""
     beside = staged(path, content)
     try:
         os.link(beside, path)
@@ -65,7 +65,7 @@ def create_durably(path: Path, content: bytes) -> bool:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove `path`, if it is there, so that it stays removed after a power cut."""
+    """Remove `path` if it exists, so that it stays removed after a power cut."""
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 

@@ -1,8 +1,7 @@
-"""Epochs of a stream: who opened it under which epoch, and the files that it ran under, by their hashes.
+"""History of a stream's epochs: who opened it in each epoch, and its files by their hashes.
 
-A stamp says epoch, configuration hash and generation. These documents say which process that was, and what stood in the
-stream's file; they are for people who look back, and nothing is decided by them. A file's text may be kept: secrets
-stand in it as references.
+A stamp has epoch, configuration hash and generation. These documents name the process and keep the text of the stream's
+file. They are for people who look back; frazil decides nothing by them. A file contains only references to secrets.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ MOST_FILES = 200
 
 
 class Opener(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who opens a stream.
+    """Process that opens a stream.
 
     Attributes:
         what: `driver`, `frazil run` or `Dagster run`.
-        attempt: The launch of a driver.
-        run_id: Of a Dagster run that drains the stream.
+        attempt: Launch of a driver.
+        run_id: Id of a Dagster run that makes a one-off run.
     """
 
     what: str = "driver"
@@ -41,8 +40,8 @@ class EpochRecord(msgspec.Struct, frozen=True):
     """One opening of a stream.
 
     Attributes:
-        config: Hash of what makes the rows.
-        generation: Of the whole configuration.
+        config: Hash of all keys that change rows.
+        generation: Hash of the whole configuration.
         at: Seconds since 1970.
     """
 
@@ -59,7 +58,7 @@ _DECODER = typed_decoder(EpochRecord)
 
 
 def keep_epoch(store: StateStore, record: EpochRecord) -> None:
-    """Keep who opened the stream; of all openings the newest `MOST_EPOCHS` are kept.
+    """Record who opened the stream; the newest `MOST_EPOCHS` records are kept.
 
     Args:
         store: The stream's part of the state store.
@@ -69,33 +68,33 @@ def keep_epoch(store: StateStore, record: EpochRecord) -> None:
 
 
 def read_epoch(store: StateStore, epoch: int) -> EpochRecord | None:
-    """Who opened the stream under this epoch; None if it is not kept."""
+    """Return who opened the stream in an epoch; None if there is no record."""
     with contextlib.suppress(*DAMAGED):
         return _DECODER.decode(store.get(_epoch_key(epoch)) or b"")
     return None
 
 
 def keep_file(store: StateStore, config: str, generation: str, text: str) -> None:
-    """Keep the text of the stream's file under the hashes that stamps carry; the `MOST_FILES` used last are kept.
+    """Keep the text of the stream's file under the hashes in stamps; the `MOST_FILES` used last are kept.
 
-    Where only what no hash counts was changed, such as a comment, the text is that of the last opening.
+    If only parts without influence on the hashes were changed, such as a comment, the text of the last opening is kept.
     """
     store.put(_file_key(config, generation), text.encode())
     _keep_newest(store, "configurations/*.yaml", MOST_FILES, lambda key: (store.written_at(key) or 0.0, key))
 
 
 def read_file(store: StateStore, config: str, generation: str) -> str | None:
-    """The stream's file as it was under these hashes; under the first alone if the second says nothing; or None."""
+    """Return the stream's file with these hashes, else one with the same `config`; None if neither is kept."""
     exact = store.get(_file_key(config, generation))
     if exact is None:
-        # What made the rows is the same; what paced and bounded the batches may not be.
+        # All keys that change rows are the same; those that pace and limit batches may differ.
         others = store.keys(f"configurations/{config}-*.yaml")
         exact = store.get(max(others, key=lambda key: store.written_at(key) or 0.0)) if others else None
     return None if exact is None else exact.decode(errors="replace")
 
 
 def has_exact_file(store: StateStore, config: str, generation: str) -> bool:
-    """Whether the file is kept that had both hashes."""
+    """Whether the file with both hashes is kept."""
     return store.get(_file_key(config, generation)) is not None
 
 

@@ -1,7 +1,7 @@
-"""Lease of a stream: one driver at a time, by a lease that is taken by making the next epoch's document in a store.
+"""Lease of a stream: a driver takes it by creating the next epoch's document in the store, so that only one runs.
 
-The lease keeps two live drivers apart and makes a take-over quick. It is not what makes commits safe: a driver that
-slept through a take-over is refused by the claims in the tables, whatever its clock says.
+The lease keeps two live drivers apart and makes a take-over quick. Commits do not depend on it: the claims in the
+tables refuse a zombie, whatever its clock says.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ class LeaseHeldError(FrazilError):
 class Lease:
     """The lease of one stream.
 
-    A holder renews it from a thread of its own. One that has not managed to for longer than its time to live has lost
-    it for good, even if nobody took it meanwhile: others could have, and may be about to.
+    A thread of the holder renews it. A holder that could not renew it within its time to live has lost it for good,
+    even if
+    nobody took it meanwhile: another driver may be about to.
 
     Args:
         store: The stream's part of the state store.
-        stream: The stream's id.
-        ttl_seconds: How long a holder that does not renew keeps it, on the clock that suspend does not stop.
+        stream: Id of the stream.
+        ttl_seconds: Time to live without renewal, on the boot clock, which suspend does not stop.
         clock: The boot clock.
-        release_seconds: How long giving it back waits for a store that does not answer.
+        release_seconds: How long `release` waits for a store that does not answer.
     """
 
     def __init__(
@@ -91,14 +92,14 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def read(self) -> LeaseRecord | None:
-        """The lease as it stands, see `read_lease`."""
+        """Return the present lease, see `read_lease`."""
         return read_lease(self._store, self._stream)
 
     @property
     def lost(self) -> FencedError | None:
-        """Why the lease that this driver took is its own no more, given back included; None while held, and before.
+        """Why this driver has lost or released its lease; None while it holds the lease, and before.
 
-        It asks the clock and not the store, so it answers also while the disk is stuck.
+        It reads the clock and not the store, so it answers even if the disk hangs.
         """
         if self._given_back:
             return LeaseLostError(self._stream, self.epoch, "this driver has given its lease back")
@@ -108,7 +109,7 @@ class Lease:
 
     @property
     def away(self) -> OSError | None:
-        """Why the store did not take the newest renewal that was begun in time, or has not yet; None if it did."""
+        """Why the store has not accepted the newest renewal that was begun in time; None if it has."""
         return self._away
 
     def acquire(self, above: int) -> int:
@@ -127,12 +128,12 @@ class Lease:
             self._claim = os.urandom(8).hex()
             renewed = self._clock()
             try:
-                # One that slept before this step may make an epoch that others have taken and tidied up since.
+                # After a pause just before this line, others may have taken this epoch and removed its document.
                 if self._documents.create(self.epoch, self._encoded(renewed)) and self._is_newest():
                     self._documents.remove_below(self.epoch)
                     break
             except OSError:
-                # It may have been written all the same, and nobody works under it.
+                # The document may have been written although nobody uses this claim.
                 give_up(self._claim)
                 raise
         self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
@@ -143,10 +144,10 @@ class Lease:
         return self.epoch
 
     def refuse_if_held(self) -> LeaseRecord | None:
-        """Say who runs the stream, if anybody does; returns the lease as it stands.
+        """Raise if a live driver holds the lease; otherwise return the present lease.
 
-        A lease whose time says nothing here is watched first, for as long as it may go unrenewed: one that was written
-        under a clock ahead of ours, or by another machine in a store that machines share.
+        A lease whose time cannot be compared is first observed for its time to live: one written under a clock ahead of
+        ours, or by another machine in a shared store.
 
         Raises:
             LeaseHeldError: A live driver holds it.
@@ -160,7 +161,7 @@ class Lease:
         return current
 
     def _watched(self) -> LeaseRecord | None:
-        """A lease whose time says nothing here, once it has been renewed, or has not been for its time to live."""
+        """Observe a lease whose time cannot be compared, until it is renewed or its time to live has passed."""
         first = self._documents.newest()
         with contextlib.suppress(*DAMAGED):
             record = decode_json(first[1], LeaseRecord) if first else None
@@ -186,13 +187,13 @@ class Lease:
         return None
 
     def verify(self) -> None:
-        """Raise unless the lease is still this driver's; renews it.
+        """Renew the lease; raise unless it is still this driver's.
 
         Raises:
-            FencedError: Another driver took it, it ran out, it was given back, or it is gone.
-            OSError: The store cannot be reached, and the lease has not run out yet.
+            FencedError: Another driver took it, it expired, it was released, or its document was removed.
+            OSError: The store cannot be reached, and the lease has not expired yet.
         """
-        # Another thread may be stuck in a write: what it holds up is lost when the lease runs out, not when it returns.
+        # Another thread may hang in a write. Then the lease is lost when it expires, not when the write returns.
         if not self._writing.acquire(timeout=max(_POLL_SECONDS, self._ttl - self._age() if self._held else 0.0)):
             raise self._lose(LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl))
         try:
@@ -203,17 +204,17 @@ class Lease:
             raise self._lose(problem)
 
     def remember(self, targets: Mapping[str, str]) -> None:
-        """Record the table uuids of the stream's targets, if the lease is still this driver's."""
+        """Record the table UUIDs of the stream's targets, if the lease is still this driver's."""
         with self._writing:
             problem = self._renew(targets)
         if problem:
             self._lose(problem)
 
     def release(self) -> None:
-        """Give the lease back, if it is still this driver's; it is free at once, also if it had run out.
+        """Release the lease if it is still this driver's; it is free at once, even if it had expired.
 
-        A store that cannot be written now is no error: this process knows that it has given the claim up, and may take
-        the lease again at once. For all others the lease runs out, or counts no more with its process.
+        If the store cannot be written, no error is raised: this process remembers that it has given the claim up, and
+        may take the lease again at once. For others the lease expires, or stops counting when its process is dead.
         """
         self._stop.set()
         if self._thread:
@@ -234,20 +235,20 @@ class Lease:
             give_up(self._claim)
 
     def _renew(self, targets: Mapping[str, str] | None = None) -> FencedError | None:
-        """Write the lease anew, or say why it is no longer this driver's; called by one thread at a time."""
+        """Renew the lease, or return why it is no longer this driver's; called by one thread at a time."""
         if not self._held:
             return LeaseLostError(self._stream, self.epoch, "this driver holds no lease, or has given it back")
         now = self._clock()
         in_time = self.lost is None
         if in_time:
-            # It counts as away until it has answered: who finds the lease run out meanwhile knows why.
+            # The store counts as unavailable until it answers. If the lease expires meanwhile, this is the reason.
             self._away = TimeoutError(errno.ETIMEDOUT, f"{self._store.place('')} did not answer in time")
         try:
             if problem := self._taken() or self.lost:
                 return problem
             self._targets = dict(targets) if targets is not None else self._targets
             self._documents.replace(self.epoch, self._encoded(now))
-            # It may have run out before the write was through, and others may have seen that.
+            # The lease may have expired before the write ended, and others may have seen that.
             if problem := self.lost and (self._taken() or self.lost):
                 return problem
         except OSError as problem:
@@ -287,7 +288,7 @@ class Lease:
 
     def _renew_for_ever(self) -> None:
         failing = False
-        # Waiting stops while the host sleeps, the lease's clock does not: so look often, and renew when it is time.
+        # A wait stops while the host is suspended, but the lease's clock goes on. So wake often, and renew when due.
         while not self._stop.wait(min(self._ttl / 3, _POLL_SECONDS)):
             if self._age() < self._ttl / 3 and self.lost is None:
                 continue
@@ -298,12 +299,12 @@ class Lease:
                 log.warning("%s", problem.message)
                 return
             except OSError as problem:
-                # A full or unreachable disk: try again until the lease runs out; the commit verifies for itself.
+                # A full or unreachable disk: try again until the lease expires; commits verify the lease themselves.
                 if not failing:
                     log.warning("stream %s: the lease could not be renewed: %s", self._stream, problem)
                 failing = True
 
 
 def stream_lease(settings: Settings, stream: str) -> Lease:
-    """The lease of a stream, or of what works beside it under an id of its own; see `stream_folder`."""
+    """Return the lease of a stream, or of a job beside it with its own id; see `stream_folder`."""
     return Lease(stream_folder(settings, stream).store, stream, settings.lease_ttl.total_seconds())

@@ -1,4 +1,4 @@
-"""Lease record: who runs a stream and until when that counts, and its documents in a store."""
+"""Record of a lease: the process that runs a stream and its last renewal; and the lease's documents in a store."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from jobs.base.system.typed_json import typed_decoder
 from jobs.clients.state_store.documents import DAMAGED
 from jobs.clients.state_store.store import StateStore
 
-# Claims that this process has given up, whatever its documents say: it may not have been able to write that.
+# Claims that this process has given up, even if it could not write that to the store.
 _GIVEN_UP: set[str] = set()
 
 
 def give_up(claim: str) -> None:
-    """Count a claim of this process as released from here on."""
+    """Count a claim of this process as released from now on."""
     _GIVEN_UP.add(claim)
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """Who runs a stream, as kept in the lease file.
+    """Content of a lease's document: the process that runs a stream.
 
     Attributes:
-        epoch: Grows with every driver.
-        boot: Identity of the host's running kernel; clocks and pids mean nothing to another.
-        started: The process's start time as the system tells it, so that a reused pid is not mistaken for it.
-        renewed: Seconds of the host's boot clock, which neither stops in suspend nor jumps.
-        renewed_wall: Seconds since 1970, for readers on other hosts.
-        targets: Table uuids by name, as last seen, so that a recreated table is noticed.
-        claim: Tells each taking of a lease apart; empty in those of earlier versions.
+        epoch: Epoch, which grows with every driver.
+        boot: Identity of the host's running kernel; clocks and pids of two kernels cannot be compared.
+        started: Start time of the process, so that a reused pid is not mistaken for it.
+        renewed: Last renewal in seconds of the host's boot clock, which neither stops in suspend nor jumps.
+        renewed_wall: Last renewal in seconds since 1970, for readers on other hosts.
+        targets: Table UUIDs by name, as last seen, so that a recreated table is noticed.
+        claim: Unique id of each acquisition; empty in records of earlier versions.
     """
 
     stream: str
@@ -64,7 +64,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         targets: dict[str, str],
         claim: str,
     ) -> LeaseRecord:
-        """The lease of this process, renewed at a time of the boot clock."""
+        """Return the record of this process, renewed at a time of the boot clock."""
         pid = os.getpid()
         return cls(
             stream=stream,
@@ -82,15 +82,14 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         )
 
     def observed(self, *, shared: bool) -> bool:
-        """Whether its time says nothing here, so that counts what this host sees change.
+        """Whether its time cannot be compared with this host's clock, so that only observed changes count.
 
-        That is so if it was written under a clock ahead of ours; and, in a store that other machines write to, under
-        any other machine's clock.
+        That is true if it was written under a clock ahead of ours or, in a shared store, by any other machine.
         """
         return is_ahead(self.boot, self.renewed_wall) or (shared and self.boot != boot_id())
 
     def seen_for(self, seconds: float) -> LeaseRecord:
-        """The record as an observer judges it who has seen it unchanged for so long: by his own clock."""
+        """Return the record with its renewal at the time since which this host has seen it unchanged."""
         return msgspec.structs.replace(self, renewed_wall=time.time() - seconds)
 
     def expired(self, clock: Callable[[], float] = boot_clock) -> bool:
@@ -128,36 +127,36 @@ class LeaseDocuments:
         self._store: StateStore = store
 
     def newest(self) -> tuple[int, bytes] | None:
-        """The greatest epoch and its document, read after all that was written before; None if there is none."""
+        """Return the greatest epoch and its document; None if there is none."""
         while True:
             epoch = max(self._epochs(), default=None)
             if epoch is None:
                 return None
             content = self._store.get(_key(epoch))
-            # None: a later holder has just tidied up.
+            # None: a later holder has just removed the document.
             if content is not None:
                 return epoch, content
 
     def create(self, epoch: int, content: bytes) -> bool:
-        """Write the document of an epoch unless there is one; returns whether this call did."""
+        """Create the document of an epoch unless it exists; return whether this call created it."""
         return self._store.create_if_absent(_key(epoch), content)
 
     def replace(self, epoch: int, content: bytes) -> None:
-        """Write the document of an epoch anew."""
+        """Replace the document of an epoch."""
         self._store.put(_key(epoch), content)
 
     def remove_below(self, epoch: int) -> None:
-        """Remove the documents of lesser epochs, which count no more."""
+        """Remove the documents of earlier epochs, which no longer count."""
         for former in self._epochs():
             if former < epoch:
                 self._store.delete(_key(former))
 
     def unchanged_for(self, epoch: int, content: bytes) -> float:
-        """Seconds for which this host has seen the document of an epoch as it is now."""
+        """Return for how many seconds this host has seen the document of an epoch unchanged."""
         return self._store.unchanged_for(_key(epoch), content)
 
     def place(self, epoch: int) -> str:
-        """Where a person finds the document of an epoch."""
+        """Return the address of an epoch's document, for people."""
         return self._store.place(_key(epoch))
 
     def _epochs(self) -> list[int]:
@@ -169,17 +168,17 @@ _DECODER = typed_decoder(LeaseRecord)
 
 
 def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
-    """The lease as it stands, or None if nobody ever held it.
+    """Return the present lease; None if nobody ever held it.
 
-    One that was written under a clock ahead of ours, or under another machine's in a store that machines share, counts
-    as renewed when this host first saw it like that.
+    A lease written under a clock ahead of ours, or by another machine in a shared store, counts as renewed when this
+    host first saw it unchanged.
 
     Args:
         store: The stream's part of the state store.
-        stream: The stream's id, for messages.
+        stream: Id of the stream, for messages.
 
     Raises:
-        FrazilError: What is there is no lease that this version can read.
+        FrazilError: This version cannot read the lease.
     """
     documents = LeaseDocuments(store)
     found = documents.newest()

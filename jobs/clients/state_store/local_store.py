@@ -1,4 +1,4 @@
-"""Local state store, of one machine: a file per document in a folder, for this user alone."""
+"""Local state store of one machine: a file for each document in a folder, for this user alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jobs.clients.state_store.store import NotWrittenError
 
 
 class LocalStore:
-    """Documents as files: the key is the path below a folder. It imports little, because keepers wait with it.
+    """Documents as files: the key is the path below a folder. It imports little, because watchdogs wait with it.
 
-    A document is written beside its place, under a name that begins with a dot, and then renamed: a disk that is full
-    leaves nothing of it. Modes are those of `jobs.base.system.private_files`.
+    A document is first written under a name that begins with a dot, and then renamed, so a full disk leaves no part of
+    it. Modes are those of `jobs.base.system.private_files`.
 
     Args:
-        root: The folder; made with the first document.
+        root: The folder, which the first document creates.
         clock: The boot clock.
     """
 
@@ -62,7 +62,7 @@ class LocalStore:
         return True
 
     def delete(self, key: str) -> None:
-        # Imported here: a keeper deletes nothing.
+        # Imported here: a watchdog deletes nothing.
         from jobs.clients.state_store.document_age import forget
 
         path = self._root / key
@@ -83,7 +83,7 @@ class LocalStore:
             return None
 
     def unchanged_for(self, key: str, content: bytes) -> float:
-        # Imported here: what another host wrote is no keeper's concern until it decides.
+        # Imported here: a watchdog needs it only when it decides.
         from jobs.clients.state_store.document_age import unchanged_for
 
         return unchanged_for(self._root / key, content, boot_id(), self._clock())

@@ -1,4 +1,4 @@
-"""Problem of a mirror: why the newest merge beside a driver was not made, noted for whoever asks how the mirror is."""
+"""Recorded problem of a mirror: why the last merge beside a driver failed, for the mirror's status."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jobs.config.settings.settings import Settings
 
 
 class MirrorProblem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a merge was not made.
+    """Why a merge failed.
 
     Attributes:
-        at: Seconds since 1970.
-        problem: In a sentence.
-        fix: What to do about it.
+        at: Time in seconds since 1970.
+        problem: Problem in a sentence.
+        fix: Next command.
     """
 
     at: float
@@ -26,7 +26,7 @@ class MirrorProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def note_problem(settings: Settings, stream: str, mirror: str, problem: str, fix: str | None) -> None:
-    """Note why a merge was not made; what cannot be written is lost, for the log has it."""
+    """Record why a merge failed; if the store cannot be written, only the log has it."""
     noted = MirrorProblem(datetime.now(UTC).timestamp(), problem, fix)
     try:
         stream_folder(settings, stream).store.put(_name(mirror), msgspec.json.encode(noted), durable=False)
@@ -35,7 +35,7 @@ def note_problem(settings: Settings, stream: str, mirror: str, problem: str, fix
 
 
 def forget_problem(settings: Settings, stream: str, mirror: str) -> None:
-    """Note that a merge was made, or that there was none to make."""
+    """Remove the record after a merge, or if there was nothing to merge."""
     try:
         stream_folder(settings, stream).store.delete(_name(mirror))
     except OSError:
@@ -43,7 +43,7 @@ def forget_problem(settings: Settings, stream: str, mirror: str) -> None:
 
 
 def noted_problem(settings: Settings, stream: str, mirror: str) -> MirrorProblem | None:
-    """Why the newest merge was not made; None if it was, or if nothing is noted."""
+    """Return why the last merge failed; None if there is no record."""
     try:
         found = stream_folder(settings, stream).store.get(_name(mirror))
         return decode_json(found, MirrorProblem) if found else None

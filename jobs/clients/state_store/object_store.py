@@ -1,8 +1,8 @@
 """Objects of an S3 bucket as documents of a shared state store: conditional PUTs decide among writers.
 
-The client is botocore, which finds credentials wherever AWS's tools do, and says of each request whether it was sent
-and how it was answered. PyArrow's and s3fs's, which PyIceberg may bring, cannot ask for `If-None-Match`. It tries
-nothing again by itself: only who knows what was sent may do that.
+The client is botocore. It finds credentials as AWS's tools do, and reports of each request whether it was sent and how
+it was answered. PyArrow's and s3fs's clients, which PyIceberg may bring, have no `If-None-Match`. botocore's own
+retries are off, because only the caller knows whether a write may be repeated.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from jobs.clients.state_store.store import NotWrittenError
 _NONCE = "frazil-nonce"
 _CONNECT_SECONDS = 3.0
 _REFUSED = frozenset({400, 401, 403})
-# Said by S3 itself, which has then done nothing; a proxy's 503 may stand for a request that was carried out.
+# Error codes of S3 itself for requests that it did not carry out; a proxy's 503 may hide one that was carried out.
 _DONE_NOTHING = frozenset({"SlowDown", "ConditionalRequestConflict", "OperationAborted", "RequestTimeTooSkewed"})
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where the objects are, and how to get there.
+    """Bucket of a store, and options of its client.
 
     Attributes:
-        prefix: Of all objects, without a slash at its ends; may be empty.
-        endpoint: Of a store that is not AWS's.
-        options: Further arguments of botocore's client: a region, authorities, and keys, which are secrets, read for
-            each request.
-        virtual_addressing: Whether the bucket's name is part of the host's name also with an endpoint.
-        answer_seconds: How long an answer is waited for.
+        prefix: Prefix of all objects, without slashes at its ends; may be empty.
+        endpoint: Endpoint of a store other than AWS.
+        options: Further arguments of botocore's client: region, certificate authorities, and keys, which are secrets
+            and are read for each request.
+        virtual_addressing: Whether the bucket's name is part of the host name even with an endpoint.
+        answer_seconds: How long to wait for an answer.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ObjectDocuments:
 
     def __init__(self, bucket: Bucket) -> None:
         try:
-            # Imported here, at the first use of such a store: keepers and most commands have none.
+            # Imported here, at the first use of such a store: most processes have none.
             from botocore import exceptions
             from botocore.config import Config
         except ImportError:
@@ -70,7 +70,7 @@ class ObjectDocuments:
                 fix="pip install 'frazil[s3]'",
             ) from None
         self._bucket: Bucket = bucket
-        # Of the response too: its body is read here.
+        # HTTPClientError is raised for the response's body, too, which is read here.
         self._problems: tuple[type[Exception], ...] = (exceptions.BotoCoreError, exceptions.HTTPClientError)
         self._answered: type[Exception] = exceptions.ClientError
         self._unsent: tuple[type[Exception], ...] = (
@@ -133,7 +133,7 @@ class ObjectDocuments:
             )
         except self._answered as problem:
             status = _status(problem)
-            # 404: what was to be replaced is gone.
+            # 404: the object to replace was removed.
             if status == 412 or (status == 404 and _code(problem) == "NoSuchKey"):
                 return False
             known = self._error(problem)
@@ -150,7 +150,7 @@ class ObjectDocuments:
             raise self._error(problem) from None
 
     def keys(self, pattern: str) -> list[str]:
-        """Asks for one level after the other, so that `streams/*/launch.json` lists no stream's other documents."""
+        """List one level after the other, so that `streams/*/launch.json` lists no other documents of the streams."""
         found = [""]
         *folders, last = pattern.split("/")
         for segment in folders:
@@ -191,7 +191,7 @@ class ObjectDocuments:
         """Remove every object that begins with the prefix.
 
         Raises:
-            ValueError: There is no prefix, so that it would be the whole bucket.
+            ValueError: The prefix is empty, which would remove the whole bucket.
         """
         if not self._bucket.prefix:
             raise ValueError(f"s3://{self._bucket.name} is not removed as a whole")
@@ -199,7 +199,7 @@ class ObjectDocuments:
             self.remove(key)
 
     def _objects(self) -> Iterator[str]:
-        """The keys of all documents, at whatever depth."""
+        """Yield the keys of all documents, at any depth."""
         whole = self._object("")
         try:
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket.name, Prefix=whole):
@@ -208,7 +208,7 @@ class ObjectDocuments:
             raise self._error(problem) from None
 
     def _names(self, folder: str, segment: str, *, folders: bool) -> Iterator[str]:
-        """The names of a level that begin as a segment of a pattern does."""
+        """Yield the names of a level that begin like a segment of a pattern."""
         level = self._object(folder)
         try:
             for page in self._client.get_paginator("list_objects_v2").paginate(
@@ -217,7 +217,7 @@ class ObjectDocuments:
                 if folders:
                     yield from (each["Prefix"].removeprefix(level)[:-1] for each in page.get("CommonPrefixes", ()))
                 else:
-                    # Some stores list a folder as an object of its own.
+                    # Some stores list a folder as an object.
                     names = (each["Key"].removeprefix(level) for each in page.get("Contents", ()))
                     yield from (name for name in names if name)
         except (self._answered, *self._problems) as problem:
@@ -227,7 +227,7 @@ class ObjectDocuments:
         return f"{self._bucket.prefix}/{key}" if self._bucket.prefix else key
 
     def _error(self, problem: Exception) -> OSError:
-        """What went wrong, in words without secrets: botocore's name the host, the code and the request."""
+        """Return the error without secrets: botocore's message names the host, the code and the request."""
         where = self.place("")
         if isinstance(problem, self._answered):
             status, code = _status(problem), _code(problem)
@@ -253,10 +253,10 @@ KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
 def session_with_keys(options: Mapping[str, str]) -> Any:
-    """A botocore session for clients with these keys, or with those that AWS's tools would find where there are none.
+    """Return a botocore session with the keys in `options`, else with those that AWS's tools would find.
 
     Args:
-        options: Of a client; asked for the keys again and again.
+        options: Options of a client; the keys are read from them repeatedly.
     """
     from botocore.credentials import CredentialProvider, Credentials, ReadOnlyCredentials
     from botocore.session import Session
@@ -270,7 +270,7 @@ def session_with_keys(options: Mapping[str, str]) -> Any:
             try:
                 found = [options.get(name) for name in KEYS]
             except FrazilError:
-                # A file that is being replaced, perhaps: those of before are still the best.
+                # The file may be being replaced: keep the former keys.
                 return super().get_frozen_credentials()
             self.access_key, self.secret_key, self.token = found
             return ReadOnlyCredentials(*found)

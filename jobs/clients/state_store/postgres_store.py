@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 3
 _IDLE_CONNECTIONS = 4
 _WAIT_SECONDS = 0.1
-# SQLSTATEs with which the server says that it has undone the statement, for now: conflicts, a lack of resources, locks,
-# a statement that took too long, a server that only reads. Not 40003 or 57P01: then nobody knows.
+# SQLSTATEs of temporary failures after which the statement is certainly undone: conflicts, lack of resources, locks,
+# statement time-outs, a read-only server. After 40003 or 57P01 the outcome is unknown.
 _UNDONE = re.compile(r"40(?!003)|53|55|57014|25006")
-# And for good: no such database, role, schema or right; a statement that it does not take.
+# SQLSTATEs of permanent failures: no such database, role, schema or right; a refused statement.
 _REFUSED = re.compile(r"28|3D|3F|42|22|23|0A")
-# What it says before there is a session comes without one.
+# Errors before a session exists have no SQLSTATE.
 _NO_ENTRY = re.compile(r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|certificate")
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the table is, and how to get there.
+    """Database and table of a store, and options of the client.
 
     Attributes:
         url: `postgresql://user@host:port/database`, without a password.
-        table: Its name, with or without a schema; made with the first document.
-        options: Further arguments of psycopg, such as the password, which is a secret; read for each connection.
-        answer_seconds: How long an answer is waited for.
+        table: Name of the table, with or without a schema; the first document creates it.
+        options: Further arguments of psycopg, such as the password, which is a secret and is read for each connection.
+        answer_seconds: How long to wait for an answer.
     """
 
     url: str
@@ -67,7 +67,7 @@ class PostgresDocuments:
 
     def __init__(self, database: Database) -> None:
         try:
-            # Imported here, at the first use of such a store: keepers and most commands have none.
+            # Imported here, at the first use of such a store: most processes have none.
             import psycopg
         except ImportError:
             raise FrazilError(
@@ -78,7 +78,7 @@ class PostgresDocuments:
         self._made_by_another: tuple[type[Exception], ...] = (
             psycopg.errors.UniqueViolation,
             psycopg.errors.DuplicateTable,
-            # Of the type that goes with the table.
+            # The type that PostgreSQL creates with a table.
             psycopg.errors.DuplicateObject,
         )
         self._kind: Any = _kind_of_connection(database.answer_seconds)
@@ -87,7 +87,7 @@ class PostgresDocuments:
         self._idle: list[Connection[tuple[Any, ...]]] = []
         self._guard: threading.Lock = threading.Lock()
         self._made: bool = False
-        # The server is told when this is gone, or the process ends.
+        # Connections are closed when this object is collected, or the process ends.
         weakref.finalize(self, _close_all, self._idle, os.getpid())
 
     def read(self, key: str) -> Version | None:
@@ -124,7 +124,7 @@ class PostgresDocuments:
         return f"{where}, key {key}" if key else where
 
     def is_there(self) -> bool:
-        """Whether there is such a table; it is not made by asking."""
+        """Whether the table exists; this does not create it."""
         with self._apart() as connection:
             return self._has_table(connection)
 
@@ -135,7 +135,7 @@ class PostgresDocuments:
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[Connection[tuple[Any, ...]]]:
-        """A connection of its own, for which the table is not made."""
+        """Open a separate connection without creating the table."""
         connection = self._open()
         try:
             yield connection
@@ -145,11 +145,11 @@ class PostgresDocuments:
             connection.close()
 
     def _ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Carry out one statement, which is a transaction of its own; returns its rows.
+        """Execute one statement as its own transaction; return its rows.
 
         Raises:
-            NotWrittenError: It was not carried out.
-            OSError: It may have been, or may be yet.
+            NotWrittenError: The statement was not executed.
+            OSError: The statement may have been executed, or may still be.
         """
         with self._connected() as connection:
             try:
@@ -177,7 +177,7 @@ class PostgresDocuments:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 return self._connect()
-            # One that the server has ended meanwhile has something to read.
+            # A connection that the server has closed has something to read.
             if not _has_news(connection):
                 return connection
             connection.close()
@@ -187,7 +187,7 @@ class PostgresDocuments:
         try:
             options = dict(self._database.options)
         except FrazilError as problem:
-            # A file that is being replaced, perhaps.
+            # The file of a secret may be being replaced.
             raise NotWrittenError(errno.EIO, f"{self.place('')}: {problem.message}") from None
         try:
             return self._kind.connect(
@@ -195,9 +195,9 @@ class PostgresDocuments:
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
                 application_name="frazil",
-                # Of several hosts the one that is written; a replica may be behind.
+                # Of several hosts the primary: a replica may lag.
                 target_session_attrs="read-write",
-                # The server gives up before this side does, so that no statement is carried out long after.
+                # The server gives up before the client, so that no statement is executed long after.
                 options=f"-c statement_timeout={int(seconds * 800)}",
                 tcp_user_timeout=int(seconds * 1000),
                 prepare_threshold=None,
@@ -220,7 +220,7 @@ class PostgresDocuments:
     def _make(self, connection: Connection[tuple[Any, ...]]) -> None:
         if self._has_table(connection):
             return
-        # Several may make it at once, of whom PostgreSQL refuses some.
+        # Several processes may create it at once, and PostgreSQL refuses some of them.
         with contextlib.suppress(*self._made_by_another):
             columns = (
                 'key text COLLATE "C" PRIMARY KEY, content bytea NOT NULL, nonce text NOT NULL, '
@@ -233,7 +233,7 @@ class PostgresDocuments:
         return found is not None and found[0] is not None
 
     def _error(self, problem: Any, *, sent: bool) -> OSError:
-        """What went wrong. The client's and the server's words name host and user, and no password."""
+        """Return the error. Messages of the client and the server name host and user, but no password."""
         state, text = problem.sqlstate or "", " ".join(str(problem).split())
         sentence = f"{self.place('')}: {text}"
         if _REFUSED.match(state) or (not sent and _NO_ENTRY.search(text)):
@@ -244,20 +244,20 @@ class PostgresDocuments:
 
 
 def _has_news(connection: Connection[tuple[Any, ...]]) -> bool:
-    # Not by `select`, which takes no descriptor above 1023.
+    # `select` does not support descriptors above 1023.
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))
 
 
 def _close_all(idle: list[Connection[tuple[Any, ...]]], pid: int) -> None:
-    """Close connections that nobody uses, in the process that has opened them."""
+    """Close idle connections, in the process that has opened them."""
     while idle and os.getpid() == pid:
         idle.pop().close()
 
 
 def _kind_of_connection(seconds: float) -> Any:
-    """Connections that wait no longer than this for an answer; psycopg itself waits for a stuck server for ever."""
+    """Return a connection class with a time-out for answers: psycopg itself waits for a hanging server for ever."""
     import psycopg
 
     class Impatient(psycopg.Connection[Any]):

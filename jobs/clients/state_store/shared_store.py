@@ -1,8 +1,8 @@
-"""Shared state store: documents that several machines read and write, over a service with conditional writes.
+"""Shared state store: documents that several machines read and write, on a service with conditional writes.
 
-What differs between services is small: `Documents`. What a write means is decided here, once. Each write carries a
-nonce and the tag of what it replaces, so one that arrives late, after others have written, overwrites nothing; and one
-that is refused is read back, since a client or a proxy that has sent it twice is refused for its own success.
+`Documents` is the interface to a service; the protocol of writes is here. Each write carries a nonce and the tag of the
+document that it replaces, so a write that arrives late overwrites nothing. A refused write is read back: if a client or
+a proxy sent it twice, the second one is refused because the first one succeeded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jobs.clients.state_store.document_age import forget, unchanged_for
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.store import NotWrittenError
 
-# A write is tried again for so long; a lease that cannot be renewed runs out meanwhile, which its holder notices.
+# How long a write is tried again. A lease that cannot be renewed may expire meanwhile, which its holder notices.
 RETRY_SECONDS = 8.0
-# And a read that the service is too busy for.
+# How long a read is tried again while the service is busy.
 READ_SECONDS = 2.0
 _SLOW_SECONDS, _SILENCE_SECONDS = 1.0, 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -33,16 +33,16 @@ _READ_KEPT = 64
 
 Result = TypeVar("Result")
 Expected = str | None | Literal[True]
-"""What a write replaces: the document with this tag; none; or, if True, whatever is there."""
+"""What a write may replace: the document with this tag, no document (None), or any (True)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A document as a service has it.
+    """A document in a service.
 
     Attributes:
-        tag: Another one for every other content.
-        nonce: Of the write that made it; empty if it had none.
+        tag: Tag of the content, which every change changes.
+        nonce: Nonce of the write that made it; empty if it had none.
     """
 
     content: bytes
@@ -51,56 +51,56 @@ class Version:
 
 
 class BusyStoreError(OSError):
-    """The service has not done what was asked, and wants to be asked again: it is overloaded, or has met a conflict.
+    """The service did not carry out the request and should be asked again: it is overloaded, or found a conflict.
 
-    A `SharedStore` asks again. What is left of it then is EIO, as of a service that does not answer: waiting helps.
+    A `SharedStore` asks again. In the end it raises EIO, as for a service that does not answer: waiting helps.
     """
 
 
 class Documents(Protocol):
-    """Documents of one service, by whole keys. Everything raises OSError if the service cannot be asked.
+    """Documents of one service, by complete keys. All methods raise OSError if the service does not answer.
 
-    EACCES is for good; anything else may pass.
+    EACCES is permanent; other errors may be temporary.
     """
 
     def read(self, key: str) -> Version | None:
-        """The document as it is now; None if there is none."""
+        """Return the present document; None if there is none."""
         ...
 
     def write(self, key: str, content: bytes, nonce: str, expected: Expected) -> bool:
-        """Write it once, if what is there is what is expected; returns whether it was.
+        """Write the document once, if `expected` matches; return whether it did.
 
         Raises:
-            NotWrittenError, BusyStoreError: It was not written, and will not be.
-            OSError: It may have been written, or may be yet.
+            NotWrittenError, BusyStoreError: The document was not written, and will not be.
+            OSError: The document may have been written, or may still be.
         """
         ...
 
     def remove(self, key: str) -> None:
-        """Remove it, if it is there."""
+        """Remove the document if it exists."""
         ...
 
     def keys(self, pattern: str) -> list[str]:
-        """The whole keys that match, in any order; `*` stands for any characters but a slash."""
+        """Return the complete keys that match, in any order; `*` stands for any characters except slashes."""
         ...
 
     def written_at(self, key: str) -> float | None:
-        """When it was last written, seconds since 1970 on the service's clock; None if it is not there."""
+        """Return when the document was last written, in seconds since 1970 on the service's clock; None if missing."""
         ...
 
     def place(self, key: str) -> str:
-        """Where a person finds it."""
+        """Return the document's address, for people."""
         ...
 
 
 @dataclass(slots=True)
 class _Silence:
-    """What a process knows of times at which a service did not answer.
+    """Outages of a service that a process has seen.
 
     Attributes:
-        until: It is not asked before; on the monotonic clock.
-        failed: Its newest answer was none.
-        heard_since: Since when it has answered each time, after the last time it had not; on the boot clock.
+        until: Time before which the service is not asked, on the monotonic clock.
+        failed: Whether the last request failed.
+        heard_since: When the last outage ended, on the boot clock; None if there was none.
     """
 
     until: float = 0.0
@@ -112,11 +112,11 @@ class SharedStore:
     """Documents of a deployment on a service; see `StateStore`.
 
     Args:
-        documents: Of the service.
-        root: The folder of this machine for what it has seen of the documents, and for what is of this machine alone.
-        prefix: Of the keys; empty, or ends with a slash.
+        documents: Documents of the service.
+        root: Folder of this machine for observations of documents, and for documents of this machine alone.
+        prefix: Prefix of the keys; empty, or ends with a slash.
         clock: The boot clock.
-        silence: Of the service, shared by all parts of a store.
+        silence: Outages of the service, shared by all parts of a store.
     """
 
     shared: bool = True
@@ -134,7 +134,7 @@ class SharedStore:
         self._prefix: str = prefix
         self._clock: Callable[[], float] = clock
         self._silence: _Silence = silence or _Silence()
-        # When the last reads of documents were begun: what was read is not younger than that.
+        # When the last reads of documents began: the content is at least that old.
         self._begun: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
 
     @property
@@ -153,7 +153,7 @@ class SharedStore:
 
     def put(self, key: str, content: bytes, *, durable: bool = True) -> None:
         if not durable:
-            # Written anew in seconds, and of no use by then.
+            # Not tried again: the document is rewritten within seconds.
             try:
                 self._documents.write(self._prefix + key, content, _nonce(), True)
             except OSError as problem:
@@ -190,10 +190,10 @@ class SharedStore:
     def unchanged_for(self, key: str, content: bytes) -> float:
         now = self._clock()
         read, begun = self._begun.get(key, (None, now))
-        # An answer that took long tells of the time when it was asked for at the earliest.
+        # A slow answer may show the state at the beginning of the read.
         late = now - begun if read == content else 0.0
         age = unchanged_for(self._root / key, content, boot_id(), now) - late
-        # While nobody could read it, nobody could write it either.
+        # During an outage nobody could write the document either.
         heard = self._silence.heard_since
         return max(0.0, age if heard is None else min(age, now - heard))
 
@@ -201,7 +201,7 @@ class SharedStore:
         return self._documents.place(self._prefix + key)
 
     def prove(self, proof: Callable[[Documents, str], None]) -> None:
-        """Let the service be tried below this store's prefix."""
+        """Run a proof on the service, below this store's prefix."""
         try:
             proof(self._documents, self._prefix)
         except OSError as problem:
@@ -210,7 +210,7 @@ class SharedStore:
     def _write(
         self, key: str, content: bytes, allowed: Callable[[Version | None], Version | Literal[False] | None]
     ) -> bool:
-        """Write a document over what is there, if that is allowed; returns whether this call did."""
+        """Write a document if `allowed` accepts the present one; return whether this call wrote it."""
         nonce, whole = _nonce(), self._prefix + key
         deadline, pause, unclear = time.monotonic() + RETRY_SECONDS, _FIRST_PAUSE, False
         while True:
@@ -225,7 +225,7 @@ class SharedStore:
                 sent = True
                 if self._documents.write(whole, content, nonce, base.tag if base is not None else None):
                     return True
-                # Somebody else was quicker, or a former attempt of this one is through: that is read back.
+                # Another write was first, or a former attempt of this one succeeded: read back.
                 problem: OSError = BusyStoreError(errno.EAGAIN, f"{self.place(key)} is written by others all the time")
             except (NotWrittenError, BusyStoreError) as known:
                 problem = known
@@ -241,7 +241,7 @@ class SharedStore:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _read(self, ask: Callable[[], Result]) -> Result:
-        """Ask the service something, and again if it wants that; nothing soon after it did not answer."""
+        """Send a read to the service, again while it is busy; right after an outage it is not asked at all."""
         if self._silence.until > time.monotonic():
             raise OSError(errno.EIO, f"{self.place('')} did not answer a moment ago")
         begun = time.monotonic()
@@ -257,19 +257,19 @@ class SharedStore:
                 time.sleep(_FIRST_PAUSE * (1 + random.random()))
             except OSError as problem:
                 self._silence.failed = True
-                # Whoever looks at many documents of many streams is not to wait for each of them.
+                # A reader of many documents must not wait for each of them.
                 if (now := time.monotonic()) - begun > _SLOW_SECONDS:
                     self._silence.until = now + _SILENCE_SECONDS
                 raise _in_the_end(problem) from problem
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """A pattern of keys as a regular expression."""
+    """Return the regular expression of a pattern of keys."""
     return re.compile("[^/]*".join(map(re.escape, pattern.split("*"))))
 
 
 def _in_the_end(problem: OSError) -> OSError:
-    """What is told of a problem when the service is not asked again: EAGAIN says of it what a full machine says too."""
+    """Return the final error: EAGAIN becomes EIO, because an exhausted machine raises EAGAIN as well."""
     return problem if problem.errno != errno.EAGAIN else OSError(errno.EIO, problem.strerror)
 
 

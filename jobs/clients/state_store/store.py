@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class NotWrittenError(OSError):
-    """A document was not written, and nobody can have seen it: what was there under its key is unchanged.
+    """A document was not written, and nobody can have seen it: the former one is unchanged.
 
-    Any other OSError of a write leaves it open whether the document is there, and who has read it.
+    After any other OSError of a write, the document may exist, and others may have read it.
     """
 
     @classmethod
     def of(cls, problem: OSError) -> NotWrittenError:
-        """What stood in the way, with its number and its file."""
+        """Return the error with the number and file of another OSError."""
         made = cls(*problem.args)
         made.filename = problem.filename
         return made
@@ -22,78 +22,79 @@ class NotWrittenError(OSError):
 class StateStore(Protocol):
     """Small documents under keys such as `streams/payments/control.json`.
 
-    A document is whole for every reader: the one before or the one after a write, never a part. A read that begins
-    after a write has ended sees it. No lock is ever held, which a process that is stopped at the wrong moment would
-    keep; among writers `create_if_absent` decides, and in a shared store `replace_if_unchanged`. A document that is
-    not there is no error; every operation raises OSError if the store cannot be reached.
+    A reader sees the whole document from before or after a write, never a part. A read that begins after a write has
+    ended sees it. No lock is held, because a stopped process would keep it; among writers `create_if_absent` decides,
+    and in a shared store `replace_if_unchanged`. A missing document is no error. Every operation raises OSError if the
+    store cannot be reached.
 
     Attributes:
-        shared: Whether other machines write here as well. Then a time in a document is of a clock that may be another
-            one, and what holds is how long this machine has seen the document unchanged.
+        shared: Whether other machines write to the store. Then times in documents may come from other clocks, and only
+            the time for which this machine has seen a document unchanged counts.
     """
 
     shared: bool
 
     @property
     def local(self) -> StateStore:
-        """The documents under the same keys that are of this machine alone; this store itself, if it is not shared."""
+        """Store with the same keys for documents of this machine alone; this store itself if it is not shared."""
         ...
 
     def get(self, key: str) -> bytes | None:
-        """The document; None if there is none."""
+        """Return the document; None if there is none."""
         ...
 
     def put(self, key: str, content: bytes, *, durable: bool = True) -> None:
-        """Write the document, over the one that is there.
+        """Write the document, replacing an existing one.
 
         Args:
-            durable: Whether it survives a power cut once this returns. What is written often, and is of no use after
-                one, does without.
+            durable: Whether it survives a power cut after this returns. Documents that are often written, and useless
+                after a power cut, need not.
 
         Raises:
-            NotWrittenError: It was not written, and nobody can have seen it.
-            OSError: It may have been written, and others may have read it, or will.
+            NotWrittenError: The document was not written, and nobody can have seen it.
+            OSError: The document may have been written, and others may have read it, or will.
         """
         ...
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
-        """Write the document durably unless there is one; returns whether this call did. Of many at once one does."""
+        """Write the document durably unless it exists; return whether this call did. Of simultaneous calls one does."""
         ...
 
     def replace_if_unchanged(self, key: str, former: bytes | None, content: bytes) -> bool:
-        """Write the document durably if it is as it was read; returns whether this call did.
+        """Write the document durably if it is still as it was read; return whether this call did.
 
-        In a shared store one of many at once does. In a folder whoever calls this holds a lock of that folder.
+        In a shared store, one of several simultaneous calls does. In a folder, the caller has to hold a lock of that
+        folder.
 
         Args:
-            former: The document as it was read; None: there was none.
+            former: Document as it was read; None if there was none.
         """
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the document, if it is there, so that it stays removed after a power cut."""
+        """Remove the document if it exists, so that it stays removed after a power cut."""
         ...
 
     def keys(self, pattern: str) -> list[str]:
-        """The keys that match, in order; `*` stands for any characters but a slash."""
+        """Return the keys that match, sorted; `*` stands for any characters except slashes."""
         ...
 
     def below(self, prefix: str) -> StateStore:
-        """The part of this store whose keys begin with `prefix` and a slash, which its own keys leave out."""
+        """Return the part of this store below `prefix` and a slash; its keys omit these."""
         ...
 
     def written_at(self, key: str) -> float | None:
-        """When the document was last written, in seconds since 1970 on the store's clock; None if it is not there."""
+        """Return when the document was last written, in seconds since 1970 on the store's clock; None if missing."""
         ...
 
     def unchanged_for(self, key: str, content: bytes) -> float:
-        """Seconds for which this host has seen the document as it is now, by a clock that does not jump.
+        """Return for how many seconds this host has seen the document unchanged, by a clock that does not jump.
 
         Args:
-            content: What has just been read there.
+            content: Content that was just read.
         """
         ...
 
     def place(self, key: str) -> str:
-        """Where a person finds the document; all of this store with an empty key."""
+        """Return the document's address, for people; with an empty key that of this store."""
         ...

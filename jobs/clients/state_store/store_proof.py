@@ -1,6 +1,6 @@
-"""Proof of a shared state store: whether it refuses a second create, and a write over what has changed.
+"""Proof that a shared state store refuses a second create, and a write over a changed document.
 
-Some object stores, and proxies before them, pass over `If-None-Match` and `If-Match`, and answer that all is well.
+Some object stores, and proxies before them, ignore `If-None-Match` and `If-Match` and report success.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class StoreRefusedError(FrazilError):
 
 
 class StoreAwayError(FrazilError):
-    """The state store did not answer until a lease ran out.
+    """The state store did not answer before a lease expired.
 
-    Safe: Nothing is committed until the lease is taken anew.
+    Safe: Nothing is committed until the lease is taken again.
     Next: `frazil validate`; a driver waits
     """
 
 
 def prove_store(store: StateStore) -> None:
-    """See that a shared store can be relied on; a folder can.
+    """Raise unless a shared store keeps conditional writes apart; a folder does.
 
     Raises:
-        UnsafeStoreError: It lets a write through that it has to refuse.
-        StoreRefusedError: It may not be used with these credentials, or is not there.
-        OSError: It cannot be reached.
+        UnsafeStoreError: The store accepts a write that it has to refuse.
+        StoreRefusedError: The store refuses these credentials, or does not exist.
+        OSError: The store cannot be reached.
     """
     if isinstance(store, SharedStore):
         try:
@@ -56,12 +56,12 @@ def prove_store(store: StateStore) -> None:
 
 
 def unrenewed(stream: str, problem: OSError, seconds: float) -> FrazilError:
-    """What it means that a lease ran out while a shared store did not take its renewal.
+    """Return the error for a lease that expired because a shared store did not accept its renewal.
 
     Args:
-        stream: Whose lease.
+        stream: Stream of the lease.
         problem: Why it was not renewed.
-        seconds: For how long it holds.
+        seconds: Time to live of the lease.
     """
     if problem.errno == errno.EACCES:
         return _refused(problem)
@@ -73,7 +73,7 @@ def unrenewed(stream: str, problem: OSError, seconds: float) -> FrazilError:
 
 
 def prove_documents(documents: Documents, prefix: str) -> None:
-    """As `prove_store`, by a document of its own below a prefix, which goes again."""
+    """Do the proof of `prove_store` with a temporary document below a prefix."""
     key = f"{prefix}probes/{os.urandom(8).hex()}"
     try:
         if not documents.write(key, b"first", "1", None):

@@ -1,4 +1,4 @@
-"""Stream folder: what a stream keeps outside its tables, its documents in the state store and its local files."""
+"""State of a stream outside its tables: its documents in the state store, and its local files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.store import StateStore
 
 if TYPE_CHECKING:
-    # A keeper, which launches drivers with a few megabytes, imports neither.
+    # A watchdog, which launches drivers with a few megabytes, imports neither.
     from jobs.config.settings.settings import Settings
     from jobs.tables.commit.stamp.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFolder:
-    """What a stream keeps outside its tables.
+    """State of a stream outside its tables.
 
     Attributes:
-        root: Its folder, for what is of this machine alone: logs, locks, what a driver is started with, and Spark's
-            scratch checkpoint.
-        store: Its documents: the lease, pending records, what is asked of it and what its driver says.
+        root: Folder for files of this machine alone: logs, locks, the launched configuration, and Spark's scratch
+            checkpoint.
+        store: Documents: the lease, pending records, control requests and the driver's heartbeat.
     """
 
     root: Path
@@ -33,38 +33,38 @@ class StreamFolder:
 
     @staticmethod
     def at(root: Path) -> StreamFolder:
-        """Of a stream whose folder is known, and has its documents as well."""
+        """Return the state of a stream whose documents are in its folder, too."""
         return StreamFolder(root, LocalStore(root))
 
     def kept(self) -> bool:
-        """Whether anything is kept of the stream, on this machine or in a store that it shares."""
+        """Whether the stream has any state, on this machine or in a shared store."""
         return self.root.is_dir() or (self.store.shared and bool(self.store.keys("*.json")))
 
     def below(self, name: str) -> StreamFolder:
-        """Of what works on the stream beside its driver, under a lease of its own: `replay`, `connect`."""
+        """Return the state of a job beside the driver that has its own lease: `replay`, `connect`."""
         return StreamFolder(self.root / name, self.store.below(name))
 
     def pending(self, epoch: int) -> str:
-        """The key of the pending record of the driver with this epoch, while it commits a batch.
+        """Return the key of the pending record of an epoch's driver, which exists while it commits a batch.
 
-        Each epoch has its own, so that a driver that wakes up after a take-over cannot overwrite its successor's.
+        Each epoch has its own, so that a zombie cannot overwrite its successor's.
         """
         return f"pending-{epoch:08d}.json"
 
     def pending_records(self) -> list[str]:
-        """The keys of the pending records that earlier drivers left, oldest first."""
+        """Return the keys of the pending records that earlier drivers left, oldest first."""
         return self.store.keys("pending-*.json")
 
     def new_checkpoint(self) -> Path:
-        """An empty checkpoint for a query; those of earlier queries go, since the position is in the tables."""
+        """Create an empty checkpoint for a query and remove earlier ones: the position is in the tables."""
         folder = self.root / "checkpoints"
         shutil.rmtree(folder, ignore_errors=True)
-        # Spark would make it for everybody.
+        # Spark would make it readable for everybody.
         private_folder(folder)
         return folder / uuid.uuid4().hex[:8]
 
     def last_planned(self) -> dict[TopicPartition, int]:
-        """How far the last query had planned to read, from what is left of its checkpoint: a hint, not a position."""
+        """Return the offsets up to which the last query planned to read, from its checkpoint: a hint, no position."""
         from jobs.tables.commit.stamp.offsets import from_spark_offsets
 
         try:
@@ -76,30 +76,31 @@ class StreamFolder:
 
 
 def state_store(settings: Settings) -> StateStore:
-    """The deployment's state store: that of the settings, or the folder of this machine.
+    """Return the deployment's state store: the one in the settings, or the folder of this machine.
 
     Raises:
         FrazilError: The client of the store is not installed, or an environment variable with a secret is not set.
     """
     if settings.state_store is None:
         return LocalStore(settings.state)
-    # Imported here: what has its state in a folder needs no more than that.
+    # Imported here: a deployment with its state in a folder does not need it.
     from jobs.clients.state_store.chosen_store import shared_store
 
     return shared_store(settings.state_store, settings.state)
 
 
 def streams_with(settings: Settings, name: str) -> list[str]:
-    """The ids of the streams that have a document of this name, in order."""
+    """Return the ids of the streams that have a document of this name, sorted."""
     return [key.split("/")[1] for key in state_store(settings).keys(f"streams/*/{name}")]
 
 
 def stream_folder(settings: Settings, stream: str) -> StreamFolder:
-    """What a stream keeps outside its tables.
+    """Return the state of a stream outside its tables.
 
     Args:
-        settings: Where things are.
-        stream: Its id. What works beside it has a folder in its own: `payments/replay` for `payments~replay`.
+        settings: Settings of the deployment.
+        stream: Id of the stream. A job beside it has a folder within the stream's: `payments/replay` for
+            `payments~replay`.
     """
     name = "/".join(["streams", *stream.split("~")])
     return StreamFolder(settings.state / name, state_store(settings).below(name))

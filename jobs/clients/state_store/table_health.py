@@ -1,6 +1,6 @@
-"""Health of a table as it was measured last: `health.json` beside its maintenance history, for who does not measure.
+"""Last measured health of a table: `health.json` beside its maintenance history, for processes that do not measure.
 
-Whoever maintains the table writes it. A driver reads it, which is to land less often while the table is red.
+Maintenance writes it. A driver reads it, because it lands less often while the table is red.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobs.clients.state_store.store import StateStore
 
 KEY = "health.json"
 RED_BELOW = 40
-"""Of 100: a table with a lower score is red, an error of the check `table_health`."""
+"""Score, of 100, below which a table is red: an error of the check `table_health`."""
 _MEASURED_SECONDS = 3 * 3600.0
 
 
@@ -31,7 +31,7 @@ class TableHealth(msgspec.Struct, frozen=True):
     at: float
 
     def red(self, now: float) -> bool:
-        """Whether the table counts as red at a time, seconds since 1970; what was measured long ago says nothing."""
+        """Whether the table counts as red at a time in seconds since 1970; an old measurement does not count."""
         return self.score < RED_BELOW and now - self.at < _MEASURED_SECONDS
 
 
@@ -39,12 +39,12 @@ _DECODER = typed_decoder(TableHealth)
 
 
 def table_part(store: StateStore, table_uuid: str) -> StateStore:
-    """The part of a deployment's store that is of a table, whatever the table is called."""
+    """Return the part of a deployment's store for a table, by its UUID."""
     return store.below(f"tables/{table_uuid}")
 
 
 def read_health(store: StateStore) -> TableHealth | None:
-    """The newest measurement of the table whose part of the store this is; None without one that can be read.
+    """Return the newest measurement in a table's part of the store; None if there is none, or it cannot be read.
 
     Raises:
         OSError: The store cannot be reached.

@@ -1,4 +1,4 @@
-"""Contract block of a stream's YAML file: what its rows, and its dead letters, are expected to be."""
+"""Contract block of a stream's YAML file: expectations about its rows and its dead letters."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _PART = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 def cron_text(value: str) -> str:
-    """Check a cron text: five fields of numbers, ranges, lists and steps, or @hourly and its like.
+    """Check a cron text: five fields of numbers, ranges, lists and steps, or a name such as @hourly.
 
     Raises:
-        ValueError: With the field that is wrong.
+        ValueError: A field is wrong; the message names it.
     """
     if value in _MACROS:
         return value
@@ -155,12 +155,12 @@ class Expectation(SpecModel):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it is about, in the order of its arguments."""
+        """The columns of the expectation, in the order of its arguments."""
         return columns_of(self.type, self.arguments)
 
     @property
     def named_columns(self) -> list[Problem]:
-        """The columns that it names, those of its row_condition too, each with its place below the arguments."""
+        """The columns that the arguments name, including those of row_condition, each with its place below them."""
         named: list[Problem] = []
         for name, argument in expectation_types()[self.type].arguments.items():
             value = self.arguments.get(name)
@@ -182,7 +182,7 @@ class DeadLetterExpectation(Expectation):
 
 
 def _named_by_table(tables: Mapping[str, tuple[Expectation, ...]]) -> Mapping[str, tuple[Expectation, ...]]:
-    """The expectations about further tables; one that was given no name has the table's before its type and columns."""
+    """Name the expectations about further tables: a default name begins with the table's name."""
     return {table: tuple(_named_after(each, table) for each in expected) for table, expected in tables.items()}
 
 
@@ -220,7 +220,7 @@ class Contract(SpecModel):
         first: dict[str, str] = {}
         for block, expected in self.blocks():
             for index, each in enumerate(expected):
-                # Names of checks are told apart in any case, as file names and labels of metrics may not be.
+                # Names that differ only in case are refused: file names and labels of metrics may ignore case.
                 place = f"{'.'.join(block)}[{index}]"
                 if (other := first.setdefault(each.name.casefold(), place)) != place:
                     said = f"has the name '{each.name}' of contract.{other}; give one of them another `name`"
@@ -243,12 +243,12 @@ class Contract(SpecModel):
 def contract_table_problems(
     contract: Contract | None, own: str, letters: str, routed: Sequence[str]
 ) -> Iterator[Problem]:
-    """Returns the tables of a contract that the stream does not have.
+    """Yield a problem for each table of a contract that the stream does not have.
 
     Args:
-        own: The stream's own table.
-        letters: The table of its dead letters.
-        routed: The other tables of its route.
+        own: The main table.
+        letters: The dead-letter table.
+        routed: The other tables of the route.
     """
     for name in contract.tables if contract is not None else ():
         if name in routed:
@@ -266,7 +266,7 @@ def contract_table_problems(
 
 
 def columns_of(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns that arguments of an expectation name, without those of its row_condition."""
+    """Return the columns in the arguments of an expectation, without those of row_condition."""
     named: list[str] = []
     for name, argument in expectation_types()[kind].arguments.items():
         if argument.kind == "column" and name in arguments:
@@ -277,7 +277,7 @@ def columns_of(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def default_name(kind: str, arguments: Mapping[str, Any], prefix: str = "") -> str:
-    """The name of a check that was given none: its type and its columns, in letters, digits and _."""
+    """Return the default name of a check: its type and columns, in letters, digits and _."""
     words = [kind.removeprefix("expect_").removeprefix("frazil_"), *columns_of(kind, arguments)]
     if kind == "expect_column_to_exist":
         words.append(arguments["column"])

@@ -1,7 +1,7 @@
-"""Columns of an evaluation: what kind of values they have, and the form in which both engines see them.
+"""Columns of an evaluation: the kind of their values, and the form in which pandas and Spark see them.
 
-pandas and Spark do not agree on times, on missing whole numbers, on NaN and on columns with dots in their names. So the
-rows that they see have whole numbers for dates and times, no NaN, and columns c0, c1, …
+pandas and Spark do not agree on times, on missing integers, on NaN and on column names with dots. So the rows that they
+get have integers for dates and times, no NaN, and columns c0, c1, …
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Form = Literal["exact", "number", "sum", "text", "presence"]
-"""exact: the values. number: as doubles. sum: as decimals, or doubles. text: text only. presence: true, or null."""
+"""exact: unchanged values. number: doubles. sum: decimals or doubles. text: text only. presence: true or null."""
 NUMBERS = ("integer", "decimal", "float")
 TIMES = ("date", "time", "timestamp", "timestamptz")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,7 +62,7 @@ _KINDS: dict[type[IcebergType], str] = {
 
 
 class NotEvaluable(Exception):
-    """An expectation that cannot be evaluated on these rows: a sentence without values of rows."""
+    """An expectation cannot be evaluated on these rows; the message contains no values of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Column:
     """A column of the rows.
 
     Attributes:
-        name: As the contract has it: a path such as ``payer.iban``.
-        parts: The path.
-        kind: One of the keys of `_SAID`.
-        scale: Digits behind the point, of decimals.
+        name: Name in the contract: a path such as ``payer.iban``.
+        parts: Parts of the path.
+        kind: Kind of the values; a key of `_SAID`.
+        scale: Scale of decimals.
     """
 
     name: str
@@ -82,17 +82,17 @@ class Column:
     scale: int = 0
 
     def of_hours(self) -> SeenColumn:
-        """The column as rows are counted by, per hour.
+        """Return the column in a form for counting rows per hour.
 
         Raises:
-            NotEvaluable: It does not hold times.
+            NotEvaluable: The column does not hold times.
         """
         if self.kind not in ("timestamp", "timestamptz"):
             raise NotEvaluable(f"column {self.name} does not hold times, and this expectation is about rows per hour")
         return self.in_form("exact")
 
     def in_form(self, form: Form) -> SeenColumn:
-        """The column as an engine is to see it.
+        """Return the column in a form for the engines.
 
         Raises:
             NotEvaluable: Its values have no such form.
@@ -113,7 +113,7 @@ class SeenColumn:
     """A column in the form in which the engines see it.
 
     Attributes:
-        scale: Digits behind the point, where it is seen as decimals.
+        scale: Scale, for the form of decimals.
     """
 
     column: Column
@@ -122,7 +122,7 @@ class SeenColumn:
 
     @property
     def stored(self) -> str:
-        """What the engine has: int, decimal, double, string, boolean."""
+        """Type in the engine: int, decimal, double, string or boolean."""
         kind = self.column.kind
         if self.form == "presence":
             return "boolean"
@@ -133,10 +133,10 @@ class SeenColumn:
         return "int" if kind == "integer" or kind in TIMES else "boolean" if kind == "boolean" else "string"
 
     def argument(self, value: Any) -> Any:
-        """A value of an argument in the form of the column's.
+        """Convert a value of an argument to the column's form.
 
         Raises:
-            NotEvaluable: It is none of the column's kind.
+            NotEvaluable: The value is not of the column's kind.
         """
         if value is None:
             return None
@@ -156,7 +156,7 @@ class SeenColumn:
         raise NotEvaluable(f"column {self.column.name} holds {_SAID[kind]}, and {value!r} is none")
 
     def shown(self, value: Any) -> str:
-        """A value of the engine as people read it."""
+        """Format a value of the engine for people."""
         if _missing(value):
             return "null"
         if self.form == "presence":
@@ -170,7 +170,7 @@ class SeenColumn:
 
 
 def shown_number(value: Any) -> str:
-    """A number as people read it, without a type of pandas or Spark around it."""
+    """Format a number for people, whatever type of pandas or Spark it has."""
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, float):
@@ -179,7 +179,7 @@ def shown_number(value: Any) -> str:
 
 
 def seen_together(columns: Sequence[Column], form: Form) -> list[SeenColumn]:
-    """Columns whose values are compared with each other, or summed, in one form.
+    """Return columns whose values are compared or summed, in one common form.
 
     Raises:
         NotEvaluable: Their values cannot be compared.
@@ -198,10 +198,10 @@ def seen_together(columns: Sequence[Column], form: Form) -> list[SeenColumn]:
 
 
 def find_column(schema: pa.Schema, name: str) -> Column:
-    """A column of rows of a schema, by its name or its path.
+    """Find a column in a schema of rows, by its name or its path.
 
     Raises:
-        NotEvaluable: The rows do not have it.
+        NotEvaluable: The rows have no such column.
     """
     import pyarrow as pa
 
@@ -220,7 +220,7 @@ def find_column(schema: pa.Schema, name: str) -> Column:
 
 
 def declared_column(schema: Schema, name: str) -> Column | None:
-    """A column of a table, by its name or its path; None: there is none, or of its type nothing is known here."""
+    """Find a column in a table's schema, by its name or its path; None if it is missing or has an unknown type."""
     top = {field.name: field.field_type for field in schema.fields}
     parts = (name,) if name in top else path_parts(name)
     found = type_at(schema, parts)
@@ -229,14 +229,14 @@ def declared_column(schema: Schema, name: str) -> Column | None:
 
 
 def declared_kind(data_type: IcebergType) -> str | None:
-    """What `kind_of` says of rows that a table has of a type; None of a type that it does not know."""
+    """Return the kind of values in a column of an Iceberg type; None for an unknown type."""
     if isinstance(data_type, FixedType):
         return "uuid" if len(data_type) == 16 else "binary"
     return _KINDS.get(type(data_type))
 
 
 def kind_of(data_type: pa.DataType) -> str:
-    """What kind of values a column of a type has."""
+    """Return the kind of values in a column of an Arrow type."""
     import pyarrow as pa
 
     t = pa.types
@@ -256,7 +256,7 @@ def kind_of(data_type: pa.DataType) -> str:
 
 
 def _counted(kind: str, text: str) -> int | None:
-    """Days, or microseconds, since the epoch; since midnight for a time of day; None: it is none."""
+    """Return days or microseconds since the epoch, since midnight for a time of day; None if the text is none."""
     try:
         if kind == "time":
             at = time.fromisoformat(text)
@@ -281,5 +281,5 @@ def _as_time(kind: str, value: Any) -> str:
 
 
 def _missing(value: Any) -> bool:
-    # pandas has a value for a missing one that compares with nothing, and floats have NaN.
+    # pandas' missing values compare with nothing, and floats have NaN.
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value

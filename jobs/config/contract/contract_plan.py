@@ -1,4 +1,4 @@
-"""Plan of an evaluation: what Great Expectations is asked for each expectation, in the columns that it sees."""
+"""Plan of an evaluation: the columns and arguments that Great Expectations gets for each expectation."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from jobs.config.documents.base import Problem
 
 _LISTS: Mapping[str, Any] = json.loads(Path(__file__).with_name("expectation_forms.json").read_text(encoding="utf-8"))
 SCHEMA = frozenset(_LISTS["of_columns_not_rows"])
-"""About the columns of the table, and not about its rows."""
+"""Expectations about the columns of the table, not about its rows."""
 _FORMS: Mapping[str, Form] = {kind: form for form, kinds in _LISTS["forms"].items() for kind in kinds}
-# Quantiles, which are numbers alone, are compared with a tolerance, which would be days.
+# Quantiles are compared with a tolerance, which would be days for dates. So they are for numbers only.
 _TOGETHER, _VALUES_AS_BOUNDS, _NUMBERS_ALONE, _ONE_OF_SET, _ALL_OF_SET = (
     frozenset(_LISTS[name]) for name in ("together", "values_as_bounds", "numbers_alone", "one_of_set", "all_of_set")
 )
@@ -46,13 +46,13 @@ _TOGETHER, _VALUES_AS_BOUNDS, _NUMBERS_ALONE, _ONE_OF_SET, _ALL_OF_SET = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedExpectation:
-    """What is asked for an expectation.
+    """Plan of one expectation.
 
     Attributes:
-        number: Its place in the contract.
-        expectation: As the contract has it.
-        columns: Those that it is about, in the order in which it names them.
-        condition: Of the rows that it is about.
+        number: Index in the contract.
+        expectation: Expectation of the contract.
+        columns: Columns of the expectation, in the order in which it names them.
+        condition: Condition that selects the rows.
     """
 
     number: int
@@ -62,21 +62,21 @@ class PlannedExpectation:
 
     @property
     def about_rows(self) -> bool:
-        """Whether it accepts rows or not; else it is about all of them together."""
+        """Whether it accepts or refuses single rows; otherwise it is about all rows together."""
         kind = self.expectation.type
         return "mostly" in expectation_types()[kind].arguments
 
     def involved(self) -> tuple[str, ...]:
-        """The names of all columns that it looks at."""
+        """The names of all columns that it reads."""
         condition = condition_columns(self.condition) if self.condition else ()
         return (*(seen.column.name for seen in self.columns), *condition)
 
     def arguments(self, names: Mapping[SeenColumn, str], *, spark: bool) -> dict[str, Any]:
-        """The arguments for Great Expectations.
+        """Return the arguments for Great Expectations.
 
         Args:
-            names: Of the columns in the frame.
-            spark: Whether Java reads regular expressions.
+            names: Names of the columns in the frame.
+            spark: Whether Spark evaluates, so that Java reads regular expressions.
         """
         kind = self.expectation.type
         given = {name: value for name, value in self.expectation.arguments.items() if name != "row_condition"}
@@ -117,13 +117,13 @@ class PlannedExpectation:
 
 
 def planned(number: int, expectation: Expectation, find: Callable[[str], Column]) -> PlannedExpectation:
-    """What is asked for an expectation, by the kinds of its columns alone.
+    """Plan an expectation from the kinds of its columns.
 
     Args:
-        find: The column of a name.
+        find: Returns the column of a name.
 
     Raises:
-        NotEvaluable: A column has other values in it than the expectation is about, or compares them with.
+        NotEvaluable: A column's values do not fit the expectation or its arguments.
     """
     kind = expectation.type
     condition = expectation.arguments.get("row_condition")
@@ -143,13 +143,13 @@ def planned(number: int, expectation: Expectation, find: Callable[[str], Column]
 
 
 def check_condition(condition: Condition, find: Callable[[str], Column]) -> None:
-    """Refuse a row condition that compares what cannot be compared.
+    """Refuse a row condition that compares a column with a value of another kind.
 
     Args:
-        find: The column of a name.
+        find: Returns the column of a name.
 
     Raises:
-        NotEvaluable: It does.
+        NotEvaluable: The values cannot be compared.
     """
     if isinstance(condition, Combination):
         for part in condition.parts:
@@ -164,10 +164,10 @@ def check_condition(condition: Condition, find: Callable[[str], Column]) -> None
 
 
 def check_key(columns: Sequence[Column]) -> None:
-    """Refuse a key that is made of other things than columns.
+    """Refuse a key with fields of structs.
 
     Raises:
-        NotEvaluable: It is.
+        NotEvaluable: A name is a field within a column.
     """
     for column in columns:
         if len(column.parts) > 1:
@@ -175,9 +175,9 @@ def check_key(columns: Sequence[Column]) -> None:
 
 
 def unmet_problem(expectation: Expectation, schema: Schema) -> Problem | None:
-    """Why an expectation could never be met on rows of a table, with the place below its arguments.
+    """Return why rows of a table can never meet an expectation, with the place below its arguments.
 
-    None: it could be; or nothing is known of a column, such as one that the table does not have.
+    None if they may, or if a column is unknown, for example because the table does not have it.
     """
     columns: dict[str, Column] = {}
     for _, name in expectation.named_columns:
@@ -205,7 +205,7 @@ def unmet_problem(expectation: Expectation, schema: Schema) -> Problem | None:
 
 
 def _check_value_set(plan: PlannedExpectation) -> None:
-    """Refuse fractions for whole numbers, where one of the values has to be there, or all."""
+    """Refuse fractions in a value set for integers, if one or all of its values have to occur."""
     kind = plan.expectation.type
     if kind not in (*_ONE_OF_SET, *_ALL_OF_SET) or plan.columns[0].column.kind != "integer":
         return
@@ -221,9 +221,10 @@ def _no_times(column: Column) -> None:
 
 
 def same_regex(regex: str, *, spark: bool) -> str:
-    r"""A regular expression that means in Java what it means in Python.
+    r"""Return a regular expression that means the same in Java and in Python.
 
-    In both \d, \w, \s and (?i) are about ASCII, and lines end with \n alone: Java is told so by (?d), Python by (?a).
+    Flags give \d, \w, \s and (?i) the meaning for ASCII in both, and end lines only with \n: (?d) in Java, (?a) in
+    Python.
     """
     flag = "d" if spark else "a"
     flags = re.match(r"\(\?([a-zA-Z]+)\)", regex)

@@ -1,4 +1,4 @@
-"""Catalogue of expectations: their names and arguments as Great Expectations has them, and whether arguments fit."""
+"""Catalogue of expectations with Great Expectations' names and arguments, and the check of arguments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Argument:
     """An argument of an expectation.
 
     Attributes:
-        kind: What its values are: column, columns, text, texts, regex, regexes, number, integer, share (of 1), flag,
+        kind: Kind of its values: column, columns, text, texts, regex, regexes, number, integer, share (of 1), flag,
             comparable (a number, a date or a time), values, pairs, choice, quantiles, condition, mapping, duration.
-        required: Whether it has to be there.
-        choices: The words of a choice.
+        required: Whether the argument is required.
+        choices: Words of a choice.
     """
 
     kind: str
@@ -42,8 +42,8 @@ class ExpectationType:
     """An expectation that a contract can have.
 
     Attributes:
-        arguments: By name.
-        one_of: At least one of these has to be there.
+        arguments: Arguments by name.
+        one_of: Arguments of which at least one is required.
     """
 
     arguments: Mapping[str, Argument]
@@ -65,14 +65,14 @@ OWN = {
         one_of=("min_ratio", "max_ratio"),
     ),
 }
-"""The expectations that are frazil's own."""
+"""Expectations of frazil itself."""
 OF_NO_ROWS = frozenset({"expect_table_row_count_to_be_between", "expect_table_row_count_to_equal", VOLUME_TO_BE_USUAL})
-"""The expectations about how many rows come, which are judged where none has come, too."""
+"""Expectations about the number of rows, which are evaluated even if no row has come."""
 
 
 @cache
 def expectation_types() -> Mapping[str, ExpectationType]:
-    """All expectations that a contract can have, by name."""
+    """Return all expectations that a contract can have, by name."""
     found = {
         name: ExpectationType(
             {
@@ -88,7 +88,7 @@ def expectation_types() -> Mapping[str, ExpectationType]:
 
 @cache
 def left_out() -> Mapping[str, str]:
-    """Expectations of Great Expectations that no contract can have, each with why."""
+    """Return expectations of Great Expectations that no contract can have, each with the reason."""
     return _data()["left_out"]
 
 
@@ -98,9 +98,9 @@ def _data() -> dict:
 
 
 BESIDE = ("severity", "name", "meta")
-"""What an expectation has beside its arguments."""
+"""Keys of an expectation beside its arguments."""
 Problems = list[Problem]
-# Python and Java read these differently, or one of them not at all.
+# Regular expressions that Python and Java read differently, or that one of them does not support.
 _ONE_ENGINE = (
     (re.compile(r"(?<!\\)(?:\\\\)*\(\?P"), "names a group in Python's way; write (?:…)"),
     (re.compile(r"(?<!\\)(?:\\\\)*\\[ZzAGpPQEhHRX]"), "has \\Z, \\z, \\A or another class that Python and Java read "
@@ -113,7 +113,7 @@ _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 
 
 def argument_problems(kind: str, arguments: object) -> Problems:
-    """What is wrong with the arguments of an expectation, each with its place below them."""
+    """Return what is wrong with the arguments of an expectation, each with its place below them."""
     entry = expectation_types()[kind]
     if not isinstance(arguments, Mapping):
         return [((), "must be a mapping of arguments to values")]
@@ -147,7 +147,7 @@ def _is_parameter(value: object) -> bool:
 
 
 def comparable(value: object) -> float | int | datetime | None:
-    """A bound as what bounds are compared by: a number, or a time of a date or a time in ISO's form; None: neither."""
+    """Return a bound as a number, or as a time if it is a date or time in ISO format; None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):

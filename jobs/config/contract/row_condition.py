@@ -1,4 +1,4 @@
-"""Row condition of an expectation: which rows it is about, in the forms that Great Expectations has for it."""
+"""Row condition of an expectation, in Great Expectations' forms, which selects the rows to check."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Comparison:
     """A column compared with a value; rows without a value are not met, as in SQL.
 
     Attributes:
-        column: Its path.
+        column: Path of the column.
         operator: One of `OPERATORS`.
-        value: A text, a number, a flag; a tuple of them for IN and NOT_IN.
+        value: A text, a number or a flag; a tuple of them for IN and NOT_IN.
     """
 
     column: str
@@ -37,7 +37,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Nullity:
-    """A column that has no value, or has one."""
+    """A condition that a column is null, or is not null."""
 
     column: str
     is_null: bool
@@ -45,10 +45,10 @@ class Nullity:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Several conditions, of which all have to be met, or one.
+    """Several conditions of which all, or one, have to be met.
 
     Attributes:
-        word: and, or.
+        word: `and` or `or`.
     """
 
     word: str
@@ -59,7 +59,7 @@ Condition = Comparison | Nullity | Combination
 
 
 class WrongCondition(ValueError):
-    """A row condition is none: `place` below it, and why."""
+    """A row condition is invalid; it has the place below the condition, and the reason."""
 
     def __init__(self, place: Location, why: str) -> None:
         super().__init__(why)
@@ -76,7 +76,7 @@ def row_condition(value: object) -> Condition:
             column: {name: …}, is_null: …}, {type: and | or, conditions: [...]}.
 
     Raises:
-        WrongCondition: It is none of them.
+        WrongCondition: The value has none of these forms.
     """
     found = _read(value, ())
     if sum(1 for _ in _leaves(found)) > MOST_CONDITIONS:
@@ -85,7 +85,7 @@ def row_condition(value: object) -> Condition:
 
 
 def condition_columns(condition: Condition) -> tuple[str, ...]:
-    """The columns that a condition is about, each once."""
+    """Return the columns of a condition, each once."""
     return tuple(dict.fromkeys(leaf.column for leaf in _leaves(condition)))
 
 

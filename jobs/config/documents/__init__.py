@@ -1,1 +1,1 @@
-"""YAML with line numbers, validation, units, secrets, redaction."""
+"""YAML documents with line numbers, their validation, units and secrets."""

@@ -1,4 +1,4 @@
-"""Base model of every YAML file: frozen, closed, with errors that name their field; and the hash of the rows."""
+"""Base model of all YAML files (frozen, no unknown keys, errors with their field), and the hash of the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True, slots=True)
 class LineInText:
-    """The last part of a place that is inside a text of several lines: how many line breaks stand before it."""
+    """Last part of a place within a text of several lines: the number of line breaks before the place."""
 
     lines_before: int
 
@@ -35,14 +35,15 @@ Flag = Annotated[bool, Strict()]
 
 
 class MissingPartError(AssertionError):
-    """A check reads a part of a file that is wrong itself, so the check has nothing to decide.
+    """A check reads a part of a file that is itself wrong, so the check cannot decide.
 
-    Pydantic takes an AssertionError as a problem of the value. A ValueError would be caught by the checks themselves.
+    It is an AssertionError because pydantic takes that as a problem of the value. The checks themselves would catch a
+    ValueError.
     """
 
 
 def collect(*checks: Check) -> list[Problem]:
-    """Runs independent checks and returns all their problems. A check that reads a wrong part ends without a word."""
+    """Runs independent checks and returns all their problems. A check that reads a wrong part reports nothing."""
     problems: list[Problem] = []
     for check in checks:
         try:
@@ -66,7 +67,7 @@ class SpecModel(BaseModel):
     )
     _short: ClassVar[str] = ""
     example: ClassVar[str] = ""
-    """The block as messages show it, in YAML: its required keys, and those that people ask for most."""
+    """Example of the block for messages, in YAML: its required keys, and the keys used most."""
 
     @model_validator(mode="before")
     @classmethod
@@ -84,7 +85,7 @@ class SpecModel(BaseModel):
         return (self._problems,)
 
     def _problems(self) -> Problems:
-        """What the fields say of each other and do not agree on, each with its place below the model."""
+        """Problems between fields that disagree, each with its place below the model."""
         return iter(())
 
     if not TYPE_CHECKING:
@@ -134,15 +135,15 @@ LocalPath = Annotated[Path, PlainValidator(local_path), PlainSerializer(str, ret
 
 @dataclass(frozen=True, slots=True)
 class ChangesRows:
-    """Marks a field of a model: whoever changes its value changes what rows a record becomes.
+    """Mark of a model's field whose value changes the rows that a record becomes.
 
-    What is hashed stays as it is for good, or an upgrade would roll every stream of every deployment. So a field that
-    comes later is left out at its default, and one that moves keeps its former place.
+    The hashed document never changes its form, because an upgrade would then restart every stream of every deployment.
+    So a later field is left out at its default, and a moved field keeps its former place.
 
     Args:
-        place: Where the value stands in what is hashed; without it where the model has it.
-        written: What is hashed, of the whole stream and the field's value; without it the value as JSON.
-        unless: The value at which the field is left out; without it the field always counts.
+        place: Place of the value in the hashed document; by default its place in the model.
+        written: Returns the hashed value, from the whole stream and the field's value; by default the value as JSON.
+        unless: Value at which the field is left out; by default the field always counts.
     """
 
     place: tuple[str, ...] = ()
@@ -151,7 +152,7 @@ class ChangesRows:
 
 
 def config_hash(spec: SpecModel) -> str:
-    """Twelve hexadecimal digits of all fields of a stream that change its rows, and of nothing else."""
+    """Return the hash, twelve hexadecimal digits, of all fields of a stream that change its rows."""
     meaning: dict[str, Any] = {}
     for path, marker, value in _marked(spec):
         if value == marker.unless:
@@ -166,9 +167,9 @@ def config_hash(spec: SpecModel) -> str:
 
 
 def row_meanings(spec: SpecModel) -> dict[str, Any]:
-    """What is hashed of each field of a stream that changes its rows, by the field's key with dots.
+    """Return the hashed value of each field that changes a stream's rows, by the field's key with dots.
 
-    Two ways to write the same give the same. A field that is left out of the hash is left out here.
+    Different ways to write the same give equal results. A field that is left out of the hash is left out here.
     """
     counted = ((path, marker, value) for path, marker, value in _marked(spec, keys=True) if value != marker.unless)
     return {".".join(path): _hashed(spec, marker, value) for path, marker, value in counted}
@@ -181,7 +182,7 @@ def _hashed(spec: SpecModel, marker: ChangesRows, value: Any) -> Any:
 def _marked(
     model: SpecModel, path: tuple[str, ...] = (), *, keys: bool = False
 ) -> Iterator[tuple[tuple[str, ...], ChangesRows, Any]]:
-    """The marked fields with their paths: by the names that are hashed, or by the keys of the file."""
+    """Yield the marked fields with their paths: by their hashed names, or by the keys of the file."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         here = (*path, (field.alias or name) if keys else name)

@@ -1,4 +1,4 @@
-"""Table of Kafka Connect's keys: what each is called in frazil, or why it is not needed."""
+"""Table of Kafka Connect's keys, with the key of frazil for each, or why it is not needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KeyClass = Literal["same", "approximated", "not_needed", "no_effect", "impossibl
 KEY_CLASSES: tuple[KeyClass, ...] = get_args(KeyClass)
 KeyOwner = Literal["connector", "strimzi", "worker", "files", "aiven-files", "jdbc", "debezium", "getindata"]
 _FILE = Path(__file__).with_suffix(".json")
-# One letter wrong, or another separator; keys of the same family are less alike.
+# Similarity of keys with one wrong letter or another separator; other keys of the same family are less similar.
 _NEAR = 0.88
 _PIECE = re.compile(r"\[|\]|\(|\)|\||\*|[A-Z]{2,}|[^\[\]()|*A-Z]+|[A-Z]")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}")
@@ -28,13 +28,12 @@ class ConnectKey:
     Attributes:
         key: The key as people write it. `TABLE` stands for a name, `*` for the rest of a key, `[…]` for a part that may
             be missing, `(a|b)` for alternatives.
-        key_class: What becomes of the key when a connector is imported, unless its converter knows better.
+        key_class: Treatment of the key when a connector is imported, unless its converter decides otherwise.
         says: Rest of the sentence "this key of Kafka Connect …".
-        read_by: Generations of the Iceberg sink that read the key; empty if all do, or if it is another's.
-        rest: Whether the entry takes what is left of a family; a misspelt key is named before.
-        of: Whose key it is: any connector's or the Iceberg sink's; a Strimzi resource's outside of its `config`; a
-            worker's; or that of S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, Debezium's sources, and
-            GetInData's sink.
+        read_by: Generations of the Iceberg sink that read the key; empty if all do, or if it belongs to something else.
+        rest: Whether the entry takes the other keys of a family; a misspelt key is reported before it is tried.
+        of: Owner of the key: any connector or the Iceberg sink; a Strimzi resource outside of its `config`; a worker;
+            S3 and HDFS sinks (`files`), Aiven's S3 sink, JDBC sinks, Debezium's sources, or GetInData's sink.
     """
 
     key: str
@@ -46,19 +45,19 @@ class ConnectKey:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Regular expression that matches the whole of each of its keys."""
+        """Regular expression that matches each of its keys as a whole."""
         words = {"[": "(?:", "]": ")?", "(": "(?:", ")": ")", "|": "|", "*": ".+"}
         parts = _PIECE.findall(self.key)
         return re.compile("".join(words.get(p) or (".+" if _PLACEHOLDER.fullmatch(p) else re.escape(p)) for p in parts))
 
     def spelled(self) -> Iterator[str]:
-        """Keys in full, with every choice made; none of an entry with `*`."""
+        """Yield all keys in full, with every choice expanded; nothing for an entry with `*`."""
         if "*" not in self.key:
             yield from _choices(self.key)
 
 
 def _choices(text: str) -> Iterator[str]:
-    """All texts that a pattern stands for; the innermost bracket is chosen first."""
+    """Yield all texts that a pattern stands for; the innermost bracket is expanded first."""
     if (match := re.search(r"\[([^\[\]()]*)\]|\(([^\[\]()]*)\)", text)) is None:
         yield text
         return
@@ -69,9 +68,9 @@ def _choices(text: str) -> Iterator[str]:
 
 @cache
 def connect_keys() -> tuple[ConnectKey, ...]:
-    """The table. The first entry whose pattern matches a whole key counts.
+    """Return the table. The first entry whose pattern matches a whole key counts.
 
-    Connect itself accepts what it does not know in silence, so a key that is carried over has to get an answer.
+    Connect silently accepts unknown keys, so frazil has to report each key that is carried over.
     """
     entries = json.loads(_FILE.read_text(encoding="utf-8"))
     return tuple(
@@ -85,7 +84,7 @@ def connect_keys() -> tuple[ConnectKey, ...]:
 
 @cache
 def find_key(key: str, *of: KeyOwner) -> ConnectKey | None:
-    """The entry of a key; None if it is no key of Kafka Connect that the table knows.
+    """Return the entry of a key; None if the table has none.
 
     Args:
         key: The key.
@@ -97,20 +96,20 @@ def find_key(key: str, *of: KeyOwner) -> ConnectKey | None:
 
 @cache
 def _spelled(*of: KeyOwner) -> dict[str, str]:
-    """Known keys of some owners by the form in which misspellings are looked for."""
+    """Return the known keys of some owners, by the normalized form in which misspellings are compared."""
     known = [entry for entry in connect_keys() if not of or entry.of in of]
     read = [entry for entry in known if not entry.rest and entry.key_class != "no_effect"]
     return {_plain(key): key for entry in reversed(read) for key in entry.spelled()}
 
 
 def _plain(key: str) -> str:
-    """A key in small letters, with one separator: `commitIntervalMs` and `commit.interval-ms` are one."""
+    """Normalize a key to lower case and one separator: `commitIntervalMs` and `commit.interval-ms` become equal."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", ".", key)
     return re.sub(r"[-_.]+", ".", apart).lower()
 
 
 def nearest_key(key: str, *of: KeyOwner) -> str | None:
-    """The known key that an unknown one may be a misspelling of; None if none is near, or the key is known.
+    """Return the known key that an unknown one may misspell; None if none is similar, or the key is known.
 
     Args:
         key: The key.
@@ -130,14 +129,14 @@ def nearest_key(key: str, *of: KeyOwner) -> str | None:
 
 
 def connect_answer(above: str, key: str) -> str | None:
-    """What to say of a key that is Kafka Connect's, as the rest of a sentence about it; None if it is not known as one.
+    """Return the answer to a key of Kafka Connect, as the rest of a sentence; None if the key is unknown.
 
     Args:
-        above: The keys that it stands under, with dots: `errors`; empty at the top of the file.
-        key: The key as it was written, such as `deadletterqueue` or `errors.deadletterqueue.topic.name`.
+        above: Keys above it in the file, with dots: `errors`; empty at the top of the file.
+        key: The key as written, such as `deadletterqueue` or `errors.deadletterqueue.topic.name`.
     """
     for written in (f"{above}.{key}" if above else key, key):
-        # Words such as `timezone` are keys of files' sinks, and misspelt keys of a stream below its top.
+        # Words such as `timezone` are keys of file sinks, but below the top of a stream's file they are misspelt keys.
         if (entry := find_key(written)) is None or entry.of in ("strimzi", "worker"):
             continue
         if entry.of != "connector" and (above or "." not in key):

@@ -1,4 +1,4 @@
-"""Judgement of a YAML file: all of its mistakes in one pass, each with its place and a sentence."""
+"""Validation of a YAML file that reports all mistakes in one pass, each with its place and a sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.config.documents.written_forms import example_at, example_of, joined_i
 
 ModelT = TypeVar("ModelT", bound=SpecModel)
 
-# Each trial validates the file once, some milliseconds at most.
+# Limit of trials; each one validates the file once, which takes a few milliseconds.
 _MOST_TRIALS = 200
 _CLEARLY_MEANT = 0.75
 _Readable = Callable[[Any, Sequence[Location]], Any]
@@ -28,11 +28,11 @@ _ITSELF: _Readable = lambda data, _: data  # noqa: E731
 
 @dataclass(frozen=True, slots=True)
 class FileRules:
-    """What judging a file takes beside its model.
+    """Rules for validating a file beside its model.
 
     Attributes:
-        readable: The data without what is wrong at some places, as far as the rest can be judged without it.
-        independent: The problems among some that do not follow from others, given the data.
+        readable: Returns the data without wrong parts, as far as the rest can be validated without them.
+        independent: Returns those problems that do not follow from others, given the data.
     """
 
     readable: _Readable = _ITSELF
@@ -53,16 +53,16 @@ def judge(
     """Validates the data of a file.
 
     Args:
-        data: What the file holds.
-        model: The model of the whole file.
-        context: For the model's validators: `base` is the folder of relative paths.
-        show_values: Whether sentences may repeat what was written; not for a file in which secrets may stand.
-        rules: What the model alone does not know.
+        data: Content of the file.
+        model: Model of the whole file.
+        context: Context for the model's validators: `base` is the folder of relative paths.
+        show_values: Whether sentences may quote values; false for a file that may contain secrets.
+        rules: Rules beside the model.
 
     Returns:
         The model; or None and every problem, once.
     """
-    # The problems are looked for outside of `except`, so that no error hangs on to pydantic's, which has the inputs.
+    # Outside of `except`, so that no error refers to pydantic's error, which contains the inputs.
     with contextlib.suppress(ValidationError):
         return model.model_validate(data, context=dict(context)), []
     return None, _WrongFile(data, model, dict(context), show_values, rules).problems()
@@ -75,9 +75,9 @@ class _WrongFile(Generic[ModelT]):
     context: dict[str, Any]
     show_values: bool
     rules: FileRules
-    # Where a place of the repaired data stands in the file.
+    # Places in the file, by places in the repaired data.
     written: dict[Location, Location] = field(default_factory=dict)
-    # Where repairs have no value to offer.
+    # Places whose repair has no certain value.
     doubtful: list[Location] = field(default_factory=list)
     trials: int = 0
 
@@ -86,7 +86,7 @@ class _WrongFile(Generic[ModelT]):
         errors = self._errors(self.data)
         wrong = list(self._sentences(errors))
         found = [*repaired, *((self._back(place), text) for place, text in wrong)]
-        # Checks of the whole file run if all of its parts are right, and then there is no more to say.
+        # Checks of the whole file run only if all of its parts are valid; then there are no other problems.
         if any(_place_of(entry) for entry in errors):
             places = [*(place for place, _ in found), *map(self._back, self.doubtful)]
             further = [(self._back(place), text) for place, text in self._partial_problems([at for at, _ in wrong])]
@@ -115,10 +115,10 @@ class _WrongFile(Generic[ModelT]):
         return place
 
     def _repaired(self) -> Iterator[Problem]:
-        """Repairs what is clearly meant, so that what stands below it is judged, too; yields what was wrong."""
+        """Repairs values whose meaning is clear, so that the parts below are validated, too; yields the problems."""
         yield from self._joined_lists()
         seen: set[Location] = set()
-        # A repaired block may have misspelt keys itself.
+        # A repaired block may contain misspelt keys.
         for _ in range(4):
             unknown = [place for each in self._errors(self.data) if (place := _unknown_at(each)) and place not in seen]
             for place in unknown:
@@ -181,7 +181,7 @@ class _WrongFile(Generic[ModelT]):
         return ""
 
     def _hint(self, place: Location, said: str, *, show_values: bool, words: bool) -> str:
-        """The form to write for this very value, as the end of a sentence; empty if the sentence has one."""
+        """Return the form to write for this value, as the end of a sentence; empty if the sentence already has one."""
         if "write " in said or "did you mean" in said or not place:
             return ""
         models = models_at(self.model, place)
@@ -190,26 +190,26 @@ class _WrongFile(Generic[ModelT]):
         if form is not None:
             return f"; write {shown_form(form, show_values=show_values, keys=keys_of(models))}"
         if "such as" in said or said.startswith("must be '"):
-            # It has an example, or names all words that may stand there.
+            # The sentence has an example, or names all allowed words.
             return ""
         key, above = (place[-1] if isinstance(place[-1], str) else None), models_at(self.model, place[:-1])
         example = example_at(key, above, models or models_at(self.model, (*place, 0)), partial(self._takes, place))
         return "" if example is None else f"; an example is {shown_form(example, show_values=True)}"
 
     def _takes(self, place: Location, form: Any) -> bool:
-        """Whether a place takes a value, whatever is wrong elsewhere."""
+        """Whether a value is valid at a place, whatever is wrong elsewhere."""
         if self.trials >= _MOST_TRIALS:
             return False
         self.trials += 1
         try:
             errors = self._errors(_replaced(self.data, place, form))
         except Exception:
-            # No file holds what is tried here. A validator that fails at it must not keep the file's problems back.
+            # The value is only a trial. If a validator fails at it, the file's problems must still be reported.
             return False
         for entry in errors:
             at = _place_of(entry)
             if entry["type"] == "frazil_problems":
-                # What a block around it lacks is another question.
+                # Missing keys of a block around the place do not matter here.
                 places = [(*at, *below) for below, _ in entry["ctx"]["problems"]] if at else []
             elif place[: len(at)] == at:
                 return False
@@ -221,7 +221,7 @@ class _WrongFile(Generic[ModelT]):
 
 
 def _place_of(entry: Any) -> Location:
-    """Takes out what pydantic adds to a place: union tags (ours start with `@`) and the mark of a mapping's key."""
+    """Removes what pydantic adds to a place: union tags (ours start with `@`) and the mark of a mapping's key."""
     return tuple(p for p in entry["loc"] if not (isinstance(p, str) and (p.startswith("@") or p == "[key]")))
 
 
@@ -241,7 +241,7 @@ def _value_at(data: Any, place: Location) -> Any:
 
 
 def _replaced(data: Any, place: Location, value: Any) -> Any:
-    """The data with another value at a place; what is around it is copied."""
+    """Return the data with another value at a place; containers around it are copied."""
     if not place:
         return value
     first, rest = place[0], place[1:]
@@ -254,7 +254,7 @@ def _replaced(data: Any, place: Location, value: Any) -> Any:
 
 
 def _lists(data: Any) -> Iterator[tuple[Location, list[Any]]]:
-    """Each list of the data, once: an alias of YAML may name a list from several places, or from within itself."""
+    """Yield each list of the data once: a YAML alias may refer to a list from several places, or from within itself."""
     pending: list[tuple[Location, Any]] = [((), data)]
     visited: set[int] = set()
     while pending:

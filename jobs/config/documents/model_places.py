@@ -1,4 +1,4 @@
-"""Places of a YAML file in its model: which models and keys may stand there."""
+"""Places of a YAML file in its model: the models and keys that are allowed there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.config.documents.sentences import suggestion
 
 
 def models_at(root: type[BaseModel], location: Location) -> list[type[BaseModel]]:
-    """The models whose mapping may stand at a place.
+    """Return the models whose mapping is allowed at a place.
 
     Args:
         root: The model of the whole file.
@@ -27,7 +27,7 @@ def models_at(root: type[BaseModel], location: Location) -> list[type[BaseModel]
 
 
 def keys_of(models: Iterable[type[BaseModel]]) -> list[str]:
-    """The keys of mappings of some models."""
+    """Return the keys of some models."""
     keys: list[str] = []
     for model in models:
         for name, field in model.model_fields.items():
@@ -71,12 +71,12 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def unknown_key(above: Location, key: str, models: Sequence[type[BaseModel]]) -> tuple[str, str | None]:
-    """The sentence about a key that no model has, and the known key that it may mean.
+    """Return the sentence about an unknown key, and the known key that it may mean.
 
     Args:
-        above: The place of the mapping that has it.
+        above: Place of the mapping with the key.
         key: The key as written.
-        models: Models that may stand at `above`.
+        models: Models that are allowed at `above`.
     """
     if (answer := connect_answer(field_path(above), key)) is not None:
         return f"this key of Kafka Connect {answer}", None

@@ -1,4 +1,4 @@
-"""Partial models: what of a wrong YAML file is right, so that all independent checks of it run."""
+"""Partial models: the valid parts of an invalid YAML file, on which all independent checks run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ModelT = TypeVar("ModelT", bound=SpecModel)
 
 
 class _Missing:
-    """Value of a part that is wrong. Whatever is asked of it ends the check that asks."""
+    """Value of a wrong part. Any access to it ends the check."""
 
     __slots__ = ()
 
@@ -30,17 +30,17 @@ MISSING = _Missing()
 
 
 class RightItems(tuple[Any, ...]):
-    """The right items of a list.
+    """The valid items of a list.
 
     Attributes:
-        places: Where each of them stands in the file's list.
+        places: Index of each item in the file's list.
     """
 
     places: tuple[int, ...]
 
 
 def partial_model(model: type[ModelT], data: object, context: Mapping[str, Any]) -> ModelT | None:
-    """Validates data and leaves out what is wrong. Checks between fields do not run.
+    """Validates data and leaves out wrong parts. Checks between fields do not run.
 
     Returns:
         The model. Reading a wrong part of it raises `MissingPartError`; lists are `RightItems`. None if the data is no
@@ -64,7 +64,7 @@ def _lenient_validator(model: type[SpecModel]) -> SchemaValidator:
 
 
 def _lenient(node: Any) -> Any:
-    """A core schema that takes `MISSING` for each field, item and value that is wrong."""
+    """Return a core schema that yields `MISSING` for each wrong field, item and value."""
     if isinstance(node, (list, tuple)):
         return type(node)(map(_lenient, node))
     if not isinstance(node, dict):
@@ -72,7 +72,7 @@ def _lenient(node: Any) -> Any:
     kind = node.get("type")
     if kind == "function-after" and _is_own_check(node["function"]["function"]):
         return _lenient(node["schema"]) | ({"ref": node["ref"]} if "ref" in node else {})
-    # What is no schema, such as a default or a class, stays as it is.
+    # Values that are no schemas, such as defaults and classes, stay unchanged.
     made = {key: _lenient(value) if key in _SCHEMAS else value for key, value in node.items()}
     match kind:
         case "model":
@@ -115,7 +115,7 @@ def _lenient_field(field: Any) -> Any:
 
 
 def _assembled(cls: type[SpecModel], node: Any) -> CoreSchema:
-    """The model's fields, put into an instance that lacks the wrong ones."""
+    """Return a core schema that puts the model's valid fields into an instance."""
 
     def assemble(data: Any, validate: Callable[[Any], tuple[dict[str, Any], Any, set[str]]]) -> Any:
         if isinstance(data, cls):
@@ -133,7 +133,7 @@ def _assembled(cls: type[SpecModel], node: Any) -> CoreSchema:
 
 
 def _kept(value: Any) -> Any:
-    """The value without the wrong parts of its lists and mappings; `MISSING` if nothing of them is right."""
+    """Return the value without wrong parts of its lists and mappings; `MISSING` if no part is valid."""
     if isinstance(value, dict):
         kept = {key: each for key, item in value.items() if (each := _kept(item)) is not MISSING}
         return kept if kept or not value else MISSING
@@ -161,14 +161,14 @@ def _walk(value: Any, location: Location) -> Iterator[Problem]:
 def _checked(model: SpecModel) -> list[Problem]:
     problems: list[Problem] = []
     for check in model._checks():  # pyright: ignore[reportPrivateUsage]
-        # A check may rely on what others have refused here. The file is refused anyway.
+        # A check may fail on parts that other checks have refused. The file is refused anyway.
         with contextlib.suppress(Exception):
             problems += collect(check)
     return problems
 
 
 def _parts(value: Any) -> Iterator[tuple[Location, Any]]:
-    """The parts of a partial model, each with its place below it in the file."""
+    """Yield the parts of a partial model, each with its place below it in the file."""
     if isinstance(value, SpecModel):
         for name, field in type(value).model_fields.items():
             if name in value.__dict__:
@@ -181,7 +181,7 @@ def _parts(value: Any) -> Iterator[tuple[Location, Any]]:
 
 
 def written_place(value: Any, place: Location) -> Location:
-    """A place below a partial model, with the indices of lists as the file has them."""
+    """Return a place below a partial model with the list indices of the file."""
     if not place:
         return ()
     first, rest = place[0], place[1:]
@@ -203,14 +203,14 @@ def _field_name(model: SpecModel, part: int | str | LineInText) -> str | None:
 
 
 def _forget(model: SpecModel, place: Location) -> None:
-    """Takes the field at fault out of a partial model; all fields if the place names none."""
+    """Removes the wrong field from a partial model; all fields if the place names none."""
     name = _field_name(model, place[0]) if place else None
     for each in [name] if name else list(vars(model)):
         vars(model).pop(each, None)
 
 
 def forget(model: SpecModel, place: Location) -> None:
-    """Takes a field out of a partial model; nothing happens if the model has no such place."""
+    """Removes a field from a partial model; nothing happens if the model has no such place."""
     value: Any = model
     for part in place[:-1]:
         if isinstance(value, RightItems):
@@ -222,5 +222,5 @@ def forget(model: SpecModel, place: Location) -> None:
 
 
 def related(place: Location, places: Iterable[Location]) -> bool:
-    """Whether a place lies within one of several places, or around one of them."""
+    """Whether a place is within one of several places, or contains one of them."""
     return any(each and (place[: len(each)] == each or each[: len(place)] == place) for each in places)

@@ -1,8 +1,7 @@
-"""Secrets as references to variables or mounted files, read only where they are used, and properties with them.
+"""Secrets as references to variables or mounted files, which are read only where they are used; and properties.
 
-A secret that stands in a URL of the settings, as earlier releases let some of them, is kept as a reference to a
-variable of its own name, whose value this process has from the file. So no form of the settings holds it, and another
-process is given the variable beside them.
+Earlier releases allowed some secrets in URLs of the settings. Such a secret becomes a reference to a variable, whose
+value this process has from the file. So no form of the settings contains it, and other processes get the variable.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ from jobs.config.documents.yaml_document import LocatedText
 REFERENCE = re.compile(r"\$\{(?:env:([A-Za-z_][A-Za-z0-9_]*)|file:(/[^${}\x00-\x1f]+))\}")
 _ADVICE = "write ${env:NAME} here and set the environment variable NAME"
 
-# A key holds a secret if one of its words, or its last words, say so: `s3.session-token`, `adls.account-key`.
+# A key names a secret if one of these words, or of the last words below, is in it: `s3.session-token`,
+# `adls.account-key`.
 _SECRET_WORDS = {"authorization", "credential", "credentials", "passphrase", "passwd", "password", "secret", "token"}
 _SECRET_ENDINGS = (("account", "key"), ("api", "key"), ("access", "key"), ("private", "key"), ("connection", "string"))
-# …unless its last word says that it is about a secret: `token-refresh-enabled`, `oauthTokenFile`.
+# Last words of keys that are only about a secret: `token-refresh-enabled`, `oauthTokenFile`.
 _HARMLESS_LAST_WORDS = {"at", "enabled", "file", "id", "in", "ms", "path", "seconds", "ttl", "type", "uri", "url"}
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+")
-# `scheme://user:password@host`. In a database URI SQLAlchemy lets a slash stand in the password, too.
+# `scheme://user:password@host`. SQLAlchemy also accepts a slash in the password of a database URI.
 _USERINFO = re.compile(r"://[^:/@?#\s]*:(?P<secret>[^@/?#\s]+)@")
 _USERINFO_DATABASE = re.compile(r"^(?!https?:)[a-z0-9]+(\+[a-z0-9]+)?://[^:/@]*:(?P<secret>[^@]+)@")
 _QUERY = re.compile(r"[?&;](?P<key>[^=?&;\s]+)=(?P<secret>[^&;\s]+)")
@@ -39,14 +39,14 @@ _QUERY = re.compile(r"[?&;](?P<key>[^=?&;\s]+)=(?P<secret>[^&;\s]+)")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A text with one or more ``${env:NAME}`` or ``${file:/PATH}`` in it, kept as it is written, without the values.
+    """A text with one or more ``${env:NAME}`` or ``${file:/PATH}``, kept as written, without the values.
 
     Args:
         template: The text, such as ``${env:PGPASS}`` or ``postgresql://me:${file:/run/secrets/pg}@db/lake``.
-        where: File and line it was written in, for the message about a variable that is not set.
+        where: File and line of the text, for the message about a variable that is not set.
 
     Raises:
-        ValueError: If the text has no reference, or a malformed one. The message never repeats the text.
+        ValueError: The text has no reference, or a malformed one. The message never quotes the text.
     """
 
     template: str
@@ -64,19 +64,19 @@ class Secret:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The environment variables it refers to, in order, each once."""
+        """The environment variables in its references, in order, each once."""
         return tuple(dict.fromkeys(name for name, _ in REFERENCE.findall(self.template) if name))
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files it refers to, in order, each once."""
+        """The files in its references, in order, each once."""
         return tuple(dict.fromkeys(path for _, path in REFERENCE.findall(self.template) if path))
 
     def reveal(self) -> str:
-        """Returns the text with what variables and files hold now. Call it where it is used, and do not keep it.
+        """Returns the text with the present values. Call it where the value is used, and do not keep the result.
 
         Raises:
-            FrazilError: If a variable is not set or is empty, or a file cannot be read or does not hold one line.
+            FrazilError: A variable is not set or is empty, or a file cannot be read or does not contain one line.
         """
 
         def value(match: re.Match[str]) -> str:
@@ -124,12 +124,12 @@ class Secret:
 
 
 def reveal(value: str | Secret) -> str:
-    """Returns a plain text as it is, and a secret's present value."""
+    """Returns a plain text unchanged, or a secret's present value."""
     return value.reveal() if isinstance(value, Secret) else value
 
 
 def text_or_secret(value: object) -> str | Secret:
-    """Makes a ``Secret`` of a text with a ``${…}`` in it, and text of any other scalar (``true``, ``4``).
+    """Converts a text with a ``${…}`` to a ``Secret``, and any other scalar (``true``, ``4``) to text.
 
     Raises:
         ValueError: If it is no scalar, or a reference is malformed.
@@ -142,7 +142,7 @@ def text_or_secret(value: object) -> str | Secret:
 
 
 def scalar_text(value: object) -> str:
-    """Returns the text of a YAML scalar as the properties of Iceberg and Spark want it: ``true``, not ``True``.
+    """Returns a YAML scalar as text in the form of Iceberg's and Spark's properties: ``true``, not ``True``.
 
     Raises:
         ValueError: If it is a list, a mapping or nothing.
@@ -157,7 +157,7 @@ def scalar_text(value: object) -> str:
 
 
 def looks_secret(key: str) -> bool:
-    """Says whether a property of this name holds a secret, such as ``s3.secret-access-key`` or ``token``."""
+    """Whether a property of this name holds a secret, such as ``s3.secret-access-key`` or ``token``."""
     words = [word.lower() for word in _WORD.findall(key)]
     if not words or words[-1] in _HARMLESS_LAST_WORDS:
         return False
@@ -165,16 +165,16 @@ def looks_secret(key: str) -> bool:
 
 
 def literal_secret_problem(key: str, value: str | Secret) -> str | None:
-    """Says what is wrong if a property shows a secret in its own text: by its name, or by a password inside a URI.
+    """Checks a property for a secret in plain text: by its name, or by a password inside a URI.
 
     Returns:
-        A sentence that does not repeat the value, or None if the property is in order.
+        A sentence that does not quote the value, or None if the property has no such secret.
     """
     text = str(value)
     if isinstance(value, str) and value and looks_secret(key):
         return f"a secret must not stand in the file; {_ADVICE}"
     patterns = (_USERINFO, _USERINFO_DATABASE) if key.rpartition(".")[2] in ("uri", "url") else (_USERINFO,)
-    # References are taken out first, for they have colons and braces of their own; NUL keeps their place.
+    # References are removed first, because they contain colons and braces; NUL marks their places.
     bare = REFERENCE.sub("\0", text)
     for pattern in patterns:
         if (match := pattern.search(bare)) and match["secret"].strip("\0"):
@@ -186,7 +186,7 @@ def literal_secret_problem(key: str, value: str | Secret) -> str | None:
 
 
 def _properties(value: object) -> Any:
-    """Checks properties one by one; numbers and truth values become text, texts with a reference become secrets."""
+    """Checks properties one by one; numbers and booleans become text, texts with a reference become secrets."""
     if not isinstance(value, dict):
         return value
     checked: dict[str, str | Secret] = {}
@@ -214,7 +214,7 @@ Properties = Annotated[
 
 
 def revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
-    """Returns properties with the secrets' present values: for a client only, never to be kept.
+    """Returns properties with the secrets' present values, for a client only; do not keep the result.
 
     Raises:
         FrazilError: If a secret's environment variable is not set.
@@ -223,20 +223,20 @@ def revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
 
 
 class PresentValues(Mapping[str, str]):
-    """Properties whose secrets are read whenever they are asked for, for clients that live longer than a secret.
+    """Properties whose secrets are read at each access, for clients that live longer than a secret.
 
     Args:
-        properties: As a file has them. The values are in no form of it.
+        properties: Properties of a file. No form of this object contains the secrets' values.
     """
 
     def __init__(self, properties: Mapping[str, str | Secret]) -> None:
         self._properties: Mapping[str, str | Secret] = properties
 
     def __getitem__(self, key: str) -> str:
-        """The present value.
+        """Return the present value.
 
         Raises:
-            FrazilError: It cannot be had.
+            FrazilError: A variable is not set, or a file cannot be read.
         """
         return reveal(self._properties[key])
 
@@ -251,7 +251,7 @@ class PresentValues(Mapping[str, str]):
 
 
 def secrets_in(value: object) -> Iterator[Secret]:
-    """Yields every secret that a model, or anything that its fields are made of, refers to; one may come twice."""
+    """Yields every secret in a model and its parts; a secret may come twice."""
     if isinstance(value, Secret):
         yield value
     elif isinstance(value, BaseModel):
@@ -269,19 +269,19 @@ def secrets_in(value: object) -> Iterator[Secret]:
 
 
 def service_url(value: str, schemes: tuple[str, ...], examples: str, *, others: str = "") -> tuple[str, SplitResult]:
-    """Check that a text is the URL of a service, and holds no secret.
+    """Check that a text is the URL of a service and contains no secret.
 
     Args:
-        value: As the file has it.
-        schemes: Those that are known.
-        examples: For the message: `such as …`.
-        others: What is said of other schemes besides.
+        value: The text in the file.
+        schemes: Known schemes.
+        examples: Examples for the message: `such as …`.
+        others: Addition to the message about other schemes.
 
     Returns:
-        The URL without space around it and without a slash at its end; and its parts.
+        The URL without surrounding blanks and without a slash at its end; and its parts.
 
     Raises:
-        ValueError: It is none, or holds a secret. The message repeats nothing of it but a parameter's name.
+        ValueError: The text is no such URL, or contains a secret. The message quotes only a parameter's name.
     """
     url = value.strip().rstrip("/")
     if "${" in url:
@@ -310,7 +310,7 @@ def service_url(value: str, schemes: tuple[str, ...], examples: str, *, others: 
 
 
 POSTGRES_SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key")
-"""The parameters of libpq that are secrets, of those that may stand under properties."""
+"""Secret parameters of libpq among those that are allowed under properties."""
 
 _SECRET = re.compile("passw|secret", re.IGNORECASE)
 _PARAMETER = re.compile(r"(?<=[?&])(?P<key>[^=?&]+)=(?P<value>[^&]+)")
@@ -318,13 +318,13 @@ _PARAMETER = re.compile(r"(?<=[?&])(?P<key>[^=?&]+)=(?P<value>[^&]+)")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WrittenSecret(Secret):
-    """A reference whose variables this process need not have, for their values stand in the file.
+    """A reference whose values are in the file, so that this process need not have its variables.
 
     Args:
-        variables: Those of its variables that stand in the file, each with its value.
-        place: Of the URL that they were written in, in the settings.
-        url: That URL, as a whole.
-        keys: What they are called there.
+        variables: Variables whose values are in the file, with the values.
+        place: Place, in the settings, of the URL that contains the values.
+        url: That URL.
+        keys: Keys of the values in the URL.
     """
 
     variables: tuple[tuple[str, str], ...] = ()
@@ -334,7 +334,7 @@ class WrittenSecret(Secret):
 
     def reveal(self) -> str:
         """Returns the text with the values; see `Secret.reveal`."""
-        # What else it refers to first: a value may look like a reference.
+        # Its other references first, because a value may look like a reference.
         marked = self.template
         for number, (name, _) in enumerate(self.variables):
             marked = marked.replace(f"${{env:{name}}}", f"\0{number}\0")
@@ -350,27 +350,27 @@ class WrittenSecret(Secret):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled it is the reference alone, as any other secret is."""
+        """Pickle only the reference, as for any other secret."""
         return Secret, (self.template, self.where)
 
 
 def holds_secret(parameter: str) -> bool:
-    """Whether a parameter of a URL holds a secret, by its name: also in words that are written together."""
+    """Whether a parameter of a URL holds a secret, by its name, even if words are written together."""
     return looks_secret(parameter) or parameter in POSTGRES_SECRETS or bool(_SECRET.search(parameter))
 
 
 def secret_parameters(url: str) -> list[str]:
-    """The names of the parameters of a URL that hold a secret, each as often as it is there."""
+    """Return the names of the parameters of a URL that hold a secret; repeated ones are repeated."""
     return [key for each in _PARAMETER.finditer(url) if holds_secret(key := unquote(each["key"]))]
 
 
 def hidden_in(url: str, place: str, where: str | None) -> WrittenSecret | None:
-    """A URL whose written secrets are references; None if none is written there that earlier releases let stand.
+    """Replace the secrets in a URL that earlier releases allowed by references; None if it contains none.
 
     Args:
-        url: As the file has it, perhaps with references of its own.
-        place: In the settings, such as `catalog.properties.uri`.
-        where: File and line, for the message about a variable that it refers to.
+        url: URL in the file, possibly with references of its own.
+        place: Place in the settings, such as `catalog.properties.uri`.
+        where: File and line, for the message about a variable in a reference.
     """
     variables: list[tuple[str, str]] = []
     keys: list[str] = []
@@ -388,10 +388,10 @@ def hidden_in(url: str, place: str, where: str | None) -> WrittenSecret | None:
 
 
 def without_written(url: str, place: str) -> tuple[str, dict[str, WrittenSecret]]:
-    """A PostgreSQL URL without the written secrets that earlier releases let stand there, and these by their names.
+    """Return a PostgreSQL URL without the secrets that earlier releases allowed in it, and these secrets by name.
 
     Args:
-        url, place: As of `hidden_in`; a reference stays where it is.
+        url, place: See `hidden_in`; references stay in the URL.
     """
     before, mark, query = url.partition("?")
     kept: list[str] = []
@@ -409,7 +409,7 @@ def without_written(url: str, place: str) -> tuple[str, dict[str, WrittenSecret]
 
 
 def bare_secrets(properties: Mapping[str, str | Secret]) -> list[Problem]:
-    """What is wrong with properties of PostgreSQL that are secrets and stand in the file, by their place."""
+    """Return problems for secret properties of PostgreSQL that are in the file as plain text, by their place."""
     advice = "a secret must not stand in the file; write ${env:NAME} here and set the environment variable NAME"
     return [
         (("properties", key), advice)
@@ -419,7 +419,7 @@ def bare_secrets(properties: Mapping[str, str | Secret]) -> list[Problem]:
 
 
 def written_variables(secrets: Iterable[Secret]) -> dict[str, str]:
-    """The variables with which another process, given what these settings' dump says, has what the file says."""
+    """Return the variables that another process needs, beside a dump of the settings, to have the file's values."""
     return {name: value for each in secrets if isinstance(each, WrittenSecret) for name, value in each.variables}
 
 

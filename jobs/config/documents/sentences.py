@@ -1,4 +1,4 @@
-"""Sentences about values that no model takes: one of frazil's own for each error type of pydantic."""
+"""Sentences of frazil for pydantic's validation errors, one for each error type."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
-# Error types: pydantic's "Validation Errors". `union_tag_…` have an own sentence in each model with a union.
+# Error types: pydantic's "Validation Errors". Each model with a union has its own sentence for `union_tag_…`.
 SENTENCES: Mapping[str, str | Callable[[Details], str]] = {
     "missing": "is required and missing",
     "string_type": _TEXT,
@@ -88,11 +88,11 @@ SENTENCES: Mapping[str, str | Callable[[Details], str]] = {
 
 
 def sentence_of(entry: Any, *, show_values: bool) -> str:
-    """The sentence about one error of pydantic: what may be written, and what was.
+    """Return the sentence about one error of pydantic: what is allowed, and what was written.
 
     Args:
-        entry: As `ValidationError.errors` has it.
-        show_values: Whether the sentence may repeat what was written.
+        entry: Entry of `ValidationError.errors`.
+        show_values: Whether the sentence may quote values.
     """
     kind, value = entry["type"], entry["input"]
     if kind in ("value_error", "assertion_error"):

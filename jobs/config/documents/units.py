@@ -24,7 +24,7 @@ def parse_duration(value: object) -> timedelta:
     """Reads a whole number with its unit (ms, s, m, h or d); a ``timedelta`` passes through.
 
     Raises:
-        ValueError: If it is anything else, a number without a unit included, or not above zero.
+        ValueError: The value is anything else, such as a number without a unit, or not above zero.
     """
     if isinstance(value, timedelta):
         duration = value
@@ -40,7 +40,7 @@ def parse_duration(value: object) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Writes a duration in the largest unit that divides it, so that ``parse_duration`` gives the same back."""
+    """Writes a duration in the largest unit that divides it; ``parse_duration`` reads the result back."""
     for unit, length in reversed(_TIMES.items()):
         if duration % length == timedelta(0):
             return f"{duration // length}{unit}"
@@ -50,7 +50,7 @@ def format_duration(duration: timedelta) -> str:
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)]
 
 
-# Powers of 1024 with and without the i, as Spark, Kafka and Iceberg's own figures count; the largest first.
+# Powers of 1024, with and without the i, as in Spark, Kafka and Iceberg; the largest first.
 _BYTES = {"TB": 1024**4, "GB": 1024**3, "MB": 1024**2, "KB": 1024, "B": 1}
 _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([KMGT])i?)?B", re.IGNORECASE)
 
@@ -59,7 +59,7 @@ def parse_size(value: object) -> int:
     """Reads a whole number with its unit (B, KB, MB, GB or TB, or KiB and so on, in either case) as bytes.
 
     Raises:
-        ValueError: If it is anything else, a number without a unit included, not above zero, or beyond 64 bits.
+        ValueError: The value is anything else, such as a number without a unit, not above zero, or beyond 64 bits.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise ValueError(f"needs a unit; write {value}B, {value}MB or {value}GB")
@@ -73,7 +73,7 @@ def parse_size(value: object) -> int:
 
 
 def format_size(size: int) -> str:
-    """Writes a size in the largest unit that divides it, so that ``parse_size`` gives the same back."""
+    """Writes a size in the largest unit that divides it; ``parse_size`` reads the result back."""
     unit, length = next((unit, length) for unit, length in _BYTES.items() if size % length == 0)
     return f"{size // length}{unit}"
 

@@ -1,4 +1,4 @@
-"""Loading of YAML files into their models, and the error that names file, line, column and field of each problem."""
+"""Loading of YAML files into their models, with errors that name file, line, column and field of each problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.config.documents.yaml_document import YamlDocument, YamlUnreadable, re
 
 ModelT = TypeVar("ModelT", bound=SpecModel)
 MOST_SHOWN = 20
-"""Problems in the message of an error; `SpecError.problems` has all of them."""
+"""Limit of problems in the message of an error; `SpecError.problems` has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class FileProblem:
     """One problem of a YAML file.
 
     Attributes:
-        file: The file as messages show it.
-        line: From 1; 0 if unknown.
+        file: Name of the file in messages.
+        line: Line, from 1; 0 if unknown.
         column: Column of the key, from 1; 0 if unknown.
         sentence: The field and what is wrong with it.
     """
@@ -46,13 +46,13 @@ class SpecError(FrazilError):
 
     Args:
         problems: One sentence each, such as ``streams/payments.yaml:12:3: decode.shema: unknown key; did you mean
-            'schema'?``; with its place apart if it is a `FileProblem`.
-        path: The file, where it is one.
-        stream: The stream that the file names, if it does.
+            'schema'?``; a `FileProblem` has its place apart.
+        path: The file, if all problems are in one.
+        stream: The stream in the file, if it names one.
 
     Attributes:
         problems: All sentences.
-        places: All problems whose place is known.
+        places: All problems with a known place.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ def shown_path(path: Path) -> str:
         shown = str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         shown = str(path)
-    # A name need not be UTF-8, while what carries messages is.
+    # A file name need not be UTF-8, but messages are.
     return shown.encode(errors="backslashreplace").decode()
 
 
@@ -100,15 +100,15 @@ def load_model(
 
     Args:
         path: The file. Relative paths in it start at its folder.
-        model: The model of the whole file.
-        show_values: Whether messages may repeat what was written; not for a file in which secrets may stand.
-        rules: What judges the file beside its model.
+        model: Model of the whole file.
+        show_values: Whether messages may quote values; false for a file that may contain secrets.
+        rules: Rules beside the model.
 
     Raises:
-        SpecError: With every problem of the file.
+        SpecError: The file has problems; the error has all of them.
     """
     shown = shown_path(path)
-    # Raised outside of `except`, so that no pydantic error with its inputs hangs on to it as its context.
+    # Raised outside of `except`, so that its context is no pydantic error, which contains the inputs.
     unreadable: list[FileProblem] = []
     try:
         document = read_yaml(path, shown=shown)
@@ -126,13 +126,13 @@ def load_model(
 def located(
     document: YamlDocument, found: Iterable[Problem], path: Path, others: Iterable[FileProblem] = ()
 ) -> SpecError:
-    """Makes one error of the problems that validation found in a file, in the order of its lines.
+    """Returns one error for the problems of a file, in the order of its lines.
 
     Args:
-        document: The file.
-        found: The problems.
-        path: The file.
-        others: Further problems of it that have their places.
+        document: The parsed file.
+        found: Problems of the validation.
+        path: Path of the file.
+        others: Further problems with their places.
     """
     problems = list(others)
     for location, text in found:

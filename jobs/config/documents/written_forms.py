@@ -1,6 +1,6 @@
-"""Forms to write: what somebody meant who wrote `trigger: 60s`, `ratio: 5%` or `[bucket(16, id)]`.
+"""Corrected forms of wrong values, such as `trigger: 60s`, `ratio: 5%` or `[bucket(16, id)]`, for hints in messages.
 
-A form is a rewrite of the value as written. The model has to take it, so no hint is a guess.
+A form rewrites the value in the file. The model has to accept it, so no hint is a guess.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIZE_WORDS = {
 
 
 class _FormDumper(yaml.SafeDumper):
-    """YAML in which texts that know their line are texts."""
+    """YAML dumper that writes texts with line numbers as plain texts."""
 
 
 _FormDumper.add_multi_representer(str, _FormDumper.represent_str)
@@ -53,13 +53,13 @@ _UNSHOWN = "…"
 def written_form(
     value: object, models: Sequence[type[BaseModel]], takes: Callable[[Any], bool], *, words: bool = True
 ) -> Any:
-    """The first rewrite of a value that its place takes; None if there is none.
+    """Return the first rewrite of a value that is valid at its place; None if there is none.
 
     Args:
-        value: As written.
-        models: The models that may stand in its place.
-        takes: Whether the place takes a value.
-        words: Whether one text may stand for another. A name does not: no other name is meant.
+        value: The value as written.
+        models: Models that are allowed at its place.
+        takes: Whether a value is valid at the place.
+        words: Whether another text may be suggested; false for names.
     """
     tried: list[Any] = []
     for form in _forms(value, models):
@@ -73,12 +73,12 @@ def written_form(
 
 
 def shown_form(form: Any, *, show_values: bool, keys: Collection[str] = ()) -> str:
-    """A form as a line of YAML.
+    """Return a form as a line of YAML.
 
     Args:
         form: The value to write.
-        show_values: Whether the line may repeat texts that were written; without it they become an ellipsis.
-        keys: Keys of the models; a form always shows them.
+        show_values: Whether the line may quote texts of the file; otherwise they become an ellipsis.
+        keys: Keys of the models, which are always shown.
     """
     plain = form if show_values else _without_texts(form, keys)
     text = yaml.dump(
@@ -88,7 +88,7 @@ def shown_form(form: Any, *, show_values: bool, keys: Collection[str] = ()) -> s
 
 
 def joined_items(items: Sequence[Any]) -> list[Any] | None:
-    """A list whose texts are joined that YAML has split within brackets; None if it has split none.
+    """Join texts of a list that YAML has split within brackets; None if it has split none.
 
     `[bucket(16, id), at]` is three items to YAML, and becomes `bucket(16, id)` and `at`.
     """
@@ -118,7 +118,7 @@ def _forms(value: object, models: Sequence[type[BaseModel]]) -> Iterator[Any]:
     yield from scalars
     yield from _collections(value)
     for model in models:
-        # A flag in place of a block means one of its flags.
+        # A boolean in place of a block means one of its boolean keys.
         for scalar in (value, *(() if isinstance(value, bool) else scalars), *_with_units(value)):
             if not isinstance(scalar, (list, dict)):
                 yield from _blocks(scalar, model)
@@ -145,7 +145,7 @@ def _scalars(value: object) -> Iterator[Any]:
     elif isinstance(value, dict) and len(value) == 1:
         ((key, inner),) = value.items()
         if inner is None:
-            # `${env:NAME}` and `{value}` without quotes.
+            # YAML reads `${env:NAME}` and `{value}` without quotes as mappings.
             yield f"{{{key}}}"
         elif isinstance(inner, (str, int, float)):
             yield inner
@@ -200,7 +200,7 @@ def _in_units(amount: float, units: dict[str, int]) -> str:
 
 
 def _with_units(value: object) -> Iterator[str]:
-    """A number alone as a duration: people count in seconds."""
+    """Yield durations for a plain number: people mean seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
         yield f"{value}s"
 
@@ -238,7 +238,7 @@ def _collections(value: object) -> Iterator[Any]:
 
 
 def _blocks(scalar: object, model: type[BaseModel]) -> Iterator[dict[str, Any]]:
-    """Mappings of a model with a value at one of its keys; the required ones beside it are the example's."""
+    """Yield mappings of a model with the value at one of its keys; other required keys come from the example."""
     example = example_of(model)
     required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
     for name, field in model.model_fields.items():
@@ -249,13 +249,13 @@ def _blocks(scalar: object, model: type[BaseModel]) -> Iterator[dict[str, Any]]:
 
 
 def _takes_flags(annotation: Any) -> bool:
-    """Whether a field is a flag: pydantic takes `true` as the number 1, and nobody means that."""
+    """Whether a field is a boolean: pydantic would accept `true` as the number 1, which nobody means."""
     return annotation is bool or any(map(_takes_flags, typing.get_args(annotation)))
 
 
 @cache
 def example_of(model: type[BaseModel]) -> Mapping[str, Any]:
-    """The example of a block: the model's own, else its first key with a default that can be shown."""
+    """Return the example of a block: the model's own, else its first key with a default that can be shown."""
     if issubclass(model, SpecModel) and model.example:
         return yaml.safe_load(model.example)
     defaults = {field.alias or name: field.default for name, field in model.model_fields.items()}
@@ -265,20 +265,20 @@ def example_of(model: type[BaseModel]) -> Mapping[str, Any]:
     return dict(list(shown.items())[:1])
 
 
-# Enough for a list or a mapping of texts whose entries have no model.
+# Examples for lists and mappings of texts whose entries have no model.
 _ENTRIES = ("id", "day(created_at)", "$.debug", "22:00-05:00", "https://example.com")
 
 
 def example_at(
     key: str | None, above: Iterable[type[BaseModel]], models: Iterable[type[BaseModel]], takes: Callable[[Any], bool]
 ) -> Any:
-    """An example of what may stand at a key; None without one.
+    """Return an example of a value for a key; None if there is none.
 
     Args:
         key: The key; None for an entry of a list.
-        above: The models that may have the key.
-        models: The models that may stand there.
-        takes: Whether the place takes a value.
+        above: Models that may have the key.
+        models: Models that are allowed as its value.
+        takes: Whether a value is valid at the place.
     """
     of_blocks = [example for model in models if (example := example_of(model))]
     of_key = [example for model in above if key and (example := example_of(model).get(key)) is not None]

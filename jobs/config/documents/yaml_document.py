@@ -1,4 +1,4 @@
-"""YAML documents whose every value can be traced to its line."""
+"""YAML documents with the line of every value."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jobs.config.documents.base import LineInText, Location
 
 
 class LocatedText(str):
-    """A text from a YAML file that knows where it was written (``frazil.yaml:12``)."""
+    """A text from a YAML file with its file and line (``frazil.yaml:12``)."""
 
     where: str
 
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """What keeps a file from being read: a sentence, with its line and column (from 1; 0 if unknown)."""
+    """Why a file cannot be read: a sentence, with its line and column (from 1; 0 if unknown)."""
 
     line: int
     message: str
@@ -37,8 +37,8 @@ class YamlUnreadable(Exception):
     """A file is not the YAML that frazil reads.
 
     Args:
-        problems: What keeps it from being read.
-        document: The file all the same, if its only fault is that keys stand in it twice; the last one counts.
+        problems: Why the file cannot be read.
+        document: The document, if its only fault is duplicate keys, of which the last one counts.
     """
 
     def __init__(self, problems: list[YamlProblem], document: YamlDocument | None = None) -> None:
@@ -47,7 +47,7 @@ class YamlUnreadable(Exception):
         self.document: YamlDocument | None = document
 
     def located(self, shown: str) -> list[str]:
-        """One sentence for each problem, with file and line."""
+        """Return one sentence for each problem, with file and line."""
         marks = (":".join(str(part) for part in (shown, p.line, p.column) if part) for p in self.problems)
         return [f"{mark}: {p.message}" for mark, p in zip(marks, self.problems, strict=True)]
 
@@ -61,12 +61,12 @@ def _is_encodable(text: str) -> bool:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with the scalars of YAML 1.2: `no` is a text, `0123` not octal, `12:30` not 750, a date stays as written."""
+    """Loader with the scalars of YAML 1.2: `no` is a text, `0123` not octal, `12:30` not 750, a date stays a text."""
 
     def construct_located(self, node: yaml.ScalarNode) -> str:
         text = self.construct_scalar(node)
         if not _is_encodable(text):
-            # JSON escapes one character as two surrogates. PyYAML does not join them.
+            # JSON escapes some characters as two surrogates, which PyYAML does not join.
             try:
                 text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
             except UnicodeDecodeError:
@@ -93,18 +93,18 @@ _Loader.add_constructor("tag:yaml.org,2002:str", _Loader.construct_located)
 
 
 def plain_resolvers() -> dict[Any, Any]:
-    """What unquoted scalars are read as, for a dumper whose output is read here."""
+    """Return the resolvers of unquoted scalars, for a dumper whose output is read here."""
     return _Loader.yaml_implicit_resolvers
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A YAML file's data beside its node tree.
+    """Data of a YAML file with its node tree.
 
     Args:
-        shown: The file's name as messages show it.
-        data: Plain Python values; texts with a ``${`` in them are ``LocatedText``.
-        root: The composed nodes, which carry the lines.
+        shown: Name of the file in messages.
+        data: Plain Python values; texts with ``${`` are ``LocatedText``.
+        root: The composed nodes, which have the lines.
     """
 
     shown: str
@@ -112,15 +112,15 @@ class YamlDocument:
     root: yaml.Node
 
     def line_of(self, location: Location) -> int:
-        """Returns the line (from 1) of a key or list item; that of the nearest parent for what is not in the file."""
+        """Returns the line (from 1) of a key or list item; for one not in the file, of its nearest parent."""
         return self.mark_of(location)[0]
 
     def mark_of(self, location: Location) -> tuple[int, int]:
-        """Returns line and column (both from 1) of a key or list item; those of the nearest parent otherwise."""
+        """Returns line and column (from 1) of a key or list item; for one not in the file, of its nearest parent."""
         node, line, column = self.root, self.root.start_mark.line, self.root.start_mark.column
         for part in location:
             if isinstance(node, yaml.MappingNode):
-                # The last one wins: keys merged in by `<<` stand before the mapping's own.
+                # The last one counts: keys merged by `<<` come before the mapping's own.
                 entry = next((e for e in reversed(node.value) if e[0].value == str(part)), None)
                 if entry is not None:
                     line, column, node = entry[0].start_mark.line, entry[0].start_mark.column, entry[1]
@@ -128,14 +128,14 @@ class YamlDocument:
                 node = node.value[part]
                 line, column = node.start_mark.line, node.start_mark.column
             elif isinstance(part, LineInText) and isinstance(node, yaml.ScalarNode) and node.style == "|":
-                # Only in a literal block are the text's lines the file's; it starts below the `|`.
+                # Only in a literal block the text's lines are lines of the file. It starts below the `|`.
                 line = node.start_mark.line + 1 + part.lines_before
                 column = _indent(node, part.lines_before)
         return line + 1, column + 1
 
 
 def _indent(block: yaml.ScalarNode, line: int) -> int:
-    """The column (from 0) in which a line of a literal block begins."""
+    """Return the column (from 0) in which a line of a literal block begins."""
     buffer = block.start_mark.buffer
     lines = buffer.splitlines() if isinstance(buffer, str) else []
     text = lines[at] if (at := block.start_mark.line + 1 + line) < len(lines) else ""
@@ -146,7 +146,7 @@ def read_yaml(path: Path, *, shown: str) -> YamlDocument:
     """Reads one file that holds one YAML document.
 
     Raises:
-        YamlUnreadable: If it cannot be opened, is empty, is not YAML, or has a key twice.
+        YamlUnreadable: The file cannot be opened, is empty, is no YAML, or has duplicate keys.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -161,7 +161,7 @@ def parse_yaml(text: str, *, shown: str) -> YamlDocument:
     """Reads one YAML document.
 
     Raises:
-        YamlUnreadable: If it is empty, is not YAML, or has a key twice.
+        YamlUnreadable: The text is empty, is no YAML, or has duplicate keys.
     """
     problem: YamlProblem | None = None
     try:
@@ -174,7 +174,7 @@ def parse_yaml(text: str, *, shown: str) -> YamlDocument:
         try:
             document = YamlDocument(shown, loader.construct_document(root), root)
         except (ValueError, TypeError, LookupError, AttributeError):
-            # PyYAML lets errors of Python out where `!!int`, `!!bool` or `!!timestamp` stands before something else.
+            # PyYAML raises plain Python errors for `!!int`, `!!bool` or `!!timestamp` before another value.
             tagged = YamlProblem(0, "has a value that its tag, such as !!int, does not take")
             raise YamlUnreadable([*duplicates, tagged]) from None
         if duplicates:
@@ -194,7 +194,7 @@ def parse_yaml(text: str, *, shown: str) -> YamlDocument:
 
 
 def _without_quotations(error: yaml.MarkedYAMLError) -> str:
-    """Takes out what PyYAML repeats of the file (aliases, tags): a password that starts with `*` or `!` is one."""
+    """Removes PyYAML's quotations of the file (aliases, tags): a password that starts with `*` or `!` may be one."""
     told = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be parsed"
     return re.sub(r"'[^']*'|\"[^\"]*\"", lambda match: match[0] if len(match[0]) <= 4 else "'…'", told)
 

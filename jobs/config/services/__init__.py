@@ -1,1 +1,1 @@
-"""Blocks of the settings: Kafka, registry, catalog, state, drivers, maintenance."""
+"""Models of the settings' blocks: Kafka, registry, catalog, state, drivers, maintenance."""

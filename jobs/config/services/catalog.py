@@ -52,7 +52,7 @@ class CatalogSettings(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _hidden(cls, value: Any) -> Any:
-        """What earlier releases let stand in the URI of a database is a reference in it."""
+        """Replace secrets that earlier releases allowed in the URI of a database by references."""
         properties = value.get("properties") if isinstance(value, dict) else None
         uri = properties.get("uri") if isinstance(properties, dict) else None
         if not isinstance(properties, dict) or not isinstance(uri, str) or kind_of(uri.strip()) != "sql":
@@ -73,7 +73,7 @@ class CatalogSettings(SpecModel):
         if OWN_CLASS in properties:
             if kind is not None:
                 yield "type", f"leave it out beside {OWN_CLASS}, or that one out"
-            # A class of somebody else's has properties of its own.
+            # A foreign class has its own properties.
             return
         if "fsspec" not in str(properties.get("py-io-impl", "")):
             for key in _UNREAD:
@@ -101,21 +101,21 @@ class CatalogSettings(SpecModel):
 
     @property
     def doubts(self) -> Iterator[str]:
-        """A sentence for each property whose name seems to be misspelt: a client ignores what it does not know."""
-        # A class of somebody else's has properties of its own.
+        """Yield a sentence for each property that seems to be misspelt: clients ignore unknown properties."""
+        # A foreign class has its own properties.
         for key in self.properties if OWN_CLASS not in self.properties else ():
             if near := nearest_property(key):
                 yield f"catalog.properties.{key} is no property of a catalog that frazil knows; did you mean '{near}'?"
 
     @property
     def kind(self) -> str:
-        """The type in lower case, by the URI where it is left out; empty if nothing says what it is."""
+        """The type in lower case, by default from the URI; empty if unknown."""
         given = self.properties.get("type")
         return str(given).lower() if given is not None else kind_of(str(self.properties.get("uri", "")))
 
     @property
     def secrets(self) -> Iterator[Secret]:
-        """Those of its properties that are references."""
+        """Yield the properties that are references."""
         return (value for value in self.properties.values() if isinstance(value, Secret))
 
     def revealed(self) -> dict[str, str]:
@@ -132,13 +132,13 @@ class CatalogSettings(SpecModel):
         return found
 
 
-# PyIceberg's other client reads them; what was to be encrypted by a key would be written without it.
+# Only PyIceberg's other client reads these; with this one, files would be written without the requested encryption.
 _UNREAD = ("s3.server-side-encryption", "s3.sse-kms-key-id")
 _SCHEMES: dict[str, tuple[str, ...]] = {"rest": _HTTP, "hive": ("thrift",)}
 
 
 def kind_of(uri: str) -> str:
-    """The type of a catalog as PyIceberg tells it by the URI; empty if that says nothing."""
+    """Return the type that PyIceberg infers from a catalog's URI; empty if unknown."""
     scheme = urlsplit(uri).scheme.partition("+")[0]
     if scheme in _HTTP:
         return "rest"

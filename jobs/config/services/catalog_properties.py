@@ -1,4 +1,4 @@
-"""Names of a catalog's properties, to find a misspelt one: PyIceberg's, Iceberg's Java ones and frazil's own."""
+"""Names of catalog properties (PyIceberg's, Java's and frazil's), for finding misspelt ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import json
 from functools import cache
 from pathlib import Path
 
-# PyIceberg's. A test compares the types.
+# PyIceberg's types; a test compares them.
 CATALOG_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 STORE_AUTHORITIES = "s3.ssl.cabundle"
-"""Property of the file with the authorities that sign certificates of S3: frazil's own, for all of its clients."""
+"""frazil's property of the file with S3's certificate authorities, for all clients."""
 STORE_PREFIXES = ("s3.", "client.", "gcs.", "adls.", "hf.", "hdfs.", "oss.", "py-io-impl", "http-client.")
-"""How the properties begin that say how to get at a table's files."""
+"""Prefixes of properties for access to a table's files."""
 _FILE = Path(__file__).with_name("catalog_properties.json")
-# Beginnings of names whose rest is up to whoever writes them.
+# Prefixes of names whose rest is free.
 _FREE = "named_by_whoever_writes_them"
-# A name with one letter wrong, or without its prefix; names of the same kind are less alike.
+# Similarity of names with one wrong letter, or without their prefix; other names of the same kind are less similar.
 _NEAR = 0.8
 
 
@@ -28,12 +28,12 @@ def _names() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def known_properties() -> frozenset[str]:
-    """The names that clients of catalogs and stores know."""
+    """Return the names that clients of catalogs and stores know."""
     return _names()[0]
 
 
 def nearest_property(name: str) -> str | None:
-    """The known property that a name is a misspelling of, as it seems; None if the name is known, or near to none."""
+    """Return the known property that a name seems to misspell; None if the name is known, or similar to none."""
     known, free = _names()
     if name in known or name.startswith(free):
         return None

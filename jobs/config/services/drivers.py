@@ -1,4 +1,4 @@
-"""Drivers block of the settings: what starts them, and what it has to know."""
+"""Drivers block of the settings: the launcher of drivers and its settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.config.services.launcher_name import LOCAL, LauncherName
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# How a launcher is reached, and looked at.
+# Keys that only concern how a launcher is reached and observed.
 _REACHED = {"pages", "timeout", "api", "token_file", "ca_file"}
 _MEMORY = re.compile(r"[1-9][0-9]*[kmgtKMGT]")
 
@@ -138,7 +138,7 @@ class DriversSettings(SpecModel):
         return self.launcher != LOCAL
 
     def meaning(self) -> dict[str, Any]:
-        """What a driver has to be started anew for: not how its launcher is reached, which may differ by machine."""
+        """Return the keys for which a driver is restarted; how its launcher is reached may differ by machine."""
         chosen = self.spark_submit if self.launcher == "spark_submit" else self.kubernetes
         own = chosen.model_dump(mode="json", exclude=_REACHED) if chosen is not None else {}
         return {"launcher": self.launcher, "home": self.home, "environment": self.environment, "own": own}

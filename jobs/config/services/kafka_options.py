@@ -1,4 +1,4 @@
-"""Options of Kafka's clients that a file may set: which ones, what they may be, and which client gets them."""
+"""Options of Kafka's clients that a file may set, with their allowed values and the clients that get them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class KafkaOption:
     """One option that may be set.
 
     Attributes:
-        bounds: Of a whole number, both included.
-        words: Of a word, all that are allowed; empty: any text.
-        clients: ``reading``: consumers that read records; ``all``: every client of librdkafka; ``planner``: Spark's
-            alone.
-        librdkafka: Its name there, where it is another one.
-        java: Its name for the Java client of Spark's planner; None: that does not get it.
+        bounds: Bounds of an integer, both included.
+        words: Allowed words; empty for any text.
+        clients: ``reading``: consumers that read records; ``all``: every client of librdkafka; ``planner``: only the
+            client of Spark's planner.
+        librdkafka: Name in librdkafka, if it differs.
+        java: Name in the Java client of Spark's planner; None if that does not get the option.
     """
 
     kind: Literal["number", "flag", "word", "text"]
@@ -47,22 +47,22 @@ def _option(entry: Mapping[str, Any]) -> KafkaOption:
 
 
 KNOWN: dict[str, KafkaOption] = {name: _option(entry) for name, entry in _DATA["options"].items()}
-"""What may be set, by its name."""
+"""Options that may be set, by name."""
 _OTHER_NAMES: Mapping[str, str] = _DATA["other_names"]
 _REASONS: Mapping[str, str] = _DATA["reasons"]
-"""Why others may not."""
+"""Why other options may not be set, by name."""
 _BLOCKS = (
     (("security.", "sasl.", "ssl."), "is a matter of kafka.security in frazil.yaml, which takes secrets as references"),
     (("kafka.",), "is written without the kafka. in front"),
 )
 _TEXT = re.compile(r"[A-Za-z0-9._-]{1,200}")
-# librdkafka's own, as far as one option is held against another.
+# librdkafka's defaults, for comparing one option with another.
 _RECONNECT, _RECONNECT_MAX, _FETCH_MAX = 100, 10_000, 4 * 1024 * 1024
 _JAVA_REQUEST, _JAVA_API = 30_000, 60_000
 
 
 def option_problems(options: Mapping[str, OptionValue]) -> list[tuple[str, str]]:
-    """Options that disagree with each other: which one, and why. Each by itself is valid."""
+    """Return options that contradict each other, with the reason; each is valid by itself."""
 
     def number(name: str, otherwise: int) -> int:
         return int(options.get(name, otherwise))
@@ -135,24 +135,24 @@ def _misfit(option: KafkaOption, given: object) -> str | None:
 
 
 KafkaOptions = Annotated[dict[str, int | bool | str], BeforeValidator(_checked)]
-"""Options by name, in order, all of them known and valid."""
+"""Options by name, sorted, all known and valid."""
 
 
 def connection_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Those for any client of librdkafka, by its names."""
+    """Return the options for every client of librdkafka, with its names."""
     return {KNOWN[name].librdkafka or name: value for name, value in options.items() if KNOWN[name].clients == "all"}
 
 
 def reading_options(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Those for a consumer of librdkafka that reads records, by its names."""
+    """Return the options for consumers that read records, with librdkafka's names."""
     return {KNOWN[name].librdkafka or name: v for name, v in options.items() if KNOWN[name].clients != "planner"}
 
 
 def planner_options(options: Mapping[str, OptionValue], stream: str) -> dict[str, str]:
-    """Those for the Java client of Spark's planner, by its names.
+    """Return the options for the Java client of Spark's planner, with its names.
 
     Args:
-        stream: Whose planner it is. Its `client.id` names the stream: Java wants another one for each client of a JVM.
+        stream: Stream of the planner. Its `client.id` contains the stream, because Java needs a unique one in each JVM.
     """
     found = {java: str(value) for name, value in options.items() if (java := KNOWN[name].java) is not None}
     if "client.id" in found:

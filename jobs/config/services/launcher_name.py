@@ -1,4 +1,4 @@
-"""Names of the launchers of drivers, apart from the settings: a keeper imports them, which has a few megabytes."""
+"""Names of the launchers of drivers, in a module that a watchdog of a few megabytes can import."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ class Window:
     """A part of every day.
 
     Attributes:
-        start: Minutes after midnight UTC, at which it opens.
-        end: … at which it closes; not after `start`: it goes past midnight.
+        start: Minutes after midnight UTC at which the window opens.
+        end: Minutes after midnight UTC at which it closes; if not after `start`, the window goes past midnight.
     """
 
     start: int
@@ -63,7 +63,7 @@ def parse_window(value: object) -> Window:
     """Reads two times of the day, such as ``22:00-05:00``; a ``Window`` passes through.
 
     Raises:
-        ValueError: If it is anything else, or holds no time at all.
+        ValueError: The value is anything else, or the window is empty.
     """
     if isinstance(value, Window):
         return value
@@ -80,7 +80,7 @@ def parse_window(value: object) -> Window:
 
 
 def is_open(windows: Sequence[Window], now: datetime) -> bool:
-    """Whether now is in one of them; without any it always is."""
+    """Whether a time is within one of the windows; true without windows."""
     return not windows or any(now in window for window in windows)
 
 
@@ -100,19 +100,19 @@ BUDGET: Location = ("budget",)
 
 
 def overlaid(below: ModelT, layer: SpecModel) -> ModelT:
-    """Returns the lower layer with what the upper one gives; keys that the lower one does not know are left out."""
+    """Returns the lower layer with the keys that the upper one sets, without keys that the lower one does not know."""
     given: dict[str, Any] = {}
     for name in layer.model_fields_set & set(type(below).model_fields):
         value, former = getattr(layer, name), getattr(below, name)
         given[name] = overlaid(former, value) if isinstance(former, SpecModel) else value
     if "strategy" in given and "sort_by" in type(below).model_fields:
-        # A strategy and its columns belong together, also where another block says only how it is not sorted.
+        # A strategy and its columns belong together: a block that only sets another strategy drops the columns.
         given.setdefault("sort_by", ())
     return below.model_copy(update=given)
 
 
 def is_given(block: SpecModel, place: Location) -> bool:
-    """Whether a layer of the policy itself gives the key, so that it is not a default."""
+    """Whether a layer of the policy sets the key itself, so that it is no default."""
     first, *rest = place
     if first not in block.model_fields_set:
         return False
@@ -120,7 +120,7 @@ def is_given(block: SpecModel, place: Location) -> bool:
 
 
 def contradictions(policy: Policy) -> Iterator[tuple[tuple[Location, ...], str]]:
-    """Yields what contradicts itself in a policy: the keys that do, and a sentence."""
+    """Yields contradictions in a policy: the keys, and a sentence."""
     compact, expire = policy.compact, policy.expire
     if expire.time_travel is not None and expire.keep < expire.time_travel:
         keep, promised = format_duration(expire.keep), format_duration(expire.time_travel)
@@ -145,7 +145,7 @@ def contradictions(policy: Policy) -> Iterator[tuple[tuple[Location, ...], str]]
 
 
 def contradictions_given(policy: Policy, block: Policy) -> list[Problem]:
-    """Returns the contradictions of a policy that a block takes part in, each at the first key that the block gives."""
+    """Returns the contradictions of a policy that a block is part of, each at the first key that the block sets."""
     found: list[Problem] = []
     for places, text in contradictions(policy):
         given = [place for place in places if is_given(block, place)]
@@ -153,7 +153,7 @@ def contradictions_given(policy: Policy, block: Policy) -> list[Problem]:
     return found
 
 
-# Files of a write in flight are no garbage, and a streaming job may be at one for long (Iceberg's own default).
+# Files of a write in progress are no garbage, and a streaming job may take long (Iceberg's default).
 _ORPHAN_FLOOR = timedelta(days=3)
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _TABLE_OR_NAMESPACE = re.compile(rf"{_NAME}(\.{_NAME})*\.(\*|{_NAME})")
@@ -208,7 +208,7 @@ OrNone = Annotated[
 
 
 class Layer(SpecModel):
-    """A block of which only what is given counts; so that is all that is written out."""
+    """A block of which only the keys that are set count, and are dumped."""
 
     @model_serializer(mode="wrap")
     def _what_is_given(self, handler: Any) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class Compact(Layer):
 
     @property
     def small(self) -> float:
-        """Files of less bytes are small."""
+        """Number of bytes below which a file is small."""
         return self.target * self.fragment
 
 
@@ -360,7 +360,8 @@ class Policy(Layer):
         for places, text in contradictions(self):
             if all(is_given(self, place) for place in places):
                 yield places[0], text
-        # In one block these two belong together; of layers, a strategy without columns forgets those below it.
+        # Within one block, strategy and columns belong together; across layers, a strategy without columns drops the
+        # columns of lower layers.
         compact = self.compact
         if compact.strategy != "binpack" and not compact.sort_by:
             yield STRATEGY, f"{compact.strategy} needs the columns: sort_by"

@@ -1,4 +1,4 @@
-"""Monitoring blocks of the settings: who receives messages about streams, and how Prometheus finds drivers."""
+"""Monitoring blocks of the settings: receivers of messages about streams, and service discovery of Prometheus."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class EmailSettings(SpecModel):
 
     @property
     def server_port(self) -> int:
-        """The port to connect to: the one that is set, else the usual one of `tls`."""
+        """The port to connect to: the configured one, else the usual one for `tls`."""
         return self.port or {"starttls": 587, "tls": 465, "none": 25}[self.tls]
 
 
@@ -165,7 +165,7 @@ class AlertTarget(SpecModel):
 
     @property
     def channel(self) -> WebhookSettings | SlackSettings | EmailSettings:
-        """What the target is."""
+        """The channel of the target."""
         chosen = self.webhook or self.slack or self.email
         assert chosen is not None
         return chosen
@@ -174,7 +174,7 @@ class AlertTarget(SpecModel):
         """Whether an alarm of this stream and severity is sent to the target.
 
         Args:
-            stream: The stream's name; empty for what concerns no single stream.
+            stream: Name of the stream; empty for an alarm that concerns no single stream.
         """
         if SEVERITIES.index(severity) < SEVERITIES.index(self.severity):
             return False
@@ -206,7 +206,7 @@ class AlertsSettings(SpecModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the targets, in their order."""
+        """Names of the targets, in their order."""
         kinds = [
             next(kind for kind in ("webhook", "slack", "email") if getattr(target, kind)) for target in self.targets
         ]
@@ -217,11 +217,11 @@ class AlertsSettings(SpecModel):
 
     @property
     def secrets(self) -> Iterator[Secret]:
-        """The references of all targets."""
+        """Yield the secret references of all targets."""
         return secrets_in(self.targets)
 
     def runbook(self, page: str) -> str:
-        """Where a runbook is: its address, or the page in frazil's documentation."""
+        """Return the address of a runbook, or its page in frazil's documentation."""
         if self.runbooks is None:
             return f"docs/runbooks/{page}.md"
         if "{page}" in self.runbooks:

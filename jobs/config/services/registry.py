@@ -1,4 +1,4 @@
-"""Registry block of the settings: where the schema registry is, and how to speak to it."""
+"""Registry block of the settings: address, login and certificates of the schema registry."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class RegistrySettings(SpecModel):
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """Those of its values that are references."""
+        """Secret references among its values."""
         values = (
             *((self.basic.user, self.basic.password) if self.basic else ()),
             *((self.bearer.token,) if self.bearer else ()),
@@ -204,16 +204,16 @@ class RegistrySettings(SpecModel):
 
     @property
     def identity(self) -> str:
-        """The same for every way to write the same registry; another one for another registry. Not a secret."""
+        """Identity of the registry: equal for all ways to write the same registry. It contains no secret."""
         if self.address_file is not None:
             return f"local:{self.address_file.parent}"
         return ",".join(sorted({_normalised(url) for url in self.url or ()}))
 
     def require_urls(self) -> tuple[str, ...]:
-        """The URLs to ask; that of the local registry as it is now.
+        """Return the URLs of the registry; for the local registry its present one.
 
         Raises:
-            LocalRegistryDown: If the local registry is to be used and is not running.
+            LocalRegistryDown: The settings name the local registry, which is not running.
         """
         if self.address_file is None:
             return self.url or ()
@@ -224,7 +224,7 @@ class RegistrySettings(SpecModel):
 
 
 def noted_address(address_file: Path) -> str | None:
-    """The URL of the local registry while it is up."""
+    """Return the URL of the local registry; None unless it is running."""
     try:
         return address_file.read_text(encoding="utf-8").strip() or None
     except (FileNotFoundError, NotADirectoryError):

@@ -25,7 +25,7 @@ from jobs.config.documents.base import (
 )
 from jobs.config.documents.secrets import Secret, reveal, text_or_secret
 
-# A user may come from the environment as well: hosted brokers' users are generated API keys.
+# A user may be a reference, too: users of hosted brokers are generated API keys.
 TextOrSecret = Annotated[str | Secret, PlainValidator(text_or_secret), PlainSerializer(str, return_type=str)]
 
 _OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -33,7 +33,7 @@ _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginC
 _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _EXTENSIONS = {"logical_cluster": "logicalCluster", "identity_pool_id": "identityPoolId"}
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""The system property without which Kafka's Java client, from 4.0 on, asks nobody for a token."""
+"""System property with the URLs at which Kafka's Java client, from 4.0 on, may request tokens."""
 
 
 def _token_url(value: object) -> str:
@@ -51,14 +51,14 @@ def _token_url(value: object) -> str:
 
 
 def _plain(value: str) -> str:
-    """What stands in a list of both clients, and has to mean the same in both."""
+    """Check a value that goes into a list of both clients and has to mean the same in both."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value):
         raise ValueError("must be of letters, digits, '.', '_' and '-', such as lkc-1a2b3")
     return value
 
 
 def _principal(value: str) -> str:
-    # librdkafka hands it to a shell that runs kinit.
+    # librdkafka passes it to a shell that runs kinit.
     if not re.fullmatch(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?(@[A-Za-z0-9.-]+)?", value):
         raise ValueError("must be a principal such as frazil/host.example@EXAMPLE.COM")
     return value
@@ -101,11 +101,11 @@ class KafkaOAuth(SpecModel):
         return {theirs: value for ours, theirs in _EXTENSIONS.items() if (value := getattr(self, ours))}
 
     def librdkafka(self) -> dict[str, str]:
-        """The options of librdkafka; they hold the secret in the clear."""
+        """Return the options of librdkafka, with the secret in plain text."""
         return {name: reveal(value) for name, value in self.unrevealed().items()}
 
     def unrevealed(self) -> dict[str, str | Secret]:
-        """The options of librdkafka, with secrets as they are written."""
+        """Return the options of librdkafka, with secrets as references."""
         options: dict[str, str | Secret] = {
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.token.endpoint.url": self.token_url,
@@ -121,13 +121,13 @@ class KafkaOAuth(SpecModel):
         return options
 
     def java(self) -> dict[str, str]:
-        """The options of Kafka's Java client; they hold the secret in the clear."""
+        """Return the options of Kafka's Java client, with the secret in plain text."""
         fields = {"clientId": reveal(self.client_id), "clientSecret": self.client_secret.reveal()}
         if self.scope:
             fields["scope"] = self.scope
         fields |= {f"extension_{name}": value for name, value in self._extensions.items()}
         if self.ca:
-            # Java takes what belongs to the provider from here, and from nowhere else.
+            # Java reads the options for the identity provider only from here.
             fields |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
         return {
             "sasl.jaas.config": jaas_config(_OAUTH_MODULE, fields),
@@ -152,7 +152,7 @@ class Kerberos(SpecModel):
     service_name: _Name = "kafka"
 
     def librdkafka(self) -> dict[str, str]:
-        """The options of librdkafka, which runs `kinit` with them."""
+        """Return the options of librdkafka, which runs `kinit` with them."""
         return {
             "sasl.kerberos.service.name": self.service_name,
             "sasl.kerberos.principal": self.principal,
@@ -160,7 +160,7 @@ class Kerberos(SpecModel):
         }
 
     def java(self) -> dict[str, str]:
-        """The options of Kafka's Java client."""
+        """Return the options of Kafka's Java client."""
         fields = {"useKeyTab": "true", "storeKey": "true", "keyTab": str(self.keytab), "principal": self.principal}
         return {
             "sasl.jaas.config": jaas_config(_KERBEROS_MODULE, fields),
@@ -169,7 +169,7 @@ class Kerberos(SpecModel):
 
 
 def jaas_config(module: str, fields: dict[str, str]) -> str:
-    """The text of `sasl.jaas.config`."""
+    """Return the text of `sasl.jaas.config`."""
     return f"{module} required {' '.join(f'{name}={jaas_quoted(value)}' for name, value in fields.items())};"
 
 
@@ -177,7 +177,7 @@ def jaas_quoted(value: str) -> str:
     r"""Quotes a value for ``sasl.jaas.config``, which Kafka reads with ``java.io.StreamTokenizer``.
 
     Inside quotes a backslash starts an escape (``\n``, ``\101``, or the next character itself), and a raw line break
-    ends the value: so these, and the quote, are written as escapes, and everything else as it is.
+    ends the value. So these and the quote are escaped; everything else stays unchanged.
     """
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
@@ -237,7 +237,7 @@ class KafkaSecurity(SpecModel):
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """Those of its values that are references."""
+        """Secret references among its values."""
         of_oauth = (self.oauth.client_id, self.oauth.client_secret) if self.oauth else ()
         values = (self.user, self.password, self.key_password, *of_oauth)
         return tuple(value for value in values if isinstance(value, Secret))
@@ -252,12 +252,12 @@ class KafkaSecurity(SpecModel):
 
     @property
     def token_url(self) -> str | None:
-        """Where tokens for the brokers are issued; None where they take none."""
+        """URL that issues tokens for the brokers; None if they take none."""
         return self.oauth.token_url if self.oauth else None
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys of later versions only where they are used, so that nobody's drivers are started anew for them."""
+        """Leave out keys of later versions that are not used, so that no driver is restarted for them."""
         dumped: dict[str, Any] = handler(self)
         return {key: value for key, value in dumped.items() if value is not None or key not in ("oauth", "kerberos")}
 
@@ -291,10 +291,10 @@ class KafkaSecurity(SpecModel):
 def librdkafka_options(security: KafkaSecurity | None) -> dict[str, str]:
     """Translates to librdkafka's options (consumer, producer and admin client of confluent-kafka).
 
-    The result holds secrets in the clear: hand it to the client, and nothing else.
+    The result contains secrets in plain text: pass it to the client only.
 
     Raises:
-        FrazilError: If a secret cannot be had.
+        FrazilError: A secret is not available.
     """
     if security is None:
         return {}
@@ -321,11 +321,11 @@ def librdkafka_options(security: KafkaSecurity | None) -> dict[str, str]:
 def java_options(security: KafkaSecurity | None) -> dict[str, str]:
     """Translates to the options of Kafka's Java client; for Spark's source, put ``kafka.`` before each.
 
-    The result holds secrets in the clear: hand it to the client, and nothing else. A certificate and key in two files
-    are read here, since Java takes them from one file or as text only.
+    The result contains secrets in plain text: pass it to the client only. A certificate and key in two files are read
+    here, because Java takes them only from one file or as text.
 
     Raises:
-        FrazilError: If a secret cannot be had, or a certificate or key cannot be read or used.
+        FrazilError: A secret is not available, or a certificate or key cannot be read or used.
     """
     if security is None:
         return {}
@@ -338,7 +338,7 @@ def java_options(security: KafkaSecurity | None) -> dict[str, str]:
             fields = {"username": reveal(security.user or ""), "password": reveal(security.password or "")}
             options["sasl.jaas.config"] = jaas_config(_LOGIN_MODULES[mechanism], fields)
     if security.uses_tls:
-        # Java turns the check off with an empty text, librdkafka with `none`.
+        # An empty text turns the check off in Java, `none` in librdkafka.
         options["ssl.endpoint.identification.algorithm"] = "https" if security.verify_hostname else ""
         if security.ca:
             options["ssl.truststore.type"] = "PEM"

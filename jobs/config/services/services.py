@@ -1,4 +1,4 @@
-"""Services of the settings that a URL names: the store of the deployment's state, and the databases of sources."""
+"""Models of services that a URL names: the state store, and the source databases of mirrors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jobs.config.documents.units import Duration
 from jobs.config.documents.validation import suggestion
 from jobs.config.services.catalog_properties import STORE_AUTHORITIES
 
-# As PyIceberg names them for its files, and what botocore calls them.
+# PyIceberg's names of properties, and botocore's names for them.
 S3_PROPERTIES = {
     "s3.endpoint": "endpoint_url",
     "s3.region": "region_name",
@@ -39,7 +39,7 @@ S3_PROPERTIES = {
     "s3.force-virtual-addressing": "",
     STORE_AUTHORITIES: "verify",
 }
-# As libpq names them, and the table.
+# libpq's names of properties, and the table.
 POSTGRES_PROPERTIES = (*POSTGRES_SECRETS, "sslmode", "sslrootcert", "sslcert", "sslkey", "table")
 DEFAULT_TABLE = "frazil_state"
 
@@ -84,7 +84,7 @@ class StateSettings(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _hidden(cls, value: Any) -> Any:
-        """What earlier releases let stand in the URL of a database stands beside it as a reference."""
+        """Move secrets that earlier releases allowed in the URL of a database to the properties, as references."""
         url, properties = (value.get("store"), value.get("properties") or {}) if isinstance(value, dict) else (None, {})
         if not isinstance(url, str) or not url.strip().startswith("postgresql:") or not isinstance(properties, dict):
             return value
@@ -114,7 +114,7 @@ class StateSettings(SpecModel):
 
     @property
     def kind(self) -> Literal["s3", "postgresql"] | None:
-        """Of the store; None without one."""
+        """Kind of the store; None without one."""
         if self.store is None:
             return None
         return "s3" if self.store.startswith("s3:") else "postgresql"
@@ -130,7 +130,7 @@ class StateSettings(SpecModel):
 
 
 def state_settings(value: Any, info: ValidationInfo) -> Any:
-    """What stands at `state`: a path alone is the folder."""
+    """Normalize the value of `state`: a plain path is the folder."""
     if value is None or isinstance(value, (dict, StateSettings)):
         return value
     return {"folder": local_path(value, info)}
@@ -139,7 +139,7 @@ def state_settings(value: Any, info: ValidationInfo) -> Any:
 State = Annotated[StateSettings | None, BeforeValidator(state_settings)]
 
 
-# As libpq names them.
+# libpq's names of properties.
 SOURCE_PROPERTIES = (*POSTGRES_SECRETS, "sslmode", "sslrootcert", "sslcert", "sslkey")
 _SOURCE_EXAMPLE = "such as postgresql://user@host:5432/database"
 

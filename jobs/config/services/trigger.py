@@ -1,4 +1,4 @@
-"""How a stream is run: when its batches begin, how its driver is started again, and with which others it shares one."""
+"""Models of how a stream runs: trigger of its batches, restarts of its driver, and driver groups."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ Trigger = Annotated[
 
 
 def longest_pause(trigger: Trigger) -> timedelta:
-    """The longest time from one batch to the next that a trigger asks for."""
+    """Return the longest time from one batch to the next that a trigger asks for."""
     return (while_red(trigger) or trigger.every) if isinstance(trigger, Every) else timedelta()
 
 
 def while_red(trigger: Trigger) -> timedelta | None:
-    """The time from one batch to the next while the table is red; None where that makes no difference."""
+    """Return the time from one batch to the next while the table is red; None if that makes no difference."""
     return trigger.while_red if isinstance(trigger, Every) else None
 
 
 OWN = "own"
-"""What a stream's file says that is to have a driver of its own, whatever the settings say."""
+"""Value of `group` that gives a stream its own driver, whatever the settings say."""
 
 
 def _group_name(value: str) -> str:

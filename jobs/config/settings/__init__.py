@@ -1,1 +1,1 @@
-"""The settings, loading of files, generations, groups."""
+"""Settings, loading of files, generations, and driver groups."""

@@ -1,4 +1,4 @@
-"""Correction: YAML that is laid over a stream's file for a replay, and changes nothing else."""
+"""Correction: YAML that is merged over a stream's file for one replay only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.config.documents.yaml_document import (
 from jobs.config.settings.stream_rules import STREAM_RULES
 from jobs.config.stream.models import StreamSpec
 
-# What makes rows of records, and which of the stream's tables they go to; where they come from stays.
+# Keys that make rows of records and choose their tables; the source stays.
 MAY_CHANGE: tuple[Location, ...] = (
     ("decode",),
     ("transform",),
@@ -36,16 +36,16 @@ _NO_MATTER: dict[Location, str] = {
     ("errors", "stop_above"): "letters that fail again stay letters, and stop nothing",
     ("errors", "replay", "automatic"): "this replay is started by hand",
 }
-"""What means something for the stream, and nothing for a replay."""
+"""Keys that a replay ignores, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A stream's spec as it is for one replay.
+    """A stream's spec for one replay.
 
     Attributes:
-        spec: With the correction.
-        text: The correction, as YAML; kept in the letters that it was tried on.
+        spec: Spec with the correction.
+        text: The correction as YAML; dead letters that it was tried on keep it.
     """
 
     spec: StreamSpec
@@ -53,17 +53,17 @@ class Correction:
 
 
 def load_correction(stream_file: Path, correction: Path) -> Correction:
-    """Lay the YAML of a file over a stream's file.
+    """Merge the YAML of a file over a stream's file.
 
     Raises:
-        SpecError: One of them cannot be read, or the two together are no stream; by file, line and field.
+        SpecError: One of them cannot be read, or the result is no valid stream; by file, line and field.
     """
     shown = shown_path(correction)
     return _corrected(stream_file, _read(lambda: read_yaml(correction, shown=shown), shown))
 
 
 def parse_correction(stream_file: Path, text: str, *, shown: str = "correction") -> Correction:
-    """As `load_correction`, of YAML that stands in no file."""
+    """Merge YAML that is in no file over a stream's file; see `load_correction`."""
     return _corrected(stream_file, _read(lambda: parse_yaml(text, shown=shown), shown))
 
 
@@ -88,7 +88,7 @@ def _corrected(stream_file: Path, patch: YamlDocument) -> Correction:
 
 
 def _beyond(data: Any, above: Location) -> Iterator[Location]:
-    """The places that a correction must not touch."""
+    """Yield the places in a correction that it must not change."""
     for key, value in data.items():
         place = (*above, str(key))
         if any(place[: len(allowed)] == allowed for allowed in MAY_CHANGE):
@@ -118,7 +118,7 @@ def _located(patch: YamlDocument, base: YamlDocument, place: Location, said: str
 
 
 def _reaches(data: Any, place: Location) -> bool:
-    """Whether the place, or the value that it lies in, is the correction's."""
+    """Whether a place, or a value that contains it, is in the correction."""
     for part in place:
         if not isinstance(data, dict):
             return True

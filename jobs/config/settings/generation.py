@@ -1,4 +1,4 @@
-"""Generation of a configuration: a hash that changes with whatever a driver has to be started anew for."""
+"""Generation of a configuration: a hash that changes with everything for which a driver has to be restarted."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from jobs.config.stream.models import StreamSpec
 from jobs.config.values.mask import NO_MASK
 from jobs.config.values.targets import MAIN_BRANCH
 
-# What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
-# How it is started again is one: its keeper does so by what was launched.
+# Keys that only describe a stream, or concern how it and its tables are watched and maintained: no restart is needed.
+# `restart` is not among them, because the watchdog restarts the driver as it was launched.
 _WATCHING = {"description", "owner", "freshness", "slo", "maintenance", "publish", "contract"}
 
 
 def generation(spec: StreamSpec, settings: Settings) -> str:
-    """Twelve hexadecimal digits that change with whatever a driver has to be started anew for.
+    """Return a hash, twelve hexadecimal digits, of everything for which a driver has to be restarted.
 
-    That is more than `StreamSpec.config_hash`, which changes only with the rows: trigger, bounds, the settings, too.
-    The address of the local broker is left out: it is looked up whenever a driver connects.
+    `StreamSpec.config_hash` changes only with the rows; this hash changes also with trigger, bounds and settings. The
+    address of the local broker is left out: a driver looks it up whenever it connects.
     """
     meaning = {
         "rows": spec.config_hash,
@@ -38,7 +38,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
 
 
 def group_generation(settings: Settings, version: str) -> str:
-    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for."""
+    """Return a hash, twelve hexadecimal digits, of everything for which a group's driver has to be restarted."""
     return _digest({"settings": _of_settings(settings, with_registry=True), "version": version})
 
 
@@ -47,7 +47,7 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
     _as_written(configured, settings)
     if settings.drivers.remote:
-        # The deployment's folder may be another one there: what lies in it is the same configuration.
+        # The deployment's folder may have another path there, but paths within it are the same configuration.
         home = re.compile(rf"(?<![^/:=,;]){re.escape(str(settings.home))}(?=/)")
         configured = _from_home(configured, home) | {"drivers": settings.drivers.meaning()}
     if settings.kafka.is_embedded:
@@ -57,7 +57,7 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     if settings.kafka.admin is None:
         configured["kafka"].pop("admin")
     if settings.spark.ui_address == UI_ADDRESS:
-        # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
+        # A key of a later version counts only if it is used, so that an upgrade restarts no driver. So below.
         configured["spark"].pop("ui_address")
     if settings.metrics.folder is None:
         configured.pop("metrics")
@@ -66,14 +66,14 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     if settings.state_store is None:
         configured.pop("state_store")
     else:
-        # What is of one machine is another one's otherwise, and no other configuration.
+        # Folders of one machine may differ on another one, without being another configuration.
         configured.pop("state")
         configured["state_store"].pop("folder")
     return configured
 
 
 def _as_written(configured: dict[str, Any], settings: Settings) -> None:
-    """Put what stands in URLs of the file back there: another one is another configuration, as it always was."""
+    """Put secrets that the file has in URLs back there: as in earlier releases, they are part of the configuration."""
     uri, store = settings.catalog.properties.get("uri"), settings.state_store
     if isinstance(uri, WrittenSecret):
         configured["catalog"]["properties"]["uri"] = uri.url
@@ -84,7 +84,7 @@ def _as_written(configured: dict[str, Any], settings: Settings) -> None:
 
 
 def _from_home(value: Any, home: re.Pattern[str]) -> Any:
-    """A document in which paths and addresses of a folder have a dot in its place."""
+    """Replace a folder in all paths and addresses of a document by a dot."""
     if isinstance(value, dict):
         return {key: _from_home(each, home) for key, each in value.items()}
     if isinstance(value, list):
@@ -108,7 +108,7 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
     if not spec.source.options:
         stream["source"].pop("options")
     for mirror in stream["mirrors"]:
-        # With what it is compared, which its driver never is.
+        # Only comparisons with the source use it, never the driver.
         mirror.pop("source")
     for name in ("transform", "rules", "mirrors"):
         if not stream[name]:
@@ -134,7 +134,7 @@ def _digest(meaning: dict[str, Any]) -> str:
 
 
 def _drop_defaults(route: dict[str, Any]) -> None:
-    """Leave out of a route what a later version brought, where it is not used."""
+    """Leave out unused keys of a route that later versions brought."""
     if not route["recreate"]:
         del route["recreate"]
     said = route["on_table_error"]
@@ -147,20 +147,20 @@ def _drop_defaults(route: dict[str, Any]) -> None:
 
 
 def generation_of_errors(errors: Errors) -> dict[str, Any]:
-    """What of the `errors` block is part of a stream's generation, as JSON; keys of later versions only where used.
+    """Return the part of the `errors` block that counts in a stream's generation, as JSON.
 
-    So a deployment whose files do not use a new key has the generation that it had before.
+    Keys of later versions are left out if unused, so the generation of files without them stays the same.
     """
     dumped: dict[str, Any] = errors.model_dump(mode="json", exclude={"replay"})
     if errors.retry == Retry():
         del dumped["retry"]
     if errors.stop_above == DEFAULT_STOP:
-        # As it was dumped before there was a default.
+        # The dump of versions without a default.
         dumped["stop_above"] = None
     elif (stop := dumped["stop_above"]) is None:
         dumped["stop_above"] = "off"
     else:
-        # 1,000 was the default of min_records once, so files with it and without it keep their generation.
+        # 1,000 was once the default of min_records. So files with and without that value keep their generation.
         dumped["stop_above"] = {"min_records": 1000} | {k: v for k, v in stop.items() if v is not None}
     if (letters := dumped["dead_letters"]) is not None:
         del letters["keep"]

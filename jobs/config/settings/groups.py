@@ -1,4 +1,4 @@
-"""Groups of streams that share a driver: which stream is in which, and which must not be."""
+"""Driver groups: the group of each stream, and streams that must not share one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def group_of(spec: StreamSpec, settings: Settings) -> str | None:
-    """The group whose driver carries a stream; None if it has a driver of its own, or needs none."""
+    """Return the group whose driver runs a stream; None if the stream has its own driver, or needs none."""
     if not spec.continuous:
         return None
     name = spec.group or settings.groups.default
@@ -23,11 +23,11 @@ def group_of(spec: StreamSpec, settings: Settings) -> str | None:
 
 
 def mixed_groups(specs: Iterable[StreamSpec], settings: Settings) -> Iterator[tuple[StreamSpec, str]]:
-    """Streams that must not be in their group, each with a sentence that says why.
+    """Yield streams that must not be in their group, each with a sentence that says why.
 
-    A group is one process: whatever runs there for one stream could read the secrets of all. So all of its streams
-    name the same ones in their files, those of the settings being everybody's. What most of them name is the measure;
-    of as many, what the first by its id does.
+    A group is one process, in which code for one stream could read the secrets of all. So the files of all its streams
+    have to name the same secrets, beside those of the settings. Streams that differ from the most common set are
+    refused; of equally common sets, that of the first stream by id counts.
     """
     groups: dict[str, list[tuple[StreamSpec, frozenset[Secret]]]] = {}
     for spec in sorted(specs, key=lambda each: each.stream):

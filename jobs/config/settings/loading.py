@@ -1,4 +1,4 @@
-"""Loading of stream files: from ``streams/`` to specs, with every problem told by file, line and field."""
+"""Loading of stream files from ``streams/``, with every problem by file, line and field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.config.settings.stream_rules import STREAM_RULES
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import Role, value_of_table
 
-# Where a stream's file names its target of a role.
+# Keys in which a stream's file names its targets, by role.
 _NAMED_AT: dict[Role, Location] = {"rows": ("table", "name"), "dead_letters": ("errors", "dead_letters", "table")}
 
 
@@ -27,18 +27,18 @@ def load_stream(path: Path) -> StreamSpec:
     """Reads one stream.
 
     Raises:
-        SpecError: With every problem of the file.
+        SpecError: The file has problems; the error has all of them.
     """
     return _load(path)[0]
 
 
 def load_streams(folder: Path) -> tuple[list[StreamSpec], list[SpecError]]:
-    """Reads what can be read: one bad file does not stop the other streams.
+    """Reads all stream files; an invalid file does not stop the other streams.
 
-    Of files that claim the same stream or table all are refused, for nothing says which one is meant.
+    Files that claim the same stream or table are all refused, because nothing says which one is meant.
 
     Returns:
-        The good specs, and one error for each bad file; one for the folder if it cannot be read.
+        The valid specs, and one error for each invalid file; one for the folder if it cannot be read.
     """
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
@@ -59,12 +59,12 @@ def load_streams(folder: Path) -> tuple[list[StreamSpec], list[SpecError]]:
 
 
 def find_stream_file(folder: Path, stream: str) -> Path | None:
-    """The good file of a stream; None if it is in none."""
+    """Return the valid file of a stream; None if there is none."""
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
     except OSError:
         return None
-    # As a rule a file says its stream in a line of its own; if none does, all are read.
+    # Most files name their stream in a line of text. If none does, all files are parsed.
     for path in [*(path for path in files if _says(path, stream)), *files]:
         with contextlib.suppress(SpecError):
             if load_stream(path).stream == stream:
@@ -84,7 +84,7 @@ def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:
 
 
 def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[Problem]]:
-    """Returns, by index, what each file claims that another one claims as well."""
+    """Returns, by index, the claims of each file that another file also makes."""
     claims: dict[tuple[str, str], list[tuple[int, Location]]] = defaultdict(list)
     for index, (spec, _) in enumerate(loaded):
         claims["stream", spec.stream].append((index, ("stream",)))

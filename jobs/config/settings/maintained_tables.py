@@ -1,7 +1,7 @@
-"""Maintained tables and the policy of each: built in, from the settings, the stream's file, the table's own entry.
+"""Maintained tables and their policies, merged from frazil's defaults, the settings and the stream's file.
 
-Each of them lies over those before it, key by key. An entry of the settings for all tables of a namespace lies below
-the streams' files; one that names the very table lies over them.
+Later layers override earlier ones key by key: defaults, `maintenance` of the settings, the settings' entry for a
+namespace, the stream's file, the settings' entry for the table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobs.config.values.targets import Role as TargetRole
 Role = Literal["sink", "dead_letters", "mirror", "ledger", "other"]
 TARGET_PROPERTY = "write.target-file-size-bytes"
 _ALL = ".*"
-# What a stream's target is called here, the tables of rows first.
+# Roles of a stream's targets, by the names used here; tables of rows first.
 _ROLES: dict[Role, TargetRole] = {"sink": "rows", "dead_letters": "dead_letters"}
 
 
@@ -38,12 +38,12 @@ class MaintainedTable:
 
     Attributes:
         name: `namespace.table`.
-        policy: All keys, resolved.
-        stream: Whose table or dead letters it is.
-        role: What it is to frazil; `other` is a table that only the settings name.
-        problem: Why nothing may be done to it: a policy that contradicts itself once its parts are brought together,
-            or `namespace.*` in the settings for a namespace that nobody can list.
-        fix: What to do about it.
+        policy: Policy with all layers merged.
+        stream: Stream that writes the table.
+        role: Role of the table; `other` is a table that only the settings name.
+        problem: Why the table is not maintained: the merged policy contradicts itself, or the settings name
+            `namespace.*` and the namespace cannot be listed.
+        fix: Next command.
     """
 
     name: str
@@ -57,7 +57,7 @@ class MaintainedTable:
         """Returns the policy.
 
         Raises:
-            FrazilError: There is a problem with it.
+            FrazilError: The policy has a problem.
         """
         if self.problem is not None:
             raise FrazilError(self.problem, fix=self.fix)
@@ -65,7 +65,7 @@ class MaintainedTable:
 
 
 def namespaces_to_list(settings: Settings) -> tuple[str, ...]:
-    """The namespaces of which the settings name all tables: `lake.raw` for `lake.raw.*`."""
+    """Return the namespaces whose tables the settings name together: `lake.raw` for `lake.raw.*`."""
     named = (table.name for table in settings.maintenance.tables)
     return tuple(sorted(name.removesuffix(_ALL) for name in named if name.endswith(_ALL)))
 
@@ -73,14 +73,14 @@ def namespaces_to_list(settings: Settings) -> tuple[str, ...]:
 def maintained_tables(
     settings: Settings, specs: Sequence[StreamSpec], listed: Iterable[str] = ()
 ) -> list[MaintainedTable]:
-    """Returns every table that frazil maintains, once: the streams', the ledger, then what the settings name further.
+    """Returns every table that frazil maintains, once: of streams, the ledger, then further ones in the settings.
 
-    Tables whose policy is not enabled are among them, so that somebody can be told.
+    Tables whose policy is disabled are included, so that they can be reported.
 
     Args:
-        settings: The deployment's.
-        specs: Its streams.
-        listed: What the catalog has in `namespaces_to_list`, as `namespace.table`; others are left out.
+        settings: Settings of the deployment.
+        specs: Streams of the deployment.
+        listed: Tables in `namespaces_to_list`, as `namespace.table`; other tables are ignored.
     """
     roles: dict[str, tuple[StreamSpec | None, Role]] = {}
     for role, of_targets in _ROLES.items():
@@ -101,9 +101,9 @@ def maintained_tables(
 
 
 def maintained_table(settings: Settings, specs: Sequence[StreamSpec], name: str) -> MaintainedTable:
-    """Returns one table by its name, whether it is among those that are maintained or not.
+    """Returns one table by its name, even if it is not maintained.
 
-    One that neither a stream nor the settings name has the policy of all tables: somebody asked for it by name.
+    A table that neither a stream nor the settings name has the policy of all tables, because the user named it.
     """
     found = next((table for table in maintained_tables(settings, specs, [name]) if table.name == name), None)
     return found or _maintained(settings, name, None, "other")
@@ -123,7 +123,7 @@ def _maintained(settings: Settings, name: str, spec: StreamSpec | None, role: Ro
 
 
 def _layers(settings: Settings, name: str, spec: StreamSpec | None, role: Role) -> Iterator[tuple[str, Policy]]:
-    """The blocks that make a table's policy, the lowest first, each with what messages call it."""
+    """Yield the layers of a table's policy, the lowest first, each with its name in messages."""
     yield "from maintenance in the settings", settings.maintenance
     entries = {entry.name: entry for entry in settings.maintenance.tables}
     if (entry := entries.get(f"{_namespace(name)}{_ALL}")) is not None:
@@ -139,7 +139,7 @@ def _layers(settings: Settings, name: str, spec: StreamSpec | None, role: Role) 
 
 
 def _target_at_creation(spec: StreamSpec) -> Policy | None:
-    """The size of files that the stream's file asks of its writers holds for compaction, too."""
+    """Return a policy with the file size that the stream's file sets for its writers; None if it sets none."""
     try:
         target = parse_size(f"{spec.table.properties[TARGET_PROPERTY]}B")
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Settings of a deployment, ``frazil.yaml``: where Kafka, the catalog, Spark and the state are."""
+"""Settings of a deployment in ``frazil.yaml``: Kafka, the catalog, Spark, the state and others."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ class KafkaSettings(SpecModel):
 
     @property
     def admin_security(self) -> KafkaSecurity | None:
-        """How a client proves itself that asks about topics, makes them, or commits to a consumer group."""
+        """Security of clients that ask about topics, create them, or commit to a consumer group."""
         return self.admin.security if self.admin is not None else self.security
 
     def with_options(self, options: Mapping[str, OptionValue]) -> KafkaSettings:
-        """Returns these with a stream's own options over them.
+        """Returns these settings with a stream's options over theirs.
 
         Raises:
-            FrazilError: Options of the two files disagree.
+            FrazilError: Options of the two files contradict each other.
         """
         if not options:
             return self
@@ -118,7 +118,7 @@ class KafkaSettings(SpecModel):
 
     @property
     def remedy(self) -> str:
-        """What to do about brokers that do not answer."""
+        """Next step if the brokers do not answer."""
         if self.is_embedded:
             return "frazil up"
         urls = {each.token_url for each in (self.security, self.admin_security) if each and each.token_url}
@@ -126,10 +126,10 @@ class KafkaSettings(SpecModel):
         return f"check that the brokers run and kafka.bootstrap_servers in {SETTINGS_FILE} names them{tokens}"
 
     def require_bootstrap(self) -> str:
-        """Returns the servers to connect to; those of the local broker as they are now.
+        """Returns the servers to connect to; for the local broker its present address.
 
         Raises:
-            LocalBrokerDown: If the local broker is to be used and is not running.
+            LocalBrokerDown: The settings name the local broker, which is not running.
         """
         servers = self.bootstrap_servers if self.address_file is None else _noted_address(self.address_file)
         if servers is None:
@@ -221,13 +221,13 @@ class SettingsFile(SpecModel):
 
 
 class Settings(SpecModel):
-    """The settings in effect. No form of it (repr, dump, JSON, pickle) holds a secret's value.
+    """The settings in effect. No form of them (repr, dump, JSON, pickle) contains a secret's value.
 
     Args:
-        home: The folder of the deployment; ``.frazil/`` and ``streams/`` are in it.
-        state: The folder of what is of this machine; and of leases and the like, unless `state_store` has them.
-        state_store: The store of the documents that every machine of the deployment shares; None: the folder.
-        lease_ttl: How long a driver's lease holds without being renewed.
+        home: Folder of the deployment, with ``.frazil/`` and ``streams/``.
+        state: Folder for files of this machine; without `state_store` also for the deployment's documents.
+        state_store: Store of the documents that all machines of the deployment share; None for the folder.
+        lease_ttl: How long a driver's lease holds without renewal.
         registry: The schema registry, if there is one.
         groups: Which streams share a driver.
         drivers: What starts drivers.
@@ -254,12 +254,12 @@ class Settings(SpecModel):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether both the broker and the catalog are the embedded default's."""
+        """Whether both the broker and the catalog are the embedded ones."""
         return self.kafka.is_embedded and self.catalog == embedded_catalog(self.home)
 
     @property
     def registry_fix(self) -> str:
-        """What to do if a stream needs a registry and there is none."""
+        """Next step if a stream needs a registry and the settings have none."""
         return "frazil up" if self.kafka.is_embedded else LINES_TO_ADD
 
     @classmethod
@@ -278,10 +278,10 @@ def embedded_catalog(home: Path) -> CatalogSettings:
 
 
 def load_settings(path: Path | None, *, home: Path) -> Settings:
-    """Reads the settings: the file given, else ``frazil.yaml`` in the home folder, else the embedded default.
+    """Reads the settings: the given file, else ``frazil.yaml`` in the home folder, else the embedded default.
 
     Raises:
-        SpecError: If the file is missing or has problems; with all of them, without repeating values.
+        SpecError: The file is missing or has problems; the error has all of them, and quotes no values.
     """
     if path is None:
         path = home / SETTINGS_FILE
@@ -319,7 +319,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
 
 
 def _local_registry(kafka: KafkaSettings, home: Path) -> RegistrySettings | None:
-    """The local registry, if one was started in this home beside the local broker."""
+    """Return the local registry, if one was started in this home beside the local broker."""
     folder = home / EMBEDDED_FOLDER / "registry"
     return RegistrySettings(address_file=folder / "address") if kafka.is_embedded and folder.is_dir() else None
 
@@ -332,7 +332,7 @@ def _noted_address(address_file: Path) -> str | None:
 
 
 def secret_references(settings: Settings, *, sources: bool = True) -> Iterator[Secret]:
-    """Yields every secret of the settings, so that ``frazil validate`` can say which cannot be had.
+    """Yields every secret of the settings, so that ``frazil validate`` can report which are not available.
 
     Args:
         sources: Whether to include secrets of `sources` and `alerts`, which no driver uses.

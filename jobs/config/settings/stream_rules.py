@@ -1,4 +1,4 @@
-"""Rules for judging a stream's file: wrong columns and steps leave in doubt what names their columns."""
+"""Rules for validating a stream's file: problems that follow from wrong columns or steps are left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 _FIRST_WORD = re.compile(r"(?:\A|[,<])\s*`?([^\W\d]\w*)")
 
 
-# Whatever these say, the columns that are declared are the same.
+# Keys that do not influence the declared columns.
 _ASIDE: tuple[Location, ...] = (
     *(("decode", "unknown_fields"), ("decode", "case_insensitive"), ("decode", "subject")),
     ("table", "kafka_columns"),
@@ -23,7 +23,7 @@ _ASIDE: tuple[Location, ...] = (
 
 
 def _readable(data: Any, wrong: Sequence[Location]) -> Any:
-    """The file with the right columns of its schema text, and without wrong keys beside which columns can be judged."""
+    """Return the file with the valid columns of its schema text, and without wrong keys that do not concern columns."""
     for place in wrong:
         block = _written_at(data, place[:-1])
         if (
@@ -54,10 +54,10 @@ def _schema_text(data: Any) -> str | None:
 
 
 def _independent(problems: list[Problem], data: Any) -> list[Problem]:
-    """Leaves out what is said of columns that wrong columns, or wrong steps, would have made.
+    """Leaves out problems of columns that wrong columns, or wrong steps, would have made.
 
-    A wrong step leaves the columns that it names in doubt, and a step that names no columns leaves all in doubt. What
-    names such a column later in the file is judged once the first problem is solved.
+    After a wrong step, the columns that it names are unknown; if it names no columns, all are. Later parts of the file
+    that name such a column are validated once the first problem is solved.
     """
     declared = {*_doubtful_columns(problems, data)}
     steps = {
@@ -92,7 +92,7 @@ def _step_of(place: Location) -> int | None:
 
 
 def _names_of_step(step: Any) -> set[str] | None:
-    """The columns that a wrong step leaves in doubt; None for all of them."""
+    """Return the columns that are unknown after a wrong step; None for all of them."""
     kinds = set(step) - {"when"} if isinstance(step, dict) else set[str]()
     if kinds <= PASSING_STEPS and kinds:
         return set()
@@ -110,7 +110,7 @@ def _doubtful_columns(problems: Iterable[Problem], data: Any) -> set[str]:
 
 
 def _names(*values: Any) -> set[str]:
-    """The words of all texts in some values. An alias of YAML may name a value from within itself."""
+    """Return the words of all texts in some values. A YAML alias may refer to a value from within itself."""
     found: set[str] = set()
     pending, visited = list(values), set[int]()
     while pending:

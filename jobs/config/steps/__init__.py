@@ -1,1 +1,1 @@
-"""The `transforms:` block: steps and their conditions."""
+"""Models of the `transform` list: steps and their conditions."""

@@ -1,8 +1,8 @@
-"""Steps over columns that no file declares: which go with that, and what a change of the decoded columns means.
+"""Steps over columns that no file declares: which are allowed, and how changed decoded columns change the table.
 
-Where the steps only add columns, the table says how values are decoded: all of its columns but those that steps add.
-Where they change columns, the table keeps the decoded ones in a property. The steps are pure, so the table follows from
-the decoded columns: what it has to become is the difference between the columns behind the steps and its own.
+If the steps only add columns, the table's other columns say how values are decoded. If steps change columns, the table
+keeps the decoded columns in a property. Steps are pure, so the decoded columns determine the table's columns: needed
+changes are the difference between the columns after the steps and those of the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def key_fields(decoded: DecodedColumns) -> tuple[NestedField, ...] | None:
-    """The columns in the struct of a key, empty where records have no keys; None where the file declares them."""
+    """Return the columns in the struct of a key; empty if records have no keys, None if the file declares them."""
     if decoded.keyless:
         return ()
     kind = decoded.key.fields[0].field_type if decoded.key else None
@@ -35,13 +35,13 @@ Problems = list[Problem]
 
 
 def undeclared_problems(steps: tuple[Step, ...], of_table: str | None, others: str, *, shadow: bool) -> Problems:
-    """Returns the first step that cannot be taken on columns which no file declares.
+    """Returns a problem for the first step that is not allowed on columns which no file declares.
 
     Args:
-        steps: Of the file.
-        of_table: What leaves columns to the table, such as `decode.schema`; None if nothing does.
-        others: Where they may be from instead, as the end of a sentence.
-        shadow: Whether values that their column does not take land as text in a column beside it.
+        steps: Steps of the file.
+        of_table: Key that leaves columns to the table, such as `decode.schema`; None if there is none.
+        others: Other origins of the columns, as the end of a sentence.
+        shadow: Whether rescued data is kept: values that do not fit their column land as text beside it.
     """
     hint = "or add columns with compute or set, under new names, and choose rows with where, filter and rules"
     said = not_changed_problem(of_table, others, shadow=shadow)
@@ -56,7 +56,7 @@ def undeclared_problems(steps: tuple[Step, ...], of_table: str | None, others: s
 
 
 def not_changed_problem(of_table: str | None, others: str, *, shadow: bool) -> str | None:
-    """Why no step may change columns that no file declares; None if it may; arguments as of `undeclared_problems`."""
+    """Return why no step may change columns that no file declares; None if it may. See `undeclared_problems`."""
     if of_table is not None:
         return (
             f"changes or replaces columns, and with {of_table} 'table' nothing says what the table's columns were made "
@@ -71,22 +71,22 @@ def not_changed_problem(of_table: str | None, others: str, *, shadow: bool) -> s
 
 
 def added_by(chain: Chain) -> frozenset[str]:
-    """The names of the columns that steps add, but for those that change others."""
+    """Return the names of the columns that steps add, except steps that change columns."""
     return frozenset().union(*(each.adds or () for each in chain.steps))
 
 
 def changes_columns(chain: Chain) -> bool:
-    """Whether a step may change a column that there is, or replace it, or give it another type."""
+    """Whether a step may change or replace an existing column, or give it another type."""
     return any(each.adds is None or each.retypes for each in chain.steps)
 
 
 def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) -> Problems:
-    """Returns the decoded columns that steps do not leave as they are, of a file that does not declare them.
+    """Returns a problem for each decoded column that steps change although the file does not declare it.
 
     Args:
-        decoded: The columns before the steps.
-        behind: Those behind them.
-        added: The names that the steps add.
+        decoded: Columns before the steps.
+        behind: Columns after the steps.
+        added: Names that the steps add.
     """
     found = {each.name: each for each in behind}
     problems: Problems = []

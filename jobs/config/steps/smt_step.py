@@ -1,4 +1,4 @@
-"""Single-message transforms of Kafka Connect in a stream's file: their properties, predicates, and places of keys."""
+"""Single-message transforms of Kafka Connect in a stream's file: properties, predicates, and the column of keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SmtStep(SpecModel):
             yield problem.place, problem.message
 
     def transform(self) -> Transform:
-        """The step.
+        """Return the step.
 
         Raises:
             TransformProblem: Class or predicate is unknown.
@@ -87,7 +87,7 @@ class SmtStep(SpecModel):
 
 
 def _texts(given: dict[Any, Any], above: tuple[str, ...], problems: list[Problem]) -> dict[str, str]:
-    """Properties as a connector's file has them; those that are no texts are added to the problems."""
+    """Return properties in the form of a connector's file; problems are added for those that are no texts."""
     found: dict[str, str] = {}
     for key, value in given.items():
         if isinstance(value, bool):
@@ -102,7 +102,7 @@ def _texts(given: dict[Any, Any], above: tuple[str, ...], problems: list[Problem
 
 
 def _predicates(given: Any) -> Any:
-    """Each is one that there is, also where no step names it."""
+    """Check that each predicate exists, even if no step names it."""
     if not isinstance(given, dict):
         return given
     found: dict[str, dict[str, str]] = {}
@@ -125,7 +125,7 @@ def _predicates(given: Any) -> Any:
 
 
 Predicates = Annotated[dict[str, dict[str, str]], BeforeValidator(_predicates), Field(default_factory=dict)]
-"""Predicates of Kafka Connect by the aliases that steps of a file name them with."""
+"""Predicates of Kafka Connect by the aliases with which steps name them."""
 
 
 class WithPredicates(SpecModel):
@@ -155,10 +155,10 @@ _SMT_TYPE = ("smt", "type")
 
 @dataclass(frozen=True, slots=True)
 class WrongStep:
-    """A step that its file refuses. It stands in the step's place, so that all other steps are validated.
+    """Stand-in for an invalid step, so that all other steps are validated.
 
     Attributes:
-        problem: Why, with the place below the step.
+        problem: Problem, with the place below the step.
     """
 
     problem: Problem
@@ -206,7 +206,7 @@ def _of_values(step: Any) -> str:
 
 
 def _maker(step: Any, number: int) -> str | None:
-    """What step makes a key of its own, as messages call it."""
+    """Return the name, for messages, of a step that makes its own key; None for other steps."""
     type_ = str(_smt(step).get("type", "")).rpartition(".")[2]
     if type_ in _MAKE_KEYS or (isinstance(step, dict) and "to_key" in step):
         return f"{type_ or 'to_key'} in transform[{number}]"
@@ -214,11 +214,11 @@ def _maker(step: Any, number: int) -> str | None:
 
 
 def _column(decode: Any) -> str | None:
-    """The column that holds keys; an empty name where no row holds them, None where several columns do."""
+    """Return the column with keys; empty if rows have none, None if several columns have them."""
     try:
         key = Decode.model_validate(decode).key
     except ValidationError:
-        # It is told of decode.
+        # `decode` itself reports the problem.
         return ""
     if key is None:
         return ""

@@ -1,4 +1,4 @@
-"""Steps in a stream's YAML file: the options of each."""
+"""Models of the steps in a stream's YAML file, with their options."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class When(SpecModel):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What its keys ask."""
+        """Conditions of its keys."""
         found: list[Condition] = []
         if self.sql is not None:
             found.append(SqlCondition(self.sql))
@@ -159,7 +159,7 @@ class SetValue(SpecModel):
             yield ("from",), f"must be {', '.join(SOURCES)}, or header:NAME"
 
     def column(self, name: str) -> SetColumn:
-        """What the column of a name is set to."""
+        """Return the value that the column of a name is set to."""
         return SetColumn(name, self.value, self.source, self.type, self.replace)
 
 

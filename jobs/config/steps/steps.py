@@ -1,4 +1,4 @@
-"""Transform list of a stream's YAML file: the steps that rows take between decoding and the table."""
+"""Transform list of a stream's YAML file: the steps that rows pass between decoding and the table."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Step(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, data: Any) -> Any:
-        """A step that needs no options may stand alone: `- flatten`, or `- flatten:`."""
+        """Accept a step without options as a plain name: `- flatten`, or `- flatten:`."""
         if isinstance(data, WrongStep):
             raise problems_at([data.problem])
         if isinstance(data, str):
@@ -128,16 +128,16 @@ class Step(SpecModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The steps that it names."""
+        """Names of the steps in this entry."""
         return tuple(
             name for name in type(self).model_fields if name not in self._BESIDE and getattr(self, name) is not None
         )
 
     def transform(self) -> Transform:
-        """The step.
+        """Return the step.
 
         Raises:
-            TransformProblem: There is none of these options.
+            TransformProblem: The options are invalid.
         """
         step = self._unconditional()
         return step if self.when is None else Conditional(step, self.when.condition)
@@ -171,11 +171,11 @@ class Step(SpecModel):
                 return options.transform()
 
     def place(self, below: Location) -> Location:
-        """Where a part of the step's options stands in the file, below the step."""
+        """Return the place of an option in the file, below the step."""
         if below[:1] == ("..",):
             return below[1:]
         name = self.names[0]
-        # Of a list that stands alone, the name of the step is that of its list.
+        # For a plain list, the name of the step is also the name of its option.
         return (name, *(below[1:] if below[:1] == (name,) else below))
 
 
@@ -183,30 +183,30 @@ Steps = Annotated[tuple[Step, ...], Field(default=())]
 
 
 def chain_of(steps: tuple[Step, ...]) -> Chain:
-    """The chain of the steps."""
+    """Return the chain of the steps."""
     return Chain(tuple(step.transform() for step in steps))
 
 
 PASSING_STEPS = frozenset({"where", "filter", "to_key", "to_headers", "drop_headers"})
-"""Steps that leave all columns as they are."""
+"""Steps that do not change columns."""
 
 NAMING_STEPS = PASSING_STEPS | {
     *("rename", "keep", "drop", "cast", "set", "compute"),
     *("mask", "parse_timestamp", "format_timestamp", "split", "parse_json"),
 }
-"""Steps that name each column that they change, add or take."""
+"""Steps that name each column that they change, add or remove."""
 
 
 def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[Problem]]:
-    """The columns behind the steps, and what is wrong with steps, each with its place in the file.
+    """Return the columns after the steps, and the problems of steps, each with its place in the file.
 
     Args:
-        chain: The steps, with those that stand before the list.
-        steps: Those of the list `transform`.
-        decoded: The columns of rows as they are decoded, with those of key and headers.
+        chain: All steps, including those before the list.
+        steps: Steps of the list `transform`.
+        decoded: Decoded columns of rows, including those of key and headers.
 
     Returns:
-        The columns without what wrong steps make; None behind a wrong step that does not name its columns.
+        The columns without those of wrong steps; None after a wrong step that does not name its columns.
     """
     try:
         columns = Columns.of(decoded)
@@ -227,15 +227,15 @@ def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -
 
 
 def hashed_steps(_: Any, steps: tuple[Step, ...]) -> Any:
-    """What of the steps changes rows: their order, and the order of what is in them; of a key only its reference.
+    """Return what of the steps changes rows: the steps in their order, with secrets as references.
 
-    Of own code it is the version of its package as well.
+    For a step with own code, the version of its package counts as well.
     """
     return [[*_ordered(step.model_dump(mode="json", exclude_defaults=True)), *_versions(step)] for step in steps]
 
 
 def _versions(step: Step) -> list[list[str]]:
-    """The version of the package that a step's own code is of; none of another step."""
+    """Return the version of the package with a step's own code; empty for other steps."""
     return [] if step.python is None else [["version", version_of(step.python)]]
 
 
@@ -261,20 +261,20 @@ class RowRule(SpecModel):
     severity: Literal["dead_letter", "warn"] = "dead_letter"
 
     def transform(self) -> Rule:
-        """The rule as a step."""
+        """Return the rule as a step."""
         return Rule(self.name, self.expect, self.severity == "warn")
 
 
 def rules_of(rules: tuple[RowRule, ...]) -> Chain:
-    """The rules as a chain."""
+    """Return the rules as a chain."""
     return Chain(tuple(rule.transform() for rule in rules))
 
 
 def rule_problems(rules: tuple[RowRule, ...], rows: Columns) -> list[Problem]:
-    """Returns what is wrong with a rule, with its place in the file.
+    """Returns the problems of rules, each with its place in the file.
 
     Args:
-        rows: The columns behind the transforms.
+        rows: Columns after the transforms.
     """
     problems: list[Problem] = []
     names: set[str] = set()
@@ -290,5 +290,5 @@ def rule_problems(rules: tuple[RowRule, ...], rows: Columns) -> list[Problem]:
 
 
 def hashed_rules(_: Any, rules: tuple[RowRule, ...]) -> Any:
-    """What of the rules changes rows: those that only warn do not."""
+    """Return what of the rules changes rows: rules that only warn do not."""
     return [[each.name, each.expect] for each in rules if each.severity == "dead_letter"]

@@ -1,1 +1,1 @@
-"""A stream's file: its blocks, what they say of each other, and the stream as one model."""
+"""Models of a stream's file: its blocks, the checks between them, and the stream as a whole."""

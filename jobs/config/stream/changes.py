@@ -41,7 +41,7 @@ _GOES_WITH: Mapping[str, tuple[Envelope, ...]] = {
     "order_by": ("columns",),
     "at": ("columns", "upsert"),
 }
-# Of ends of transactions, of changes of a schema, and of messages in the log.
+# Fields of records about transactions, schema changes and log messages.
 _ASIDE = frozenset(
     {
         *("status", "id", "event_count", "data_collections"),
@@ -51,7 +51,7 @@ _ASIDE = frozenset(
 _OPS: Mapping[str, str] = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "read": READ, "truncate": TRUNCATE}
 
 DELETION_MEMORY = timedelta(days=7)
-"""Deletions that came to Kafka so long before the newest change of a merge's increment are not looked for."""
+"""How far a merge looks back for deletions, in Kafka's timestamps, before its newest change."""
 
 
 def _listed(value: object) -> object:
@@ -63,7 +63,7 @@ def _schema(value: object) -> object:
 
 
 def _words(value: object) -> object:
-    """Values of a column as texts: a list of them, or one."""
+    """Convert one value, or a list of values, to texts."""
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(each, str | bool | int) for each in values):
         raise ValueError("must be values of the column: texts, whole numbers, true or false")
@@ -112,7 +112,7 @@ class ChangeOps(SpecModel):
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """The values, each with its letter in the changelog."""
+        """The values of the column, each with its letter in the changelog."""
         given = [(word, op) for name, op in _OPS.items() for word in getattr(self, name)]
         return tuple(given or [(op, op) for op in OPS])
 
@@ -163,7 +163,7 @@ class Changes(SpecModel):
 
     @property
     def needs_keys(self) -> bool:
-        """Whether nothing but a record's key says which row it is about."""
+        """Whether only a record's key identifies its row."""
         return self.envelope in ("mongo", "upsert")
 
     @property
@@ -173,7 +173,7 @@ class Changes(SpecModel):
 
     @property
     def ahead(self) -> Transform | None:
-        """The step that values take before the keys of their records are read; None of an envelope without one."""
+        """The step that values pass before the keys of their records are read; None if the envelope has none."""
         match self.envelope:
             case "debezium" | "mongo":
                 return EventsOnly(documents=self.envelope == "mongo")
@@ -183,10 +183,10 @@ class Changes(SpecModel):
                 return None
 
     def step(self, beside: tuple[str, ...]) -> Transform:
-        """The step that makes changelog rows of records.
+        """Return the step that makes changelog rows of records.
 
         Args:
-            beside: Columns that records have beside the envelope.
+            beside: Columns of records beside the envelope.
         """
         match self.envelope:
             case "debezium":
@@ -211,12 +211,12 @@ class Changes(SpecModel):
 
 
 def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) -> Chain:
-    """All steps between decoding and the table: the changelog's first, then those of the list `transform`.
+    """Return all steps between decoding and the table: the changelog's first, then those of the list `transform`.
 
     Args:
-        changes: Of a stream of changes; else None.
-        decode: Which columns are decoded beside the envelope.
-        steps: Of the list.
+        changes: Block `changes` of the stream; None if it has none.
+        decode: Block `decode`, which names columns beside the envelope.
+        steps: Steps of the list.
     """
     listed = chain_of(steps)
     if changes is None:
@@ -225,7 +225,7 @@ def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) 
 
 
 def hashed_changes(_: Any, changes: Changes) -> Any:
-    """What of the block changes rows: what it says beside its defaults, so that later keys move no hash."""
+    """Return what of the block changes rows: keys that differ from their defaults, so that new keys change no hash."""
     said = changes.model_dump(mode="json", exclude_defaults=True, exclude={"keep"})
     if changes.schema_text is not None:
         said["schema"] = parse_schema(changes.schema_text).text

@@ -1,4 +1,4 @@
-"""Problems of columns: what a stream's file says of them and rows do not have so, each with its place in the file."""
+"""Problems of columns: parts of a stream's file that do not fit the columns of rows, each with its place."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
 def column_problems_of(
     rows: Schema, decode: Decode, table: Table, *, behind_transforms: bool = False
 ) -> Iterator[Problem]:
-    """Returns the columns of key, headers and Kafka's own whose names other columns have as well.
+    """Yields a problem for each column of key, headers or Kafka metadata whose name another column has.
 
     Args:
-        behind_transforms: Kafka's own come behind the transforms, so what is decoded may have their names.
+        behind_transforms: Whether transforms follow. Kafka's columns are added after them, so decoded columns may then
+            have their names.
     """
     columns = decode.record_columns(kafka_columns(table.kafka_columns))
     taken = {field.name.casefold(): f"'{field.name}' is a column of decode.schema" for field in rows.fields}
@@ -52,21 +53,21 @@ def column_problems_of(
 
 
 def case_problems_of(rows: Schema, decode: Decode) -> list[Problem]:
-    """Returns the columns that cannot be told apart where names match in any case."""
+    """Returns a problem for columns whose names differ only in case, if names match in any case."""
     alike = alike_columns(rows) if decode.case_insensitive else []
     return [(("decode", "case_insensitive"), f"{each}, so a field in another case is neither") for each in alike]
 
 
 def partition_problems_of(rows: Schema, table: Table) -> list[Problem]:
-    """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
+    """Returns the problems of partition expressions, given the columns, each with its place in the spec."""
     problems = partition_problems(table.partition_by, rows, kafka_columns(table.kafka_columns))
     return [(("table", "partition_by", index), problem) for index, problem in problems]
 
 
 def topic_problems_of(errors: Errors, source: Source) -> list[Problem]:
-    """Returns what is wrong with the topic of the letters.
+    """Returns the problems of the dead-letter topic.
 
-    A stream that read its own dead letters would make more of them without end (Kafka Connect's KAFKA-9985).
+    A stream that reads its own dead letters would produce them endlessly (Kafka Connect's KAFKA-9985).
     """
     if errors.topic is None or not source.reads(errors.topic.name):
         return []
@@ -75,30 +76,30 @@ def topic_problems_of(errors: Errors, source: Source) -> list[Problem]:
 
 
 def mask_problems_of(errors: Errors, rows: Schema) -> list[Problem]:
-    """Returns the masked columns that are misspelt."""
+    """Returns a problem for each misspelt masked column."""
     problems = [case_problem(path, rows) for path in errors.mask.paths]
     place = ("errors", "dead_letters", "mask", "columns")
     return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
 
 
 def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[Problem]:
-    """Returns the columns that compaction is to sort by and that the table does not have as single values."""
+    """Returns a problem for each sort column of compaction that the table does not have as a primitive."""
     columns = [each.column for each in maintenance.compact.sort_by]
     problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
 
 
 def identifier_problems_of(rows: Schema, table: Table) -> list[Problem]:
-    """Returns the identifier fields that cannot be any."""
+    """Returns a problem for each invalid identifier field."""
     problems = [identifier_problem(path, rows) for path in table.identifiers]
     return [(("table", "identifier_fields", index), problem) for index, problem in enumerate(problems) if problem]
 
 
 def new_table_problems_of(decode: Decode, table: Table, *, shaped: bool) -> Iterator[Problem]:
-    """Returns what does not go with where the columns of a new table are from.
+    """Yields problems of keys that do not fit the origin of a new table's columns.
 
     Args:
-        shaped: Whether steps make other columns than those that are inferred.
+        shaped: Whether steps change inferred columns.
     """
     source = decode.schema_source
     if table.force_optional and source not in ("registry", "infer"):
@@ -114,13 +115,13 @@ def new_table_problems_of(decode: Decode, table: Table, *, shaped: bool) -> Iter
 
 
 def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[Problem]:
-    """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
+    """Returns the problems of column types in a table that frazil maintains."""
     problem = unread_problem(rows) if maintenance.enabled else None
     return [(("decode", "schema"), problem)] if problem else []
 
 
 def table_sort_problems_of(rows: Schema, table: Table) -> list[Problem]:
-    """Returns the columns that a new table is to be sorted by and does not have as single values."""
+    """Returns a problem for each sort column of a new table that it does not have as a primitive."""
     columns = [each.column for each in table.sort_by]
     problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
     return [(("table", "sort_by", index), problem) for index, problem in problems]
@@ -129,14 +130,14 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[Problem]:
 def contract_problems_of(
     contract: Contract | None, rows: Schema, evolution: EvolutionPolicy, narrow: Mapping[str, Schema] = NO_TABLES
 ) -> list[Problem]:
-    """Returns what expectations say of columns that tables of rows do not have, or of a type that never meets them.
+    """Returns problems of expectations about missing columns, or columns of a type that can never meet them.
 
-    Columns that the tables may still get by themselves are not among them.
+    Columns that the tables may still get from records count as present.
 
     Args:
-        rows: All columns of each of the tables.
-        evolution: What becomes of columns that records have and the table lacks.
-        narrow: By name, the columns of tables that have fewer.
+        rows: All columns of the tables.
+        evolution: Policy for columns that records have and the table lacks.
+        narrow: Columns of tables that have fewer, by name.
     """
     if contract is None:
         return []
@@ -149,10 +150,10 @@ def contract_problems_of(
 
 
 def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[Problem]:
-    """Returns the columns of expectations about dead letters that their table does not have so.
+    """Returns problems of expectations about dead letters that do not fit the dead-letter table.
 
     Args:
-        letters: All columns of the table of dead letters.
+        letters: All columns of the dead-letter table.
     """
     return _expectation_problems(("dead_letters",), contract.dead_letters, letters) if contract else []
 
@@ -162,7 +163,7 @@ def _expectation_problems(block: Location, expectations: Sequence[Expectation], 
 
 
 def _unmet(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[Problem]:
-    """Those that say of columns what rows of their types never meet."""
+    """Return problems of expectations that columns of their types can never meet."""
     found = [(index, each, unmet_problem(each, rows)) for index, each in enumerate(expectations)]
     return [
         (("contract", *block, index, each.type, *problem[0]), f"could never pass: {problem[1]}")

@@ -1,4 +1,4 @@
-"""Error handling: the block ``errors`` of a stream, which says what becomes of records that fail."""
+"""Error handling: the block ``errors`` of a stream, for records that fail."""
 
 from __future__ import annotations
 
@@ -116,25 +116,25 @@ class StopAbove(SpecModel):
 
 
 DEFAULT_STOP = StopAbove(ratio=0.5, first_min_records=20)
-"""More bad records than good ones: the schema, or the producer, is another than was thought. Of a new stream, whose
-schema nothing has proved yet, a smaller share says so."""
+"""Default limit: if more records fail than land, the schema or the producer is not the expected one. For a new stream,
+whose schema is unproven, fewer records suffice."""
 
 MOST_BY_CHANCE = 1000
-"""From so many records on a share counts as it is, however little it is above a ratio."""
+"""Number of records from which on a ratio counts without the test for chance."""
 _CHANCE = 0.001
 
 
 def exceeds_ratio(failed: int, read: int, ratio: float, enough: int) -> bool:
-    """Whether more records failed than a ratio allows, and it is no chance that they did.
+    """Whether more records failed than a ratio allows, and not just by chance.
 
     Few records may exceed a ratio by chance: one bad record among ten is 10 %. So a small count exceeds it only if a
-    source with exactly this ratio has as many failures once in a thousand times at most (binomial distribution).
+    source with exactly this ratio has as many failures at most once in a thousand times (binomial distribution).
 
     Args:
-        failed: Of the records that were read.
-        read: All of them.
-        ratio: The share that is allowed.
-        enough: From so many records on the share alone decides; `MOST_BY_CHANCE` at most.
+        failed: Number of failed records.
+        read: Number of records read.
+        ratio: Allowed ratio.
+        enough: Number of records from which on the ratio alone decides; at most `MOST_BY_CHANCE`.
     """
     if failed <= ratio * read or read >= min(enough, MOST_BY_CHANCE):
         return failed > ratio * read
@@ -143,7 +143,7 @@ def exceeds_ratio(failed: int, read: int, ratio: float, enough: int) -> bool:
 
 
 def _stop_above(value: object) -> Any:
-    """`off` is no limit at all; so is nothing, which is what files said before there was a default."""
+    """Convert `off` to no limit; so is null, which dumps of versions before the default contain."""
     if value is None or value is False or value == "off":
         return None
     if not isinstance(value, (dict, StopAbove)):
@@ -209,7 +209,7 @@ class DeadLetterTopic(SpecModel):
 
 
 def _letter_topic(value: object) -> Any:
-    """A plain name is a topic that exists, in the Kafka of the settings."""
+    """Convert a plain name to an existing topic in the settings' Kafka."""
     if isinstance(value, str):
         return DeadLetterTopic(name=topic_name(value))
     if value is not None and not isinstance(value, (dict, DeadLetterTopic)):
@@ -271,21 +271,21 @@ class Errors(SpecModel):
 
     @property
     def mask(self) -> Mask:
-        """What of a record the letters do not keep."""
+        """Parts of a record that dead letters do not keep."""
         return self.dead_letters.mask if self.dead_letters else NO_MASK
 
     @property
     def keep(self) -> timedelta | None:
-        """How long letters are kept; None for ever."""
+        """How long dead letters are kept; None for ever."""
         return self.dead_letters.keep if self.dead_letters else None
 
     @property
     def topic(self) -> DeadLetterTopic | None:
-        """The topic of the letters, if there is one."""
+        """The dead-letter topic, if there is one."""
         return self.dead_letters.topic if self.dead_letters else None
 
 
 def dead_letter_secrets(errors: Errors) -> Iterator[Secret]:
-    """Yields every secret of the block, so that ``frazil validate`` can say which variables are not set."""
+    """Yields every secret of the block, so that ``frazil validate`` can report variables that are not set."""
     security = errors.topic.kafka.security if errors.topic and errors.topic.kafka else None
     yield from security.secrets if security is not None else ()

@@ -1,4 +1,4 @@
-"""Event time of a stream: the column that says when something happened, how late records may come, and what closes."""
+"""Event time of a stream: its column, late records, closed periods, and freshness and other limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from jobs.records.formats.interface.decoder import KEY_PATH
 from jobs.records.schema.iceberg_schema import type_at
 
 TABLE = "{table}"
-"""Stands for the table whose late rows are meant."""
+"""Placeholder for the table of the timely rows."""
 
 _NAME = f"{TABLE}_late"
 _WORDS = ("land", "dead_letter", "table")
@@ -66,24 +66,24 @@ class LateTable(SpecModel):
 
     @property
     def names_each(self) -> bool:
-        """Whether the name is another one for each table whose late rows are meant."""
+        """Whether the name contains the table of the timely rows."""
         return TABLE in (self.table or _NAME)
 
     @property
     def pattern(self) -> str:
-        """The name, in which ``{table}`` may stand for another one."""
+        """Pattern of the name, which may contain ``{table}``."""
         return self.table or _NAME
 
     def name_beside(self, table: str) -> str:
-        """Its full name.
+        """Return the full name of the table of late rows.
 
         Args:
-            table: Whose late rows it has: the stream's own, or one with columns of its own.
+            table: Table of the timely rows: the main table, or one with its own columns.
         """
         return self.pattern.replace(TABLE, table)
 
     def table_beside(self, name: str) -> str | None:
-        """The table whose late rows one of a name would have, whatever its case; None if there can be none."""
+        """Return the table whose late rows a table of this name would have, ignoring case; None if there is none."""
         before, _, after = self.pattern.partition(TABLE)
         if not self.names_each or len(name) <= len(before) + len(after):
             return None
@@ -112,7 +112,7 @@ Late = Annotated[
 
 
 def hashed_late(spec: Any, late: str | LateTable) -> Any:
-    """What is hashed of it: of a table its name, written or not, and how it is partitioned."""
+    """Return what is hashed: for a table its name, even if it is the default, and its partitioning."""
     if not isinstance(late, LateTable):
         return late
     partition_by = None if late.partition_by is None else list(map(str, late.partition_by))
@@ -170,12 +170,12 @@ class EventTime(SpecModel):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The column's name, within its structs from the outermost."""
+        """Path of the column, from the outermost struct."""
         return path_parts(self.column)
 
     @property
     def late_table(self) -> LateTable | None:
-        """The table that late rows have of their own; None where they have none."""
+        """The table of late rows; None if there is none."""
         return self.late if isinstance(self.late, LateTable) else None
 
     @property
@@ -185,35 +185,35 @@ class EventTime(SpecModel):
 
     @property
     def idle_ms(self) -> int:
-        """In milliseconds, after how long a partition is idle."""
+        """Milliseconds after which a partition is idle."""
         return self.idle_after // timedelta(milliseconds=1)
 
     def type_in(self, columns: Schema) -> IcebergType | None:
-        """The column's type; None if there is no such column.
+        """Return the column's type; None if there is no such column.
 
         Args:
-            columns: Those of the rows, or of the table.
+            columns: Columns of the rows, or of the table.
         """
         return type_at(columns, self.path)
 
     def is_date(self, columns: Schema) -> bool:
-        """Whether the column says the day only."""
+        """Whether the column holds dates without a time."""
         return isinstance(self.type_in(columns), DateType)
 
     @property
     def since_ms(self) -> int:
-        """When the first day begins whose hours are reported, or that is reported; milliseconds since 1970."""
+        """Begin of the first reported day in milliseconds since 1970."""
         return _instant(datetime(self.since.year, self.since.month, self.since.day, tzinfo=ZoneInfo(self.zone)))
 
     def start_of(self, at_ms: int) -> int:
-        """Returns when the hour or day began that a time is in, an hour unless days close; milliseconds since 1970."""
+        """Returns the begin of the hour, or the day if days close, that contains a time; milliseconds since 1970."""
         local = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(ZoneInfo(self.zone))
         if self.closes == "day":
             return _instant(local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0))
         return at_ms - at_ms % 60_000 - local.minute * 60_000
 
     def end_of(self, start_ms: int) -> int:
-        """Returns when the hour or day ends that begins at a time; both in milliseconds since 1970."""
+        """Returns the end of the hour or day that begins at a time; both in milliseconds since 1970."""
         if self.closes != "day":
             return start_ms + 3_600_000
         zone = ZoneInfo(self.zone)
@@ -221,7 +221,7 @@ class EventTime(SpecModel):
         return _instant((local.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=zone))
 
     def periods(self, from_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of the hour or day that a time is in, and of each after it that has ended by another time."""
+        """Yield begin and end of the hour or day that contains `from_ms`, and of later ones that end by `until_ms`."""
         start = self.start_of(from_ms)
         while (end := self.end_of(start)) <= until_ms:
             yield start, end
@@ -233,7 +233,7 @@ def _instant(at: datetime) -> int:
 
 
 def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> list[Problem]:
-    """Returns what is wrong with the block, given the columns of the table, each with its place in the spec."""
+    """Returns the problems of the block, given the columns of the table, each with its place in the spec."""
     if event_time is None:
         return []
     place, found = ("event_time", "column"), event_time.type_in(columns)
@@ -310,13 +310,13 @@ class Slo(SpecModel):
     unknown_fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = ()
 
     def leaves_out(self, path: str) -> bool:
-        """Whether a key that is not declared is left out on purpose."""
+        """Whether an undeclared field is ignored on purpose."""
         below = tuple(f"{each}{mark}" for each in self.unknown_fields for mark in ".[{")
         return path in self.unknown_fields or path.startswith(below)
 
 
 def freshness_problems(freshness: Freshness | None, event_time: EventTime | None) -> list[Problem]:
-    """Returns what is wrong with a freshness that is judged by the watermark."""
+    """Returns the problems of a freshness that is measured by the watermark."""
     if freshness is None or freshness.by != "event_time":
         return []
     if event_time is None:

@@ -1,4 +1,4 @@
-"""Blocks `evolve` and `publish` of a stream's file: how its table changes by itself, and when rows reach main."""
+"""Blocks `evolve` and `publish` of a stream's file: schema evolution of its table, and write-audit-publish."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class Evolve(SpecModel):
     limits: EvolveLimits = EvolveLimits()
 
     def policy(self, decode: Decode) -> EvolutionPolicy:
-        """The policy of a stream whose values are decoded so."""
+        """Return the policy of a stream with this `decode` block."""
         if decode.schema_source == "declared":
             return NO_EVOLUTION
         default = _DEFAULT[decode.schema_source]
-        # What is kept needs no column of its own.
+        # Kept fields need no columns of their own.
         add = "ignore" if decode.unknown_fields == "keep" else default
         return EvolutionPolicy(
             self.add or add, self.widen or default, self.relax or default, self.clash, **self.limits.model_dump()
@@ -84,7 +84,7 @@ class Evolve(SpecModel):
 
 
 def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> Iterator[Problem]:
-    """Returns what is wrong with the block, given where the stream's columns are from."""
+    """Yields the problems of the block, given the origin of the stream's columns."""
     if decode.schema_source == "declared":
         if evolve != Evolve():
             problem = (
@@ -127,7 +127,7 @@ class Publish(SpecModel):
 
 
 def publish_problems(publish: Publish | None, contract: Contract | None, table: Table) -> Iterator[Problem]:
-    """Returns what is wrong with the block, given the rest of the file."""
+    """Yields the problems of the block, given the rest of the file."""
     if publish is None:
         return
     if contract is None or not any(each.severity == "critical" for each in contract.expectations):
@@ -138,8 +138,8 @@ def publish_problems(publish: Publish | None, contract: Contract | None, table: 
 
 
 def gated_policy(policy: EvolutionPolicy, evolve: Evolve) -> EvolutionPolicy:
-    """The policy of a gated stream: a schema is the table's, so a wider type would show in main before its rows do.
+    """Return the policy of a WAP stream: branches share the schema, so main would show a wider type before its rows.
 
-    Without a word in the file it is proposed; columns are added, and made optional, as without a gate.
+    By default a wider type is proposed. Columns are added, and made optional, as in other streams.
     """
     return replace(policy, widen="propose") if evolve.widen is None and policy.widen == "auto" else policy

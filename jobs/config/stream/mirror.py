@@ -1,4 +1,4 @@
-"""Mirrors of a stream's file: tables that are made from its changelog, and are what the source is now."""
+"""Mirrors of a stream's file: tables merged from its changelog that equal the source's present tables."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class Mirror(SpecModel):
 
     @property
     def is_pattern(self) -> bool:
-        """Whether there is one for each changelog."""
+        """Whether the name is a pattern, so that each changelog has a mirror."""
         return "{table}" in self.table
 
     def of_changelog(self, changelog: str) -> Mirror:
-        """The mirror of one changelog, by whose name its own is made."""
+        """Return the mirror of one changelog, with its name made from the changelog's."""
         filled: dict[str, Any] = {"table": _filled(self.table, changelog)}
         if self.source is not None and self.source.table is not None:
             named = _filled(self.source.table, changelog)
@@ -118,7 +118,7 @@ class Mirror(SpecModel):
 
 
 def keep_problems(mirrors: Sequence[Mirror]) -> list[Problem]:
-    """Returns what is wrong with mirrors of a changelog that lets changes go, once mirrors have them."""
+    """Returns the problems of `changes.keep`, which expires changes, with the mirrors of the file."""
     if not mirrors:
         return [(("changes", "keep"), "goes with mirrors: a change may go once each mirror has it")]
     said = "must not stand beside changes.keep: rows that come to fulfil it may need values that have expired"
@@ -135,16 +135,16 @@ def mirror_problems(
     lanes: bool,
     gated: bool,
 ) -> Iterator[Problem]:
-    """Returns what is wrong with the mirrors, given the rest of the file.
+    """Yields the problems of the mirrors, given the rest of the file.
 
     Args:
-        mirrors: As the file has them.
-        table: The changelog, as the file has it.
-        targets: The tables that the stream commits to.
+        mirrors: Mirrors of the file.
+        table: Block `table` of the changelog.
+        targets: Tables that the stream commits to.
         changes: Whether the stream lands changes.
         routed: Whether its rows go to several tables.
-        lanes: Whether each of these has columns of its own, and is a changelog.
-        gated: Whether they become part of main by a gate.
+        lanes: Whether each of these tables has its own columns, and is a changelog.
+        gated: Whether the stream uses write-audit-publish.
     """
     if not mirrors:
         return

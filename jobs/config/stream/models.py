@@ -1,4 +1,4 @@
-"""A stream as data: its YAML file under ``streams/``, its tables, and the columns of their rows."""
+"""Model of a stream: its YAML file under ``streams/``, its tables, and the columns of their rows."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def new_table_schema(
     maintained: bool,
     shaped: bool,
 ) -> Schema:
-    """The schema of a new table.
+    """Return the schema of a new table.
 
     Args:
-        stream: Its id.
-        columns: Those that are not from the value.
-        rows: The columns of values.
-        whole: Gives all columns of the table for the two.
-        maintained: Whether frazil is to maintain the table.
-        shaped: Whether steps change columns that no file declares, so that rows are decoded to others.
+        stream: Id of the stream.
+        columns: Columns that do not come from the value.
+        rows: Columns of values.
+        whole: Returns all columns of the table, given these two.
+        maintained: Whether frazil maintains the table.
+        shaped: Whether steps change columns that no file declares, so that decoded columns differ from the table's.
 
     Raises:
-        FrazilError: frazil could not maintain it, or the columns of the key are not known.
+        FrazilError: frazil could not maintain the table, or the columns of the key are unknown.
     """
     if columns.key is not None and not columns.key.is_resolved:
         raise FrazilError(
@@ -87,28 +87,28 @@ class StreamSpec(StreamTables):
         return agreement_checks(self)
 
     def problems_of(self, rows: Schema, columns: RecordColumns) -> list[Problem]:
-        """Returns what the file says of columns that rows do not have so, each with its place in the file.
+        """Returns the problems of the file with the columns of rows, each with its place in the file.
 
         Args:
-            rows: Their columns as they are decoded, without those that say where they came from.
-            columns: Those that are not from the value.
+            rows: Decoded columns, without Kafka's.
+            columns: Columns that do not come from the value.
         """
         return row_problems(self, rows, columns)
 
     def transformed(self, decoded: Schema) -> Schema:
-        """The columns of rows behind the stream's transforms.
+        """Return the columns of rows after the stream's transforms.
 
         Args:
-            decoded: Those before them, with the ones of key and headers.
+            decoded: Columns before the transforms, including those of key and headers.
         """
         return self.chain.output(Columns.of(decoded)).schema if self.chain else decoded
 
     def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[Problem]:
-        """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
+        """Returns the problems, with the table's columns, of a file that leaves columns to its table.
 
         Args:
-            table: The schema of the stream's table.
-            properties: Of the table, see `resolved_for`.
+            table: Schema of the stream's table.
+            properties: Properties of the table, see `resolved_for`.
         """
         if problem := self._key_problem(table, properties):
             return [(("decode", "key", "schema"), problem)]
@@ -123,10 +123,10 @@ class StreamSpec(StreamTables):
 
     @property
     def resolved(self) -> ResolvedSchema:
-        """The rows that values become, and their decoder, of a stream whose file declares them.
+        """Columns that values become, and their decoder, if the file declares them.
 
         Raises:
-            FrazilError: Its table, or a registry, says; see `resolved_for`.
+            FrazilError: The columns come from the table or a registry; see `resolved_for`.
         """
         if (declared := self.decode.declared) is None:
             raise FrazilError(
@@ -139,16 +139,16 @@ class StreamSpec(StreamTables):
     def resolved_for(
         self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES, *, evolving: bool = False
     ) -> ResolvedSchema:
-        """The rows that values become, and their decoder, given the stream's table; transforms come behind them.
+        """Return the columns that values become before the transforms, and their decoder, given the stream's table.
 
         Args:
-            table: Its schema.
-            properties: Of the table; its name mapping tells which further names columns have in records, and it keeps
-                the decoded columns of steps that change them. What asks for the columns of others goes without.
-            evolving: For the stream's driver, which may alter the table.
+            table: Schema of the table.
+            properties: Properties of the table. Its name mapping has further names of columns in records. If steps
+                change columns, a property has the decoded columns. Without properties, neither counts.
+            evolving: Whether the caller is the stream's driver, which may alter the table.
         """
         if self.chain and self.decode.declared is not None:
-            # The columns of the table are those behind the transforms; the file declares the ones before them.
+            # The table has the columns after the transforms; the file declares those before them.
             return self.resolved
         columns = self.decoded_for(table, properties)
         found = self.decode.resolved_for(columns.rows, columns.aliases)
@@ -160,7 +160,7 @@ class StreamSpec(StreamTables):
         return found.with_options(options)
 
     def decoded_for(self, table: Schema, properties: Mapping[str, str]) -> DecodedColumns:
-        """The columns of values before the steps, as the table keeps them, or else as it has them."""
+        """Return the columns of values before the steps: those in the table's property, else the table's columns."""
         if self.shapes and (kept := decoded_columns(properties, self.stream)):
             return kept
         made, key = self.made_columns, self.record_columns.key
@@ -173,14 +173,14 @@ class StreamSpec(StreamTables):
         )
 
     def record_columns_for(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> RecordColumns:
-        """The columns that rows have of the key, the headers and Kafka's own, given the stream's table.
+        """Return the columns of key, headers and Kafka metadata, given the stream's table.
 
         Args:
-            table: Its schema.
-            properties: Of the table, see `resolved_for`.
+            table: Schema of the table.
+            properties: Properties of the table, see `resolved_for`.
 
         Raises:
-            FrazilError: It has no such column of keys.
+            FrazilError: The table has no such column of keys.
         """
         if problem := self._key_problem(table, properties):
             raise FrazilError(
@@ -194,11 +194,11 @@ class StreamSpec(StreamTables):
         return self.record_columns.resolved_for(table, aliases_of(table, properties, self.table.name))
 
     def record_columns_of(self, decoded: DecodedColumns, table: Schema) -> RecordColumns:
-        """The columns that rows have of the key, the headers and Kafka's own, given the decoded columns.
+        """Return the columns of key, headers and Kafka metadata, given the decoded columns.
 
         Args:
-            decoded: As the stream's table keeps them, or is to keep them.
-            table: Its schema, which says the columns of a key that they lack, and has wider types where it was altered.
+            decoded: Decoded columns that the stream's table keeps, or is to keep.
+            table: Schema of the table, which has the key's columns if `decoded` lacks them, and possibly wider types.
         """
         if decoded.keyless:
             return self.record_columns.with_key_of(())
@@ -208,12 +208,12 @@ class StreamSpec(StreamTables):
     def disagreements_with(
         self, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
     ) -> list[str]:
-        """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason.
+        """Return why the stream's rows cannot be written to a table, a sentence for each reason.
 
         Args:
-            table: Its schema.
-            name: Of one of the stream's tables of rows; without it the stream's own.
-            properties: Of the table, see `resolved_for`.
+            table: Schema of the table.
+            name: Name of one of the stream's tables of rows; by default the main table.
+            properties: Properties of the table, see `resolved_for`.
         """
         if problem := self._key_problem(table, properties):
             return [f"It does not say which columns a key has: {problem}."]
@@ -222,37 +222,37 @@ class StreamSpec(StreamTables):
     def rows_for(
         self, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
     ) -> Schema:
-        """The columns that the stream's rows give to one of its tables, without those of Kafka's own.
+        """Return the columns of rows for one of the stream's tables, without Kafka's columns.
 
         Args:
-            table: Its schema.
-            name: Of one of the stream's tables of rows; without it the stream's own.
-            properties: Of the table, see `resolved_for`.
+            table: Schema of the table.
+            name: Name of one of the stream's tables of rows; by default the main table.
+            properties: Properties of the table, see `resolved_for`.
 
         Raises:
-            FrazilError: The table does not say which columns a key has.
+            FrazilError: The table does not show which columns a key has.
         """
         decoded = self.record_columns_for(table, properties).beside(self.resolved_for(table, properties).schema)
         return self.columns_in(name, self.transformed(decoded))
 
     @property
     def table_schema(self) -> Schema:
-        """The schema with which the stream's table is created, of a stream whose file declares its columns.
+        """Schema of the stream's new table, if the file declares the columns.
 
         Raises:
-            FrazilError: A registry, or the first records, say.
+            FrazilError: The columns come from a registry, or the first records.
         """
         return self.table_schema_of(self.resolved.schema)
 
     def table_schema_for(self, name: str) -> Schema:
-        """The same of one of the stream's tables of rows; raises as `table_schema` does."""
+        """Return the schema of one of the stream's new tables of rows; raises the errors of `table_schema`."""
         return self.table_schema_of(self.resolved.schema, name=name)
 
     def table_schema_beside(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> Schema:
-        """The same, given a table that is there and says the columns of a key that the file does not.
+        """Return the schema of a new table; an existing table has the key's columns that the file does not declare.
 
         Raises:
-            FrazilError: It does not; or a registry, or the first records, say the columns of values.
+            FrazilError: The table lacks them; or the columns of values come from a registry, or the first records.
         """
         if self.decode.declares_all:
             return self.table_schema
@@ -262,71 +262,71 @@ class StreamSpec(StreamTables):
     def table_schema_of(
         self, rows: Schema, key: Iterable[NestedField] | None = None, *, name: str | None = None
     ) -> Schema:
-        """The schema of a new table for rows of a schema.
+        """Return the schema of a new table for rows of a schema.
 
         Args:
-            rows: The columns of values.
-            key: Those of the key, unless the file declares them.
-            name: Of one of the stream's tables of rows; without it the stream's own.
+            rows: Columns of values.
+            key: Columns of the key, unless the file declares them.
+            name: Name of one of the stream's tables of rows; by default the main table.
 
         Raises:
-            FrazilError: frazil could not maintain it, or the columns of the key are not known.
+            FrazilError: frazil could not maintain the table, or the columns of the key are unknown.
         """
         columns, whole = self.record_columns.with_key_of(key), partial(self.table_columns, name=name)
         if self.decode.schema_source == "infer":
-            # Records never say that a field is always there; who names it an identifier does.
+            # Records cannot show that a field is always present, but naming it as an identifier field does.
             rows = required_columns(rows, self.table.identifiers)
         maintained = self.maintenance.enabled
         how = {"maintained": maintained, "shaped": self.shapes}
         return new_table_schema(self.stream, self.table, columns, rows, whole, **how)
 
     def table_columns(self, rows: Schema, columns: RecordColumns, name: str | None = None) -> Schema:
-        """All columns of a new table for rows decoded to a schema, with those that are not from the value."""
+        """Return all columns of a new table for decoded rows, including those that do not come from the value."""
         behind = self.transformed(columns.beside(self.decode.with_extra_column(rows)))
         return self.kafka_columns.added_to(self.columns_in(name, behind))
 
     def columns_in(self, name: str | None, rows: Schema) -> Schema:
-        """Which columns of the rows one of their tables has, beside those of Kafka's own; of the stream's own all.
+        """Return the columns of rows that a table has, beside Kafka's; the main table has all.
 
         Args:
-            name: Of the table; None of the stream's own.
-            rows: The columns behind the transforms.
+            name: Name of the table; None for the main table.
+            rows: Columns after the transforms.
         """
         rows = rows if self._lane is None else self._lane.left_of(rows)
         return columns_in(self.table, self.route, self.late_tables, name, rows)
 
     @property
     def record_columns(self) -> RecordColumns:
-        """The columns that rows have of the key, the headers and Kafka's own; see `record_columns_for`."""
+        """Columns of key, headers and Kafka metadata; see `record_columns_for`."""
         return self.decode.record_columns(self.kafka_columns)
 
     @property
     def made_columns(self) -> frozenset[str]:
-        """The columns that the stream's steps add, of one whose table says which columns are decoded; else none."""
+        """Columns that steps add, if the table says which columns are decoded; otherwise empty."""
         return frozenset[str]() if self.decode.declares_all else added_by(self.chain)
 
     @property
     def shapes(self) -> bool:
-        """Whether the table has other columns than those that are decoded and that no file declares: it keeps them."""
+        """Whether steps change columns that no file declares, so that a table property keeps the decoded ones."""
         if self.decode.declares_all or self.evolve.clash == "shadow" or self.decode.of_table is not None:
             return False
         return self._lane is not None or changes_columns(self.chain)
 
     @property
     def lane_columns(self) -> LaneColumns | None:
-        """Which columns the table has of the rows, of a stream as the rows of one of several tables are made."""
+        """Columns of rows that the table has, in the spec of one output of a stream."""
         return self._lane
 
     @property
     def columns_from_elsewhere(self) -> frozenset[str]:
-        """The names that no column of the value has, of a stream whose file does not declare it."""
+        """Names that no column of the value may have, if the file does not declare the value's columns."""
         return self.record_columns.names | (frozenset[str]() if self.shapes else self.made_columns)
 
     def for_table(self, name: str) -> StreamSpec:
-        """The stream as the rows of one of its tables are made: where each has columns of its own, of it alone.
+        """Return the spec for one output of a stream whose tables have their own columns; otherwise this spec.
 
-        Its columns, and what is said of them, are those of that table, and the table of its late rows follows it. Of
-        one of late rows they are those of the table whose late rows it has. Otherwise it is this stream.
+        It describes that table alone, with its columns and its table of late rows. For a table of late rows, it has the
+        columns of the table of the timely rows.
         """
         if not self.own_columns:
             return self
@@ -343,8 +343,9 @@ class StreamSpec(StreamTables):
 
     @property
     def config_hash(self) -> str:
-        """Twelve hexadecimal digits that change with whatever changes the rows, and with nothing else.
+        """Hash, twelve hexadecimal digits, of everything that changes the rows, and of nothing else.
 
-        Two ways to write the same (spaces in the schema, aliases of types, a default written out) give the same.
+        Different ways to write the same (spaces in the schema, aliases of types, a default written out) give the same
+        hash.
         """
         return config_hash(self)

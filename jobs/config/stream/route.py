@@ -1,4 +1,4 @@
-"""Route block of a stream's YAML file: which of several tables a record's row goes to, by one of its values."""
+"""Route block of a stream's YAML file: a value of a record decides which tables its row goes to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _by(value: str) -> str:
 
 
 def _path_of(by: str) -> tuple[str, ...] | None:
-    """The path of a column, if it is one."""
+    """Return the path of a column; None if the text is none."""
     try:
         return path_parts(by)
     except ValueError:
@@ -123,7 +123,7 @@ class RoutedTable(SpecModel):
 
     @property
     def own_settings(self) -> list[str]:
-        """What is given of the table itself."""
+        """Keys of the table that are set."""
         return sorted(self.model_fields_set - {"match", "table", "on_table_error"})
 
     def matches(self, value: str) -> bool:
@@ -161,7 +161,7 @@ def _hashed(_: Any, route: Route | None) -> Any:
         return None
     every = [_hashed_entry(each) for each in route.tables]
     unmatched = route.unmatched if route.unmatched in ("drop", "fail") else route.unmatched_table
-    # How many tables there may be says which rows go to none, where values name them.
+    # With dynamic tables, the limit decides which rows go to no table.
     named: dict[str, Any] = {"to": route.to, "limit": route.limit} if route.to else {}
     if route.columns is not None:
         named["columns"] = route.columns.written
@@ -219,12 +219,12 @@ class Route(SpecModel):
 
     @property
     def column(self) -> tuple[str, ...] | None:
-        """The column that decides, as its names from the top; None where the topic or an expression does."""
+        """Path of the deciding column; None if the topic or an expression decides."""
         return None if self.by == TOPIC else _path_of(self.by.removeprefix(_COLUMN))
 
     @property
     def expression(self) -> str | None:
-        """The SQL expression that decides; None where the topic or a column does."""
+        """The deciding SQL expression; None if the topic or a column decides."""
         if self.by.startswith(_HEADER):
             name = self.by.removeprefix(_HEADER).replace("'", "''")
             return f"header('{name}')"
@@ -234,43 +234,47 @@ class Route(SpecModel):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What has to be fetched of a record for the expression."""
+        """Parts of a record that the expression reads."""
         return asks_of(self.expression) if self.expression else frozenset()
 
     @property
     def unmatched_table(self) -> str | None:
-        """The table of the rows that no other takes."""
+        """The table of rows that no entry takes."""
         return self.unmatched.table if isinstance(self.unmatched, UnmatchedTable) else None
 
     @cached_property
     def table_names(self) -> tuple[str, ...]:
-        """Every table that the file names and a row may go to, in the file's order."""
+        """Tables in the file that rows may go to, in the file's order."""
         names = [each.table for each in self.tables]
         return tuple(dict.fromkeys([*names, self.unmatched_table] if self.unmatched_table else names))
 
     @cached_property
     def settings(self) -> Mapping[str, RoutedTable]:
-        """What tables have of their own, by name."""
+        """Entries of tables with their own settings, by name."""
         return {each.table: each for each in reversed(self.tables) if each.own_settings}
 
     def columns_of(self, table: str) -> TableColumns | None:
-        """Which columns one of its tables has; None of all.
+        """Return the chosen columns of a table; None for all.
 
         Args:
-            table: Its name; not that of the stream's own, nor of late rows.
+            table: Name of the table; neither the main table nor one of late rows.
         """
         if table in self.table_names:
             return own.columns if (own := self.settings.get(table)) is not None else None
         return self.columns if self.to is not None and value_of_table(self.to, table) is not None else None
 
     def destinations(self, value: str | None) -> tuple[str, ...]:
-        """The tables that the file names for a row of this value; none if its record is a dead letter, or `to` says."""
+        """Return the tables in the file for a row of this value; empty if `to` decides, or it is a dead letter."""
         return self.tables_of(
             [] if value is None else [at for at, each in enumerate(self.tables) if each.matches(value)]
         )
 
     def tables_of(self, entries: Sequence[int]) -> tuple[str, ...]:
-        """The tables that a row goes to whose value these entries take, by their indices, ascending."""
+        """Return the tables of a row whose value these entries take.
+
+        Args:
+            entries: Indices of the entries, ascending.
+        """
         if entries:
             return tuple(dict.fromkeys(self.tables[at].table for at in entries))
         return (self.unmatched_table,) if self.unmatched_table else ()
@@ -280,10 +284,10 @@ RouteField = Annotated[Route | None, ChangesRows(written=_hashed, unless=None)]
 
 
 def route_column_problems(route: Route | None, rows: Schema) -> list[Problem]:
-    """Returns what is wrong with the column, or the expression, that a route asks for.
+    """Returns the problems of the deciding column or expression of a route.
 
     Args:
-        rows: The rows' columns, all of them.
+        rows: All columns of the rows.
     """
     if route is None:
         return []
@@ -317,7 +321,7 @@ def _expression_problems(text: str, rows: Schema) -> list[Problem]:
 
 
 def expression_text_problems(route: Route) -> list[Problem]:
-    """Returns what is wrong with the text of the expression that decides, whatever the columns are."""
+    """Returns the problems of the deciding expression's text, whatever the columns are."""
     try:
         if route.expression is not None:
             parse(route.expression)
@@ -327,13 +331,13 @@ def expression_text_problems(route: Route) -> list[Problem]:
 
 
 def route_problems(route: Route | None, table: Table, letters: str, others: Sequence[str]) -> Iterator[Problem]:
-    """Returns what is wrong with a route, given the rest of the file.
+    """Yields the problems of a route, given the rest of the file.
 
     Args:
         route: The route.
-        table: The stream's own table.
-        letters: The table of its dead letters.
-        others: Blocks that the file has, and that do not go with a route.
+        table: Block of the main table.
+        letters: Name of the dead-letter table.
+        others: Blocks of the file that cannot be combined with a route.
     """
     if route is None:
         return

@@ -1,4 +1,4 @@
-"""Problems of a stream's file as a whole: what its parts say of each other, each with its place in the file."""
+"""Problems of a stream's file as a whole: parts that do not fit each other, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ _KAFKA = ("topic", "partition", "offset", "timestamp")
 def changes_problems(
     changes: Changes | None, decode: Decode, table: Table, route: Route | None, *, own_columns: bool
 ) -> Iterator[Problem]:
-    """Returns what of a stream's file does not go with a changelog, each with its place.
+    """Yields parts of a stream's file that do not fit a changelog, each with its place.
 
     Args:
-        changes: Of a stream of changes; else None.
-        decode: How its records are decoded.
-        table: Its table.
-        route: Where its rows go, if there are several tables.
-        own_columns: Whether each of these has columns of its own, so that records go there before they are decoded.
+        changes: Block `changes`; None if the stream has none.
+        decode: Block `decode`.
+        table: Block `table`.
+        route: Block `route`; None if the stream has none.
+        own_columns: Whether each table has its own columns, so that records are routed before they are decoded.
     """
     if changes is None:
         return
@@ -96,13 +96,13 @@ def changes_problems(
 
 
 def _key_form(decode: Decode, changes: Changes) -> str:
-    """What to write for keys of records that are written as their values are."""
+    """Return the form to write for keys in the format of the values."""
     columns = '"id string"' if changes.envelope == "mongo" and decode.format == "json" else decode.schema_source
     return f"write decode: {{…, key: {{format: {decode.format}, schema: {columns}, into: {KEY}}}}}"
 
 
 def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
-    """Where records without a value would be lost on their way to several tables."""
+    """Return problems of a route that would lose records without a value."""
     said = "upsert, of which records without a value are rows"
     if own_columns:
         return [(("route",), f"over columns that no file declares does not go with {said}: give each topic a stream")]
@@ -121,7 +121,7 @@ Problems = list[Problem]
 
 
 def agreement_checks(spec: StreamSpec) -> tuple[Check, ...]:
-    """The independent checks of whether parts of a stream's file go together."""
+    """Return the independent checks of whether parts of a stream's file fit together."""
     return (
         lambda: _undeclared_problems(spec),
         lambda: changes_problems(
@@ -193,7 +193,7 @@ def _lane_problems(spec: StreamSpec) -> Problems:
 
 
 def _declared_problems(spec: StreamSpec) -> Problems:
-    """What the file says of the columns that it declares, of rows and of its tables."""
+    """Return the problems of a file with the columns that it declares."""
     declared = spec.decode.declared
     if declared is None:
         return []
@@ -222,7 +222,7 @@ def _contract_problems(spec: StreamSpec, rows: Schema) -> Problems:
 
 
 def _all_columns(spec: StreamSpec, rows: Schema) -> Schema | None:
-    """All columns of a new table, given those of values; None if a wrong step leaves them open."""
+    """Return all columns of a new table, given those of values; None if a wrong step makes them unknown."""
     decoded = spec.record_columns.beside(spec.decode.with_extra_column(rows))
     behind, _ = transform_problems(spec.chain, spec.transform, decoded)
     if behind is None:
@@ -231,20 +231,20 @@ def _all_columns(spec: StreamSpec, rows: Schema) -> Schema | None:
 
 
 def _narrow(spec: StreamSpec, every: Schema) -> dict[str, Schema]:
-    """The columns of those tables that have columns of their own, of which a contract speaks."""
+    """Return the columns of each further table in a contract, by name."""
     names = spec.contract.tables if spec.contract is not None and spec.route is not None else ()
     kafka = spec.kafka_columns
     rows = Schema(*(each for each in every.fields if each.name not in kafka.names))
     narrow: dict[str, Schema] = {}
     for name in names:
-        # What is wrong with the columns of a table is reported by itself.
+        # Problems of a table's columns are reported by their own check.
         with contextlib.suppress(TransformProblem):
             narrow[name] = kafka.added_to(spec.columns_in(name, rows))
     return narrow
 
 
 def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Problems:
-    """Returns what the file says of columns that rows do not have so; see `StreamSpec.problems_of`."""
+    """Returns the problems of the file with the columns of rows; see `StreamSpec.problems_of`."""
     every = columns.beside(rows)
     return collect(
         lambda: column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.chain)),
@@ -281,7 +281,7 @@ def _event_time_problems(spec: StreamSpec, every: Schema) -> Problems:
 
 
 def _without_kafka_names(spec: StreamSpec, rows: Schema) -> Schema:
-    """The rows without columns that have names of Kafka's own columns, which is a problem by itself."""
+    """Return the rows without columns that have names of Kafka's columns, which another check reports."""
     names = {name.casefold() for name in spec.kafka_columns.names}
     if all(each.name.casefold() not in names for each in rows.fields):
         return rows
@@ -289,12 +289,12 @@ def _without_kafka_names(spec: StreamSpec, rows: Schema) -> Schema:
 
 
 def _row_table_problems(spec: StreamSpec, every: Schema) -> Problems:
-    """What the file says of the columns of tables, given all columns of the rows behind the steps."""
+    """Return the problems of the file with the columns of tables, given all columns of the rows after the steps."""
     if (lane := spec.lane_columns) is not None:
         if problem := lane.problem_with(every):
             return [problem]
         every = lane.left_of(every)
-    # The driver adds the column of what is kept with the first record that needs it.
+    # The driver adds the column of kept fields with the first record that needs it.
     chosen = spec.decode.with_extra_column(every)
     return collect(
         lambda: partition_problems_of(every, spec.table),
@@ -314,12 +314,12 @@ def _further_table_problems(spec: StreamSpec, every: Schema) -> Problems:
     ]
     if spec.decode.declares_all:
         return found
-    # Such a file declares none: they are from a registry, the records or the table.
+    # Such a file declares no columns: they come from a registry, the records or the table.
     return [(place, said.replace(" in decode.schema", " among the stream's columns")) for place, said in found]
 
 
 def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
-    """Returns the columns of Kafka's own whose names rows have behind the transforms."""
+    """Returns a problem for each of Kafka's columns whose name a row's column has after the transforms."""
     taken = {field.name.casefold() for field in rows.fields}
     return [
         (("table", "kafka_columns", each.part), f"'{each.name}' is a column behind the transforms")
@@ -329,7 +329,7 @@ def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
 
 
 def _undeclared_problems(spec: StreamSpec) -> Problems:
-    """The steps that need columns which the file declares."""
+    """Return problems of steps that need columns declared in the file."""
     if spec.decode.declares_all or not spec.chain:
         return []
     of_table = spec.decode.of_table
@@ -344,7 +344,7 @@ def _undeclared_problems(spec: StreamSpec) -> Problems:
 
 
 def _kept_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns, behind: Columns) -> Problems:
-    """Whether the steps lose what no column takes, of a stream that keeps it."""
+    """Return a problem if steps lose fields without a column although the stream keeps them."""
     if spec.decode.unknown_fields != "keep" or not (spec.decode.declared or spec.shapes):
         return []
     found, wrong = transform_problems(spec.chain, spec.transform, columns.beside(spec.decode.with_extra_column(rows)))

@@ -1,4 +1,4 @@
-"""Table that a stream's steps make of what is decoded: what it keeps, and what it becomes as columns change."""
+"""Table whose columns a stream's steps make from decoded ones: the kept decoded columns, and changes of the table."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _NOWHERE = Coordinates("", 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ChangedColumns:
-    """What changes of the columns that records need make of a table.
+    """Effect of schema changes on a table.
 
     Attributes:
-        schema: The table's, with the ids of its own where a column stays.
-        changes: Those of the table.
-        told: Each change, as a sentence.
-        decoded: The columns before the steps from now on, of a stream whose table keeps them; else None.
+        schema: New schema of the table; unchanged columns keep their ids.
+        changes: Changes of the table.
+        told: Each change as a sentence.
+        decoded: New columns before the steps, if the table keeps them; otherwise None.
     """
 
     schema: Schema
@@ -68,13 +68,12 @@ class _BrokenError(Exception):
 
 
 def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | None) -> DecodedColumns:
-    """The decoded columns of a new table.
+    """Return the decoded columns of a new table.
 
     Args:
         spec: The stream.
-        rows: The columns of values.
-        key: Those in the struct of a key, empty where records have no keys; None where the file declares them, or
-            names no key.
+        rows: Columns of values.
+        key: Columns in the struct of a key; empty if records have no keys, None if the file declares them or no key.
     """
     columns, struct, fields = spec.record_columns.key, None, None if key is None else tuple(key)
     if fields and columns is not None and columns.into is not None:
@@ -82,19 +81,19 @@ def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | N
     if spec.table.force_optional and not spec.table.identifiers and spec.decode.declared is None:
         rows = optional_columns(rows, ())
     if spec.changes is not None and spec.decode.declared is None:
-        # Beside events there are records that have other parts, such as heartbeats.
+        # Records other than events, such as heartbeats, have other fields.
         rows = Schema(*map(optional, rows.fields))
     return DecodedColumns(spec.decode.with_extra_column(rows), struct, keyless=fields == ())
 
 
 def evolving_schema(spec: StreamSpec, metadata: TableMetadata) -> Schema:
-    """The columns that needs of records are about: those before the steps where the table keeps them, else its own."""
+    """Return the columns that evolve with records: those before the steps if the table keeps them, else the table's."""
     table = metadata.schema()
     return spec.decoded_for(table, metadata.properties).rows if spec.shapes else table
 
 
 def evolving_rules(spec: StreamSpec, metadata: TableMetadata) -> dict[str, Any]:
-    """What `judged` has to know of these columns: those of the table are protected, and those before steps are not."""
+    """Return the arguments of `judged` for these columns: a table's columns may be protected, decoded ones are not."""
     schema, specs = metadata.schema(), metadata.partition_specs
     if spec.shapes:
         aliases = spec.decoded_for(schema, metadata.properties).aliases
@@ -108,7 +107,7 @@ def evolving_rules(spec: StreamSpec, metadata: TableMetadata) -> dict[str, Any]:
 
 
 def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> ChangedColumns:
-    """What changes make of a table, judged before."""
+    """Return the effect of accepted changes on a table."""
     if not spec.shapes:
         made = _altered(spec, metadata, changes)
         return ChangedColumns(made, changes, tuple(each.told for each in changes))
@@ -119,7 +118,7 @@ def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[Sc
 
 
 def changed_decoded(spec: StreamSpec, metadata: TableMetadata, changes: Iterable[SchemaChange]) -> DecodedColumns:
-    """The columns before the steps with changes made."""
+    """Return the columns before the steps after some changes."""
     before = spec.decoded_for(metadata.schema(), metadata.properties)
     return replace(before, rows=changed_schema(before.rows, tuple(changes), before.rows.highest_field_id, ()))
 
@@ -127,16 +126,16 @@ def changed_decoded(spec: StreamSpec, metadata: TableMetadata, changes: Iterable
 def fitting_table(
     spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColumns, *, relax_missing: bool = False
 ) -> Fitting:
-    """What a table has to become to take what the steps make of decoded columns.
+    """Return the changes that a table needs for the columns that the steps make from decoded ones.
 
     Args:
         spec: The stream.
-        metadata: The table's, with the properties that it has.
-        decoded: The columns before the steps.
+        metadata: Metadata of the table.
+        decoded: Columns before the steps.
         relax_missing: See `fitting`.
 
     Returns:
-        Refused with the reason where a step or a rule cannot be taken on the columns.
+        The changes; refused, with the reason, if a step or a rule cannot be applied to the columns.
     """
     columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
     try:
@@ -159,7 +158,7 @@ def fitting_table(
 
 
 def can_be_taken(spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColumns) -> bool:
-    """Whether all steps and rules of a stream can be taken on decoded columns, whatever its table is."""
+    """Whether all steps and rules of a stream can be applied to decoded columns, whatever its table is."""
     columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
     try:
         rules_of(spec.rules).output(spec.chain.output(Columns.of(columns)))
@@ -169,19 +168,19 @@ def can_be_taken(spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColu
 
 
 def shaped(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:
-    """An evolution of decoded columns with those changes refused that the steps, or the table behind them, cannot take.
+    """Refuse those changes of decoded columns that the steps, or the table after them, cannot take.
 
     Args:
         spec: A stream whose steps change columns that no file declares.
-        found: What becomes of needs of its decoded columns.
-        metadata: The table's, as it was judged.
+        found: Evolution of its decoded columns.
+        metadata: Metadata of the table for which the evolution was decided.
     """
 
     def problem_of(changes: Iterable[SchemaChange]) -> str | None:
         refused = fitting_table(spec, metadata, changed_decoded(spec, metadata, changes)).refused
         return "; ".join(refused) if refused else None
 
-    # Together first: some go only with others.
+    # All together first, because some changes need others.
     if not found.changes or problem_of(found.changes) is None:
         return found
     made, refused = list[SchemaChange](), list[RefusedChange]()
@@ -194,7 +193,7 @@ def shaped(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolu
 
 
 def _lost_problem(spec: StreamSpec, rows: Schema, behind: Columns) -> str | None:
-    """Whether steps lose what no column takes, of a stream that keeps it."""
+    """Return the problem if steps lose fields without a column although the stream keeps them; else None."""
     if EXTRA_COLUMN not in {each.name for each in rows.fields} or spec.decode.unknown_fields != "keep":
         return None
     if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in behind):
@@ -207,10 +206,10 @@ def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaCha
 
 
 def misfit_fix(spec: StreamSpec, table: Schema) -> str:
-    """What to do where a table does not take what the stream's file makes of its records.
+    """Return the next step if a table cannot take the rows that the stream's file makes of records.
 
     Args:
-        table: The table's schema.
+        table: Schema of the table.
     """
     if spec.kafka_columns.names - {*table.column_names}:
         return (
@@ -225,12 +224,12 @@ def misfit_fix(spec: StreamSpec, table: Schema) -> str:
 
 
 def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:
-    """An evolution with what follows of it for the columns that steps add; what breaks a step or a rule is refused.
+    """Add the changes of columns that steps add, and refuse changes that break a step or a rule.
 
     Args:
         spec: The stream.
-        found: What becomes of needs of the decoded columns.
-        metadata: The table's, as it was judged.
+        found: Evolution of the decoded columns.
+        metadata: Metadata of the table for which the evolution was decided.
     """
     if not found.changes or spec.decode.declared is not None or not (spec.chain or spec.rules or spec.shapes):
         return found
@@ -260,7 +259,7 @@ def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evo
 def _following(
     spec: StreamSpec, after: Schema, added: frozenset[str], protected: Mapping[int, str], change: SchemaChange
 ) -> Iterator[SchemaChange]:
-    """What the columns that steps add have to become, once a table is altered."""
+    """Yield the changes that columns added by steps need after a table was altered."""
     columns = {each.name: each for each in after.fields}
     for name, field in _rows(spec, after).items():
         if name not in added or (column := columns.get(name)) is None:

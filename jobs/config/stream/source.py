@@ -1,4 +1,4 @@
-"""Source of a stream: its topics, and where it starts."""
+"""Source block of a stream's YAML file: its topics, and the offsets at which it starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.config.values.fields import PositiveInt
 
 _MAX_PARTITION = 2**31 - 1
 _LEAST_BYTES = 1024 * 1024
-# Kafka's own, which no pattern means.
+# Kafka's internal topics, which no pattern matches.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -185,9 +185,9 @@ class Source(SpecModel):
             yield ("min_records_per_batch",), f"is above max_records_per_batch ({self.max_records_per_batch})"
 
     def reads(self, topic: str) -> bool:
-        """Says whether a topic is one of the stream's; a pattern has to match the whole name.
+        """Whether a topic is one of the stream's; a pattern has to match the whole name.
 
-        This alone says what a pattern means: nobody else is given it, as each reads regular expressions its own way.
+        Only this function evaluates the pattern, because other programs read regular expressions differently.
         """
         if self.topics is not None:
             return topic in self.topics

@@ -1,4 +1,4 @@
-"""The tables of a stream: those that its file names, and those that its records have named."""
+"""Model of a stream's file with the tables that it commits to, including dynamic tables."""
 
 from __future__ import annotations
 
@@ -114,44 +114,44 @@ class StreamFile(WithPredicates, WithKeyColumns):
 
     @property
     def declared_rows(self) -> Schema:
-        """The columns that the stream's file declares, without those that say where rows came from; else none."""
+        """Columns of values that the stream's file declares, without Kafka's; empty if it declares none."""
         return declared.schema if (declared := self.decode.declared) else Schema()
 
     @property
     def apply_command(self) -> str:
-        """The command that gives the table what the stream's rows need of it."""
+        """The command that changes the table as the stream's rows need it."""
         return f"frazil schema apply {self.stream}{self._apply_option}"
 
     @property
     def chain(self) -> Chain:
-        """The steps that rows take between decoding and the table, in their order."""
+        """Steps that rows pass between decoding and the table, in their order."""
         return row_chain(self.changes, self.decode, self.transform)
 
     @property
     def evolution(self) -> EvolutionPolicy:
-        """What becomes of changes that records need of the table."""
+        """Policy for changes of the table that records need."""
         policy = self.evolve.policy(self.decode)
         return gated_policy(policy, self.evolve) if self.publish else policy
 
     @property
     def kafka_columns(self) -> KafkaColumns:
-        """The columns that rows have of Kafka's own."""
+        """Columns with Kafka's metadata."""
         return kafka_columns(self.table.kafka_columns)
 
     @property
     def dead_letter_table(self) -> str:
-        """The table of failed records: the one given, else the stream's table with ``_dead`` behind its name."""
+        """Name of the dead-letter table: the one in the file, else the main table's name with ``_dead``."""
         letters = self.errors.dead_letters
         return (letters.table if letters else None) or f"{self.table.name}_dead"
 
     @property
     def coordinator(self) -> str:
-        """The name of the target that is stamped in every batch, before all others."""
+        """Name of the coordinator: the target that is committed first, and stamped in every batch."""
         return self.table.name
 
     @property
     def continuous(self) -> bool:
-        """Whether a driver runs it for as long as it is wanted; if not, it is drained when somebody asks for it."""
+        """Whether a driver runs the stream permanently; otherwise it has one-off runs on demand."""
         return self.trigger != "available_now"
 
 
@@ -160,18 +160,18 @@ class StreamTables(StreamFile):
 
     @property
     def targets(self) -> tuple[TargetSpec, ...]:
-        """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
+        """Tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
         of_file = (self.table, self.dead_letter_table, self.publish, self.route, self._named, self.late_tables)
         return stream_targets(*of_file, self._absent)
 
     def with_named_tables(self, tables: Iterable[str]) -> Self:
-        """The same stream with tables among its targets that have become some as records came.
+        """Return the stream with further tables among its targets: those that records have created.
 
-        These are tables that values of its records have named. Where each table has columns of its own, also those of
-        the file: they are made with the columns of their first records.
+        These are dynamic tables. If each table has its own columns, tables in the file are included, because their
+        first records create them.
 
         Args:
-            tables: Those that are known; what is a target anyway, or none of the route, is left aside.
+            tables: Known tables; those that are targets already, or not of the route, are ignored.
         """
         to, known = self.route.to if self.route else None, tuple(tables)
         given = {self.table.name, self.dead_letter_table, *(self.route.table_names if self.route else ())}
@@ -183,11 +183,11 @@ class StreamTables(StreamFile):
         return made
 
     def with_present_tables(self, tables: Collection[str]) -> Self:
-        """The same stream with those tables of its file among its targets that are some, beside those that it has.
+        """Return the stream with only those tables of its file among its targets that exist.
 
         Args:
-            tables: The targets by the coordinator's newest stamp. Only where each table has columns of its own one of
-                the file may be none yet.
+            tables: Targets in the coordinator's newest stamp. A table of the file may be missing only if each table has
+                its own columns.
         """
         if not self.own_columns or self.route is None:
             return self
@@ -197,26 +197,26 @@ class StreamTables(StreamFile):
 
     @property
     def own_columns(self) -> bool:
-        """Whether each table of rows has columns of its own: no file declares them, and the topic says the table."""
+        """Whether each table of rows has its own columns: no file declares them, and the topic decides the table."""
         return self._read_by_topic and self.topics_decide
 
     @property
     def topics_decide(self) -> bool:
-        """Whether each table of rows has columns of its own by the file, whatever says where records go."""
+        """Whether, by the file, each table of rows has its own columns, even if headers decide where records go."""
         return self.route is not None and not self.decode.declares_all and decided_by_topic(self.route)
 
     def read_by_headers(self) -> Self:
-        """The same stream, of which the headers of records, and not the topics that are read, say where they go."""
+        """Return the stream with headers of records, instead of the topics that are read, as the route's input."""
         made = self.model_copy()
         made._read_by_topic = False
         return made
 
     @property
     def tables_follow(self) -> bool:
-        """Whether the stream's own table says the columns of all its tables of rows: neither file nor topics do.
+        """Whether all tables of rows depend on the main table for their columns: neither file nor topics decide them.
 
-        They are those of a route, and that of late rows. Those of a queue of a stream do so as the stream's do, though
-        headers say where its records go.
+        These dependent tables are those of a route, and the one of late rows. A Connect queue of the stream has the
+        same dependent tables, although headers decide where its records go.
         """
         if self.decode.declares_all or self.topics_decide:
             return False
@@ -224,32 +224,32 @@ class StreamTables(StreamFile):
 
     @property
     def grows(self) -> bool:
-        """Whether tables become targets as records come for them."""
+        """Whether records create further targets."""
         return self.route is not None and (self.route.to is not None or self.own_columns)
 
     @property
     def coordinator_has_rows(self) -> bool:
-        """Whether rows may go to the stream's own table."""
+        """Whether rows may go to the main table."""
         return self.route is None or self.table.name in self.route.table_names
 
     def without_named_tables(self, tables: Collection[str]) -> Self:
-        """The same stream without tables among its targets that values of its records have named."""
+        """Return the stream without some dynamic tables among its targets."""
         made = self.model_copy()
         made._named = tuple(each for each in self._named if each not in tables)
         return made
 
     @property
     def named_tables(self) -> tuple[str, ...]:
-        """The tables among the targets that values of records have named, as far as they are known."""
+        """The known dynamic tables among the targets."""
         return self._named
 
     def table_settings(self, name: str) -> Table:
-        """What the file says of one of the stream's tables of rows, with which it is created."""
+        """Return the `table` block with which one of the stream's tables of rows is created."""
         return table_settings(self.table, self.route, self.late_tables, name)
 
     @property
     def mirrored(self) -> tuple[tuple[str, Mirror], ...]:
-        """Each mirror behind the changelog that it is made from, as far as the stream's tables are known."""
+        """Each changelog with a mirror of it, as far as the stream's tables are known."""
         if self.route is None:
             return tuple((self.table.name, each) for each in self.mirrors)
         rows = [each.name for each in self.targets if each.role == "rows" and not self.has_late_rows(each.name)]
@@ -258,35 +258,35 @@ class StreamTables(StreamFile):
 
     @property
     def late_table(self) -> str | None:
-        """The table that all late rows have of their own; None of a stream that has none, or one for each table."""
+        """The table of all late rows; None if the stream has none, or one for each table."""
         return late.beside(late.own) if (late := self.late_tables) and late.route is None else None
 
     @property
     def late_tables(self) -> LateTables | None:
-        """The tables of late rows; None of a stream that has none."""
+        """The tables of late rows; None if the stream has none."""
         return late_tables(self.table.name, self.event_time, self.route, each=self.topics_decide)
 
     def late_rows_of(self, table: str) -> str | None:
-        """The table whose late rows one has, of one for all the stream's own; None of one that has no late rows."""
+        """Return the table of the timely rows for a table of late rows; the main table, if all share one. Else None."""
         return late.table_of(table) if (late := self.late_tables) else None
 
     def has_late_rows(self, table: str) -> bool:
-        """Whether a table is one of late rows."""
+        """Whether a table is a table of late rows."""
         return self.late_rows_of(table) is not None
 
     def parks(self, table: str) -> bool:
-        """Whether a table that rows are routed to is parked where it is gone or refuses its commit."""
+        """Whether a routed table is suspended (`park`) if it is dropped or refuses a commit."""
         if self.route is None or table in (self.coordinator, self.dead_letter_table) or self.has_late_rows(table):
             return False
         return table in (*self.route.table_names, *self._named) and parks(self.route, table)
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """The names of the targets, in their order."""
+        """Names of the targets, in their order."""
         return tuple(target.name for target in self.targets)
 
     def branch_of(self, table: str) -> str:
-        """The branch of a table that the stream writes; main of one that it does not name."""
+        """Return the branch of a table that the stream writes; main for an unknown table."""
         if self.publish and table == self.table.name:
             return self.publish.branch
         return branch_in(self.table, self.dead_letter_table, self.route, self.late_tables, table)

@@ -1,4 +1,4 @@
-"""Targets of a stream by its file: its own table, its dead letters, the tables of its route, and that of late rows."""
+"""Targets of a stream: main table, dead-letter table, tables of its route, and tables of late rows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from jobs.records.transforms.columns import Columns
 
 @dataclass(frozen=True, slots=True)
 class LateTables:
-    """Which table has the late rows of which.
+    """Assignment of tables of late rows to tables of timely rows.
 
     Attributes:
-        given: What the file says of them.
-        own: The stream's own table.
-        route: Of a stream each of whose tables has columns of its own: each of its tables has one for itself. None
-            where one has the late rows of all.
+        given: Block of the late rows' table in the file.
+        own: Name of the main table.
+        route: Route of a stream whose tables have their own columns: each has its own table of late rows. None if one
+            table has all late rows.
     """
 
     given: LateTable
@@ -36,13 +36,13 @@ class LateTables:
     route: Route | None = None
 
     def beside(self, table: str) -> str:
-        """The table that has the late rows of one of the stream's tables of rows."""
+        """Return the table with the late rows of one of the stream's tables."""
         return self.given.name_beside(self.own if self.route is None else table)
 
     def table_of(self, name: str) -> str | None:
-        """The table whose late rows one of a name has, of one for all the stream's own; None if it has none.
+        """Return the table of the timely rows for a table of late rows (the main table, if all share one); else None.
 
-        It need not be there: a value may name it.
+        The returned table need not exist yet: it may be a dynamic table.
         """
         if self.route is None:
             return self.own if name == self.beside(self.own) else None
@@ -50,12 +50,12 @@ class LateTables:
         return found if found is not None and self._may_be(found) and self.given.name_beside(found) == name else None
 
     def clash(self, name: str) -> str | None:
-        """The table whose late rows one would have whose name differs from this one in case at most; None without."""
+        """Return the table whose table of late rows would have this name, ignoring case; None if there is none."""
         found = self.given.table_beside(name) if self.route is not None else None
         return found if found is not None and self._may_be(found) else None
 
     def _may_be(self, table: str) -> bool:
-        """Whether a table is one of the route, or may become one."""
+        """Whether a table is in the route, or may become a dynamic table of it."""
         if self.route is None:
             return False
         if self.route.to is not None and value_of_table(self.route.to, table) is not None:
@@ -65,24 +65,24 @@ class LateTables:
 
 
 def late_tables(own: str, event_time: EventTime | None, route: Route | None, *, each: bool) -> LateTables | None:
-    """The tables of late rows; None of a stream that has none.
+    """Return the tables of late rows; None if the stream has none.
 
     Args:
-        own: The stream's own table.
-        event_time: The block of that name.
-        route: Likewise.
-        each: Whether each table of the route has columns of its own.
+        own: Name of the main table.
+        event_time: Block `event_time`.
+        route: Block `route`.
+        each: Whether each table of the route has its own columns.
     """
     given = event_time.late_table if event_time else None
     return LateTables(given, own, route if each else None) if given else None
 
 
 def each_late_problems(late: LateTables, letters: str) -> Iterator[Problem]:
-    """Gives what is wrong with tables of late rows for each table with columns of its own, with its place in the file.
+    """Yields the problems of tables of late rows if each table has its own, with their places in the file.
 
     Args:
-        late: Those tables.
-        letters: The table of the stream's dead letters.
+        late: The tables of late rows.
+        letters: Name of the dead-letter table.
     """
     if (route := late.route) is None:
         return
@@ -110,18 +110,16 @@ def stream_targets(
     late: LateTables | None = None,
     absent: Collection[str] = (),
 ) -> tuple[TargetSpec, ...]:
-    """The tables that a stream commits to, the coordinator first: the stream's own table, routed or not.
-
-    Those of late rows are the last of them.
+    """Return the tables that a stream commits to: the main table, its coordinator, first; tables of late rows last.
 
     Args:
-        table: The stream's own.
-        dead_letters: The table of the records that failed.
-        publish: The block of that name.
-        route: Likewise.
-        named: The tables that values have named so far.
+        table: Block of the main table.
+        dead_letters: Name of the dead-letter table.
+        publish: Block `publish`.
+        route: Block `route`.
+        named: Dynamic tables known so far.
         late: The tables of late rows.
-        absent: Tables that the file names and that are not made yet, as no record has come for them.
+        absent: Tables of the file that do not exist yet, because no record has come for them.
     """
     coordinates = kafka_columns(table.kafka_columns).coordinates
     own = TargetSpec(
@@ -145,9 +143,9 @@ def stream_targets(
 
 
 def table_settings(table: Table, route: Route | None, late: LateTables | None, name: str) -> Table:
-    """What a file says of a table of rows: as of the stream's own table, but for what it is given of its own.
+    """Return the `table` block of a table of rows: the main table's block with the keys that the table's entry sets.
 
-    That of late rows is as the one whose late rows it has, but for what it is given.
+    A table of late rows has the block of its table of timely rows, with the keys that `event_time.late` sets.
     """
     if name == table.name:
         return table
@@ -164,14 +162,14 @@ def table_settings(table: Table, route: Route | None, late: LateTables | None, n
 
 
 def columns_in(table: Table, route: Route | None, late: LateTables | None, name: str | None, rows: Schema) -> Schema:
-    """Which columns of the rows one of their tables has, beside those of Kafka's own.
+    """Return the columns of rows that a table has, beside Kafka's.
 
     Args:
-        table: The stream's own.
-        route: The block of that name.
+        table: Block of the main table.
+        route: Block `route`.
         late: The tables of late rows.
-        name: Of the table; None of the stream's own.
-        rows: The rows' columns.
+        name: Name of the table; None for the main table.
+        rows: Columns of the rows.
     """
     if route is None or name is None or name == table.name or (late is not None and late.table_of(name)):
         return rows
@@ -180,12 +178,12 @@ def columns_in(table: Table, route: Route | None, late: LateTables | None, name:
 
 
 def lane_columns(route: Route | None, table: Table, name: str) -> LaneColumns | None:
-    """Which columns one of a stream's tables has that have columns of their own; None of all.
+    """Return the chosen columns of one output of a stream whose tables have their own columns; None for all.
 
     Args:
-        route: The block of that name.
-        table: The stream's own.
-        name: Of the table.
+        route: Block `route`.
+        table: Block of the main table.
+        name: Name of the table.
     """
     if route is None or name == table.name or (chosen := route.columns_of(name)) is None:
         return None
@@ -194,14 +192,14 @@ def lane_columns(route: Route | None, table: Table, name: str) -> LaneColumns | 
 
 
 def branch_in(table: Table, dead_letters: str, route: Route | None, late: LateTables | None, name: str) -> str:
-    """The branch of one of a stream's tables that the stream writes; main of one that its file does not speak of.
+    """Return the branch of a table that the stream writes; main for a table that the file does not name.
 
     Args:
-        table: The stream's own.
-        dead_letters: The table of the records that failed.
-        route: The block of that name.
+        table: Block of the main table.
+        dead_letters: Name of the dead-letter table.
+        route: Block `route`.
         late: The tables of late rows.
-        name: Of the table.
+        name: Name of the table.
     """
     if name == table.name:
         return table.branch
@@ -213,28 +211,28 @@ def branch_in(table: Table, dead_letters: str, route: Route | None, late: LateTa
 
 
 def route_table_problems(route: Route | None, every: Schema, table: Table) -> Iterator[Problem]:
-    """Gives what columns a route asks for that rows do not have so, each with its place in the file.
+    """Yields the problems of a route with the columns of rows, each with its place in the file.
 
     Args:
         route: The route.
-        every: The rows' columns, all of them.
-        table: The stream's own.
+        every: All columns of the rows.
+        table: Block of the main table.
     """
     yield from route_column_problems(route, every)
     for number, each in enumerate(route.tables if route else ()):
-        # Those that are too few for what is asked of the table are told where they stand.
+        # If a table's chosen columns are too few for its settings, the problem is reported at the columns.
         if each.own_settings and each.table != table.name and each.columns is None:
             settings = table_settings(table, route, None, each.table)
             yield from _at(("route", "tables", number), _settings_problems(each, settings, every))
 
 
 def late_table_problems(late: LateTables | None, every: Schema, table: Table) -> Iterator[Problem]:
-    """Gives what columns a table of late rows asks for that rows do not have so, each with its place in the file.
+    """Yields the problems of a table of late rows with the columns of rows, each with its place in the file.
 
     Args:
         late: The tables of late rows.
-        every: The rows' columns, all of them.
-        table: The stream's own.
+        every: All columns of the rows.
+        table: Block of the main table.
     """
     if late is not None and late.route is None:
         settings = table_settings(table, None, late, late.beside(table.name))
@@ -253,14 +251,14 @@ def _at(place: Location, problems: Sequence[Problem]) -> Iterator[Problem]:
 def late_problems(
     late: LateTables | None, table: Table, letters: str, route: Route | None, publish: Publish | None
 ) -> Iterator[Problem]:
-    """Returns what is wrong with tables of late rows, given the rest of the file.
+    """Yields the problems of tables of late rows, given the rest of the file.
 
     Args:
-        late: Those tables.
-        table: The stream's own.
-        letters: The table of its dead letters.
-        route: The block of that name.
-        publish: Likewise.
+        late: The tables of late rows.
+        table: Block of the main table.
+        letters: Name of the dead-letter table.
+        route: Block `route`.
+        publish: Block `publish`.
     """
     if late is None:
         return
@@ -299,13 +297,13 @@ _UNLOCATED = (
 
 
 def parks(route: Route, table: str) -> bool:
-    """Whether a table that rows are routed to is parked where it is gone or refuses its commit."""
+    """Whether a routed table is suspended (`park`) if it is dropped or refuses a commit."""
     said = (each.on_table_error for each in route.tables if each.table == table and each.on_table_error)
     return next(said, route.on_table_error) == "park"
 
 
 def without_parking(route: Route | None) -> Route | None:
-    """The route as one by which no table is parked."""
+    """Return the route without suspension of tables."""
     if route is None:
         return None
     tables = tuple(each.model_copy(update={"on_table_error": None}) for each in route.tables)
@@ -313,9 +311,9 @@ def without_parking(route: Route | None) -> Route | None:
 
 
 def late_park_problems(route: Route, event_time: EventTime | None) -> list[Problem]:
-    """Returns where a route over columns of tables' own asks for parking that does not go with tables of late rows.
+    """Returns problems of suspension beside tables of late rows, if tables have their own columns.
 
-    A record that is late, and has its row in such a table, would be kept as a letter of the other one as well.
+    A late record, whose row is in a table of late rows, would also be kept as a dead letter of the suspended table.
     """
     if event_time is None or not isinstance(event_time.late, LateTable):
         return []
@@ -325,12 +323,12 @@ def late_park_problems(route: Route, event_time: EventTime | None) -> list[Probl
 
 
 def park_problems(route: Route | None, table: Table, mask: Mask) -> Iterator[Problem]:
-    """Returns what goes against the parking that a route asks for.
+    """Yields the problems of suspension (`on_table_error: park`) in a route.
 
     Args:
         route: The route.
-        table: The stream's own table.
-        mask: What of a record the letters do not keep.
+        table: Block of the main table.
+        mask: Parts of a record that dead letters do not keep.
     """
     if route is None:
         return

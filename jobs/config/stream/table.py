@@ -1,4 +1,4 @@
-"""Table block of a stream's YAML file: the table that its rows go to."""
+"""Table block of a stream's YAML file, for its main table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Name = Annotated[
     Discriminator(_kind),
     AfterValidator(_column_name),
 ]
-"""What a column is called; true for its usual name, false where rows do not have it."""
+"""Name of a column; true for its default name, false to leave it out."""
 
 
 class KafkaColumnNames(SpecModel):
@@ -82,7 +82,7 @@ class KafkaColumnNames(SpecModel):
 
     @property
     def columns(self) -> KafkaColumns:
-        """The columns with their names."""
+        """Return the columns with their names."""
         return KafkaColumns(**self._named)
 
     @property
@@ -102,14 +102,14 @@ KafkaColumnsField = Annotated[
 
 
 def kafka_columns(value: bool | KafkaColumnNames) -> KafkaColumns:
-    """The columns of Kafka's own that a stream's file asks for."""
+    """Return the columns with Kafka's metadata that a stream's file asks for."""
     if isinstance(value, bool):
         return KAFKA_COLUMNS if value else NO_KAFKA_COLUMNS
     return value.columns
 
 
 def hashed_kafka_columns(_: Any, value: bool | KafkaColumnNames) -> Any:
-    """True and false where names say the same, as they have always been hashed; else the names."""
+    """Return true or false if the names mean the same, as in earlier versions; else the names."""
     columns = kafka_columns(value)
     if columns in (KAFKA_COLUMNS, NO_KAFKA_COLUMNS):
         return columns == KAFKA_COLUMNS
@@ -155,15 +155,15 @@ class Table(SpecModel):
 
     @property
     def partition_names(self) -> dict[str, str]:
-        """The source column of each partition field, by the field's name."""
+        """Source column of each partition field, by the field's name."""
         return {each.field_name: each.column for each in self.partition_by}
 
     @property
     def identifiers(self) -> tuple[Path, ...]:
-        """The identifier fields, each as its names from the top."""
+        """Paths of the identifier fields."""
         return tuple(path_parts(each) for each in self.identifier_fields)
 
     @property
     def identifier_names(self) -> list[str]:
-        """The identifier fields by their full names in Iceberg, in order."""
+        """Full names of the identifier fields in Iceberg, in order."""
         return sorted(".".join(path) for path in self.identifiers)

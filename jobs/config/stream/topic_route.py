@@ -1,7 +1,7 @@
-"""Topic routes: routes of which the topic alone says where a record goes, so that it is known before any is decoded.
+"""Topic routes: routes in which the topic alone decides, so that the table is known before records are decoded.
 
-Each table of such a route may have columns of its own, which a registry or its records say: a block of records is of
-one topic, and is decoded by the columns of the table that the topic goes to.
+Each table of such a route may have its own columns, from a registry or its records: a block of records has one topic,
+and is decoded with the columns of the topic's table.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from jobs.records.transforms.transform import Rows
 _TOPIC_COLUMN = "_topic"
 _ROUTERS = frozenset({"RegexRouter", "TimestampRouter", "EventRouter"})
 _ROUTER_PROPERTIES = frozenset({"route.by.field", "route.topic.replacement"})
-# Rows without a column would be none.
+# Arrow needs a column to count rows.
 _A_COLUMN = Columns.of([NestedField(1, "row", IntegerType(), required=False)])
 
 
 class TopicValue(NamedTuple):
-    """What decides where the records of a topic go.
+    """Value that decides where the records of a topic go.
 
     Attributes:
-        value: As text; None without one.
-        failure: Why there is none, where an expression fails.
+        value: Value as text; None if there is none.
+        failure: Error of the expression, if it failed.
     """
 
     value: str | None
@@ -58,7 +58,7 @@ class TopicValue(NamedTuple):
 
 
 def decided_by_topic(route: Route) -> bool:
-    """Whether the topic alone says where a record goes: `topic`, or an expression over nothing but `_topic`."""
+    """Whether the topic alone decides where a record goes: `topic`, or an expression over `_topic` only."""
     return route.column is None if (text := route.expression) is None else _of_topics_alone(text)
 
 
@@ -72,7 +72,7 @@ def _of_topics_alone(text: str) -> bool:
 
 
 def topic_values(route: Route, topics: Iterable[str]) -> dict[str, TopicValue]:
-    """What decides of each topic, of a route that its topics decide."""
+    """Return the deciding value of each topic, for a topic route."""
     names = list(dict.fromkeys(topics))
     if (text := route.expression) is None or not names:
         return {each: TopicValue(each) for each in names}
@@ -85,7 +85,7 @@ def topic_values(route: Route, topics: Iterable[str]) -> dict[str, TopicValue]:
 
 
 def entries_of(route: Route, value: str | None) -> list[int]:
-    """The entries that take a value, the first of each table, ascending."""
+    """Return the indices of the entries that take a value, ascending; of each table only the first."""
     found: dict[str, int] = {}
     for at, each in enumerate(route.tables):
         if value is not None and each.table not in found and each.matches(value):
@@ -94,7 +94,7 @@ def entries_of(route: Route, value: str | None) -> list[int]:
 
 
 def two_tables(route: Route, topic: str, entries: Sequence[int]) -> str:
-    """The sentence that a topic would go to two tables, of routes whose tables have columns of their own."""
+    """Return the sentence about a topic that would go to two tables with their own columns."""
     first, second = (f"route.tables[{at}] ({route.tables[at].table})" for at in entries[:2])
     return (
         f"topic {topic} is taken by {first} and {second}: of tables with columns of their own a topic goes to one, "
@@ -106,15 +106,15 @@ def two_tables(route: Route, topic: str, entries: Sequence[int]) -> str:
 def topic_route_problems(
     route: Route, source: Source, steps: Sequence[Step], table: Table, decode: Decode, *, shadow: bool
 ) -> Iterator[Problem]:
-    """Gives what does not go with tables that have columns of their own, each with its place in the file.
+    """Yields parts of the file that cannot be combined with tables that have their own columns, each with its place.
 
     Args:
-        route: Which its topics decide.
-        source: Of the stream.
-        steps: Its transforms.
-        table: Its own table.
-        decode: Where its columns are from.
-        shadow: Whether values that their column does not take land as text in a column beside it.
+        route: A topic route.
+        source: Block `source` of the stream.
+        steps: Transforms of the stream.
+        table: Block of the main table.
+        decode: Block `decode`, with the origin of the columns.
+        shadow: Whether rescued data is kept: values that do not fit their column land as text beside it.
     """
     yield from route_column_problems(route, Schema())
     for number, step in enumerate(steps):
@@ -136,7 +136,7 @@ def topic_route_problems(
 
 
 def _column_problems(route: Route, kafka: KafkaColumns, decode: Decode, *, shadow: bool) -> Iterator[Problem]:
-    """What is wrong with the columns that tables have, as far as it is known without their records."""
+    """Yield the problems of tables' chosen columns, as far as they are known without records."""
     for place, columns in chosen_columns(route):
         if decode.of_table is not None:
             yield place, f"does not go with {decode.of_table} 'table': each table says its columns itself"
@@ -154,7 +154,7 @@ def _changes_topic(smt: str, properties: Iterable[str]) -> bool:
 
 
 def chosen_columns(route: Route) -> list[tuple[Location, TableColumns]]:
-    """The columns that a route says its tables have of the rows, each with its place in the file."""
+    """Return the chosen columns of a route's tables, each with its place in the file."""
     chosen: list[tuple[Location, TableColumns]] = [
         (("route", "tables", at, "columns"), each.columns)
         for at, each in enumerate(route.tables)
@@ -164,13 +164,13 @@ def chosen_columns(route: Route) -> list[tuple[Location, TableColumns]]:
 
 
 def elsewhere_problem(columns: TableColumns, decode: Decode, *, shadow: bool, follows: bool) -> str | None:
-    """What is wrong with columns of a table where a field may be in another column than its own; None if nothing is.
+    """Return the problem of chosen columns if a field may be in another column than its own; None if there is none.
 
     Args:
-        columns: Those that the table has of rows whose columns no file declares.
-        decode: Where these are from.
-        shadow: Whether values that their column does not take land as text in a column beside it.
-        follows: Whether the stream's own table says the columns: a field may get one that this table goes without.
+        columns: Chosen columns of a table; no file declares the columns of the rows.
+        decode: Block `decode`, with the origin of the columns.
+        shadow: Whether rescued data is kept: values that do not fit their column land as text beside it.
+        follows: Whether the table depends on the main table: a field may get a column there that this table leaves out.
     """
     if shadow:
         said = "does not go with evolve.clash 'shadow', whose texts may be of columns that the table lacks"
@@ -187,12 +187,12 @@ def elsewhere_problem(columns: TableColumns, decode: Decode, *, shadow: bool, fo
 
 
 def followers_columns_problems(route: Route, decode: Decode, *, shadow: bool) -> Iterator[Problem]:
-    """Gives the columns of tables that follow the own one in which fields would get lost, or be though left out.
+    """Yields problems of chosen columns in dependent tables that would lose fields, or keep fields that are left out.
 
     Args:
-        route: Of which the rows decide.
-        decode: Where their columns are from.
-        shadow: As of `elsewhere_problem`.
+        route: A route that rows decide.
+        decode: Block `decode`, with the origin of the columns.
+        shadow: See `elsewhere_problem`.
     """
     for place, columns in chosen_columns(route):
         if problem := elsewhere_problem(columns, decode, shadow=shadow, follows=True):
@@ -202,14 +202,14 @@ def followers_columns_problems(route: Route, decode: Decode, *, shadow: bool) ->
 def chosen_columns_problems(
     route: Route | None, every: Schema, table: Table, event_time: EventTime | None, maintenance: StreamMaintenance
 ) -> Iterator[Problem]:
-    """Gives what is wrong with the columns that tables of a route have of their own, each with its place in the file.
+    """Yields the problems of chosen columns in a route, each with its place in the file.
 
     Args:
         route: The route.
-        every: The rows' columns, without those of Kafka's own.
-        table: The stream's own.
-        event_time: The block of that name.
-        maintenance: Likewise.
+        every: Columns of the rows, without Kafka's.
+        table: Block of the main table.
+        event_time: Block `event_time`.
+        maintenance: Block `maintenance`.
     """
     if route is None:
         return
@@ -254,7 +254,7 @@ def _path_problems(columns: TableColumns, every: Schema, kafka: KafkaColumns) ->
 def _lacking(
     left: Schema, name: str, settings: Table, event_time: EventTime | None, maintenance: StreamMaintenance
 ) -> Iterator[str]:
-    """What the file asks of the table and its columns do not give, as ends of sentences."""
+    """Yield what the file asks of the table and its columns lack, as ends of sentences."""
     asked = [
         ("partition_by", partition_problems_of(left, settings)),
         ("sort_by", table_sort_problems_of(left, settings)),

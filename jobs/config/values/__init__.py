@@ -1,1 +1,1 @@
-"""Values that several blocks of a stream's file share: formats, columns, partitions, masks."""
+"""Models of values that several blocks of a stream's file share: formats, columns, partitions, masks."""

@@ -1,4 +1,4 @@
-"""Decode block of a stream's YAML file: how values, keys and headers become columns, and where the schema is from."""
+"""Decode block of a stream's YAML file: how values, keys and headers become columns, and the origin of the schema."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class DecodeKey(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _apart(cls, data: Any) -> Any:
-        """A format's own options stand beside the key's."""
+        """Separate the options of the format, which the file has beside the key's."""
         if not isinstance(data, dict):
             return data
         own = {name: data[name] for name in _OWN if name in data}
@@ -147,7 +147,7 @@ class DecodeKey(SpecModel):
 
     @property
     def _source_problem(self) -> str | None:
-        """Why the columns cannot be from where the file says."""
+        """Return why the columns cannot come from the origin in the file; None if they can."""
         if self.schema_source not in SOURCES[self.format]:
             others = " or ".join(f"'{each}'" for each in SOURCES[self.format] if each != "declared")
             said = f"of keys of the format {self.format} cannot be '{self.schema_text}': write the columns"
@@ -161,23 +161,23 @@ class DecodeKey(SpecModel):
 
     @property
     def format(self) -> str:
-        """The name of the format of keys."""
+        """Name of the keys' format."""
         return self.form if isinstance(self.form, str) else self.form.format
 
     @property
     def schema_source(self) -> SchemaSource:
-        """Where the columns of a key are from."""
+        """Origin of a key's columns."""
         return _schema_source(self.schema_text)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of a format with fields, by name."""
+        """Options of a format with fields, by name."""
         options = {} if isinstance(self.form, str) else self.form.model_dump(exclude={"format"})
         return options | {"unknown_fields": self.unknown_fields}
 
     @property
     def columns(self) -> KeyColumns:
-        """What rows have of a key, without the types that its table says."""
+        """Columns of a key, without types that only the table has."""
         into, required = _column_and_required(self.into) if self.into else (None, False)
         if self.format in COLUMN_TYPES:
             declared = self.schema_text
@@ -191,7 +191,7 @@ class DecodeKey(SpecModel):
 
 
 def hashed_key(_: Any, key: DecodeKey) -> Any:
-    """What of the key changes rows."""
+    """Return what of the key changes rows."""
     columns = key.columns
     return {
         "format": hashed_format(key, key.form),
@@ -231,7 +231,7 @@ class DecodeHeader(SpecModel):
             yield ("type",), said
 
     def column(self, name: str) -> HeaderColumn:
-        """What rows have of the header, in the column of a name."""
+        """Return the header's column with a name."""
         return HeaderColumn(_declared(name, self.type), self.header or name, self.how == "bytes")
 
 
@@ -265,7 +265,7 @@ Headers = Annotated[dict[str, DecodeHeader], AfterValidator(_named)]
 
 
 def hashed_headers(_: Any, headers: Mapping[str, DecodeHeader]) -> Any:
-    """What of the headers changes rows: the order is that of the columns."""
+    """Return what of the headers changes rows; their order is that of the columns."""
     columns = [header.column(name) for name, header in headers.items()]
     return [[str(each.column), each.header, "bytes" if each.as_bytes else "text"] for each in columns]
 
@@ -321,7 +321,7 @@ class Decode(SpecModel):
             yield from self._own_problems()
 
     def _own_problems(self) -> list[Problem]:
-        """What a decoder of one's own cannot be asked for, or does not give."""
+        """Return problems of keys that the user's own decoder does not support."""
         said = "is up to the decoder, of values of the format own"
         options = {"unknown_fields": self.unknown_fields != "ignore", "case_insensitive": self.case_insensitive}
         if given := [name for name, differs in options.items() if differs]:
@@ -342,72 +342,72 @@ class Decode(SpecModel):
 
     @property
     def format(self) -> str:
-        """The name of the format of values."""
+        """Name of the values' format."""
         return self.value if isinstance(self.value, str) else self.value.format
 
     def record_columns(self, kafka: KafkaColumns) -> RecordColumns:
-        """The columns of rows that are not from the value, without the types of a key that its table says."""
+        """Return the columns that do not come from the value, without types of a key that only the table has."""
         headers = tuple(header.column(name) for name, header in self.headers.items())
         return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id)
 
     @property
     def schema_source(self) -> SchemaSource:
-        """Where the schema of the rows is from."""
+        """Origin of the rows' schema."""
         return _schema_source(self.schema_text)
 
     @property
     def declares_all(self) -> bool:
-        """Whether the file declares all columns, those of the key as well, so that a table can be made of it alone."""
+        """Whether the file declares all columns, including the key's, so that it suffices to create a table."""
         return self.schema_source == "declared" and (self.key is None or self.key.schema_source == "declared")
 
     @property
     def of_table(self) -> str | None:
-        """What leaves columns to the table, as messages call it; None if nothing does."""
+        """Name, for messages, of the key that leaves columns to the table; None if there is none."""
         if self.schema_source == "table":
             return "decode.schema"
         return "decode.key.schema" if self.key is not None and self.key.schema_source == "table" else None
 
     @property
     def needs_registry(self) -> bool:
-        """Whether values or keys can only be decoded with schemas of a registry."""
+        """Whether decoding values or keys needs schemas of a registry."""
         return bool(self.of_registry)
 
     @property
     def of_registry(self) -> str:
-        """What can only be decoded with schemas of a registry, as messages call it; empty if nothing."""
+        """Name, for messages, of what needs schemas of a registry; empty if nothing does."""
         formats = {"values": self.format, "keys": self.key.format if self.key else ""}
         return " and ".join(f"{what} as {name}" for what, name in formats.items() if name in REGISTRY_FORMATS)
 
     @property
     def declared(self) -> ResolvedSchema | None:
-        """The rows that values become, and their decoder, if the file declares them; None if a table says."""
+        """Columns that values become, and their decoder, if the file declares them; otherwise None."""
         if self.schema_source != "declared":
             return None
         found = resolved(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self.options))
         return replace(found, schema=self.with_extra_column(found.schema))
 
     def with_extra_column(self, rows: Schema) -> Schema:
-        """The columns of a new table: with the one for what no other takes, if that is kept."""
+        """Return the columns of a new table: with `_extra` if fields without a column are kept."""
         return with_extra_column(rows) if self.unknown_fields == "keep" else rows
 
     def resolved_for(self, rows: Schema, aliases: Aliases = ()) -> ResolvedSchema:
-        """The rows that values become, and their decoder.
+        """Return the columns that values become, and their decoder.
 
         Args:
-            rows: The table's columns, without those that say where rows came from.
-            aliases: Of the table's columns.
+            rows: Columns of the table, without Kafka's.
+            aliases: Aliases of the table's columns.
         """
         found = self.declared or resolved_rows(self.format, rows, self.options)
         if aliases and self.format not in COLUMN_TYPES:
             found = found.with_options({NAME_RULE: NameRule(aliases, self.case_insensitive)})
         if self.unknown_fields != "keep" or EXTRA_COLUMN in {each.name for each in rows.fields}:
             return found
-        # The driver adds it when a record needs it.
+        # The driver adds `_extra` when a record needs it.
         return replace(found, schema=without_extra_column(found.schema)).with_options({"extra_column": False})
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of the format, by name."""
+        """Options of the format, by name."""
         options = {} if isinstance(self.value, str) else self.value.model_dump(exclude={"format"})
         if self.format not in COLUMN_TYPES:
             options["unknown_fields"] = self.unknown_fields
@@ -423,12 +423,12 @@ def _source_problem(format_: str, source: SchemaSource, known: tuple[SchemaSourc
 
 
 def value_subjects(decode: Decode, topics: Iterable[str]) -> tuple[str, ...]:
-    """The subjects of values: the one that the file names, else each topic's; none of values that name no schema."""
+    """Return the subjects of values: the one in the file, else each topic's; empty if values name no schema."""
     return _subjects(decode.format, decode.subject, topics, "value")
 
 
 def key_subjects(decode: Decode, topics: Iterable[str]) -> tuple[str, ...]:
-    """The subjects of keys: the one that the file names, else each topic's; none where keys name no schema."""
+    """Return the subjects of keys: the one in the file, else each topic's; empty if keys name no schema."""
     return _subjects(decode.key.format, decode.key.subject, topics, "key") if decode.key else ()
 
 

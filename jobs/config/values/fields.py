@@ -1,4 +1,4 @@
-"""Field types of YAML files: single values, what they may be, and the sentences about those that are not."""
+"""Field types of YAML files: single values with their checks and error sentences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def table_name(value: str) -> str:
 
 
 def refused_character(name: str, also: str = "") -> str:
-    """Names the first character that a field for a table's name may not have, as a sentence's end; empty if none.
+    """Returns the first character that a table's name must not contain, as the end of a sentence; empty if none.
 
     Args:
         also: Further characters that this name may have.
@@ -52,7 +52,7 @@ def refused_character(name: str, also: str = "") -> str:
 
 
 def schema_text(value: object) -> str:
-    """Checks a schema's text; a list of columns is joined with commas first."""
+    """Checks a schema text; a list of columns is first joined with commas."""
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     columns = [item.strip().rstrip(",") for item in items if isinstance(item, str)]
     if len(columns) != len(items):
@@ -65,7 +65,7 @@ def schema_text(value: object) -> str:
 
         def place(position: int) -> LineInText | int:
             if isinstance(value, str):
-                # What is missing at the end is missing after the last word, not in the line below it.
+                # Something missing at the end is reported in the line of the last word, not in the line below.
                 return LineInText(text.count("\n", 0, min(position, len(text.rstrip()))))
             return next((index for index, end in enumerate(ends) if position <= end), max(len(columns) - 1, 0))
 
@@ -144,4 +144,4 @@ def _table_location(value: str) -> str:
 
 
 TableLocation = Annotated[str, AfterValidator(_table_location)]
-"""Where a table lies; secrets have no place in it."""
+"""Location of a table, without secrets."""

@@ -1,4 +1,4 @@
-"""Mask of dead letters: what of a failed record its dead letter does not keep."""
+"""Mask of dead letters: parts of a failed record that its dead letter does not keep."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PATH = re.compile(rf"{_PART}(?:\.{_PART})*")
 
 @lru_cache(maxsize=256)
 def path_parts(text: str) -> tuple[str, ...]:
-    """Reads a path of keys: ``card.number``; a key with other characters stands in backticks.
+    """Reads a path of keys: ``card.number``; a key with special characters is in backticks.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: The text is no path.
     """
     text = text.strip()
     if not _PATH.fullmatch(text):
@@ -60,7 +60,7 @@ class Mask(SpecModel):
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """The columns, each as its keys from the top."""
+        """Paths of the columns, as keys from the top."""
         return tuple(path_parts(column) for column in self.columns)
 
 
@@ -68,7 +68,7 @@ NO_MASK = Mask()
 
 
 def case_problem(path: tuple[str, ...], rows: Schema) -> str | None:
-    """A column of the rows that differs from the path only by case: then the path masks nothing, by mistake."""
+    """Return the problem if a path differs from a column only in case and so masks nothing by mistake; else None."""
     level: IcebergType = rows.as_struct()
     for part in path:
         while isinstance(level, (ListType, MapType)):

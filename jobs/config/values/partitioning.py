@@ -1,4 +1,4 @@
-"""Partition and sort expressions of a spec, ``day(created_at)``, ``id desc``, and whether a schema bears them."""
+"""Partition and sort expressions of a spec, such as ``day(created_at)`` and ``id desc``, and their checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobs.records.schema.kafka_columns import KafkaColumns
 
 TransformName = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"]
 KNOWN = "a bare column name, year(col), month(col), day(col), hour(col), bucket(N, col), truncate(N, col)"
-# As Spark's DDL names them; others are named by their transform.
+# Suffixes of field names in Spark's DDL; other transforms use their name.
 _SUFFIX = {"identity": "", "truncate": "_trunc"}
 
 _PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
@@ -44,9 +44,9 @@ class PartitionExpr:
 
     Args:
         transform: Iceberg's transform.
-        column: The source column; levels of a nested one are separated by dots, as Iceberg's full names are.
-        argument: The number of buckets, or the width that truncate cuts to; None for the other transforms.
-        name: Of the partition field; None: as Spark's DDL names it.
+        column: Source column by its full name in Iceberg, with dots between levels.
+        argument: Number of buckets, or width of truncate; None for other transforms.
+        name: Name of the partition field; None for the name in Spark's DDL.
     """
 
     transform: TransformName
@@ -68,12 +68,12 @@ class PartitionExpr:
 
 
 def parse_partition_expr(text: str) -> PartitionExpr:
-    """Reads one partition expression. The names of transforms may be in either case; those of columns are exact.
+    """Reads one partition expression. Names of transforms ignore case; names of columns are exact.
 
-    Behind `as` it may have a name for the partition field.
+    A name for the partition field may follow after `as`.
 
     Raises:
-        PartitionError: If it is none of the known forms. The message names the expression.
+        PartitionError: The text has none of the known forms. The message names the expression.
     """
     if column := _column(text):
         return PartitionExpr("identity", column)
@@ -84,7 +84,7 @@ def parse_partition_expr(text: str) -> PartitionExpr:
         raise PartitionError(f"cannot read the partition expression '{text}'; known: {KNOWN}")
     name, arguments = call[1].lower(), [part.strip() for part in _split(call[2])]
     if name not in get_args(TransformName):
-        # Spark's DDL has the plurals (`days(ts)`), so people bring them along.
+        # Users may know the plurals of Spark's DDL (`days(ts)`).
         near = difflib.get_close_matches(name, get_args(TransformName), n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
         raise PartitionError(
@@ -159,7 +159,7 @@ def _problems(
         if problem or (partitions and (problem := _unread(expression, columns))):
             yield index, problem
             continue
-        # Iceberg refuses two time transforms of one column: the finer one implies the coarser.
+        # Iceberg refuses two time transforms of one column, because the finer one implies the coarser.
         kind = "time" if expression.transform in _TIME_TRANSFORMS else expression.transform
         earlier = seen.setdefault((kind, expression.column), expression)
         if earlier is not expression:
@@ -189,7 +189,7 @@ def _problem(expression: PartitionExpr, columns: dict[str, IcebergType], kafka: 
 
 
 def _unread(expression: PartitionExpr, columns: dict[str, IcebergType]) -> str | None:
-    """Why readers do not find the rows of such partitions: Spark reads no partitions by fixed, finds none by uuid."""
+    """Return why Spark does not find rows of such partitions: it cannot read fixed, and does not find uuid."""
     kind = columns[expression.column]
     if expression.transform != "identity" or not isinstance(kind, UUIDType | FixedType):
         return None
@@ -200,7 +200,7 @@ def _unread(expression: PartitionExpr, columns: dict[str, IcebergType]) -> str |
 
 
 def _name(kind: IcebergType) -> str:
-    """A type's name without its sizes."""
+    """Return a type's name without its parameters."""
     return re.split(r"[(\[]", str(kind))[0]
 
 
@@ -219,9 +219,9 @@ class SortExpr:
     """One column of a sort order.
 
     Attributes:
-        path: The column; a nested one as its names from the top.
-        direction: `asc` or `desc`; None where nothing is said, which is ascending.
-        nulls: `first` or `last`; None where nothing is said, which is first if ascending and last if descending.
+        path: Path of the column.
+        direction: `asc` or `desc`; None for the default, ascending.
+        nulls: `first` or `last`; None for the default: first if ascending, last if descending.
     """
 
     path: tuple[str, ...]
@@ -234,16 +234,16 @@ class SortExpr:
         return ".".join(self.path)
 
     def __str__(self) -> str:
-        """As a spec and as Iceberg's `sort_order` have it, with backticks where a plain word would not do."""
+        """Return the text for a spec and for Iceberg's `sort_order`, with backticks if necessary."""
         words = [".".join(quoted(part) for part in self.path), self.direction, self.nulls and f"nulls {self.nulls}"]
         return " ".join(word for word in words if word)
 
 
 def parse_sort_expr(value: object) -> SortExpr:
-    """Reads a column with `asc` or `desc` and `nulls first` or `nulls last` behind it, all of them optional.
+    """Reads a column, optionally followed by `asc` or `desc` and by `nulls first` or `nulls last`.
 
     Raises:
-        ValueError: If it is anything else.
+        ValueError: The value is anything else.
     """
     if isinstance(value, SortExpr):
         return value

@@ -1,4 +1,4 @@
-"""Columns of one table among several of a stream's YAML file: those of the rows that it keeps, or does not."""
+"""Chosen columns of one table among several in a stream's YAML file."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ class TableColumns(SpecModel):
 
     @property
     def written(self) -> dict[str, list[str]]:
-        """As the file says it, in one of its ways."""
+        """The value in normalized form: a mapping with `keep` or `drop`."""
         return {"drop": list(self.drop)} if self.drop is not None else {"keep": list(self.keep or ())}
 
     def of(self, columns: Columns) -> Columns:
-        """Those that the table has, in the order that the rows have them.
+        """Return the columns that the table has, in the order of the rows.
 
-        What is kept has a column from the first record on that needs it, and may be left out before.
+        `drop` may name `_extra` before it exists: the first record that needs it creates it.
 
         Raises:
-            TransformProblem: A path names no column, or none would be left.
+            TransformProblem: A path matches no column, or no column would be left.
         """
         if self.drop is None or EXTRA_COLUMN in {each.name for each in columns}:
             return self.strictly_of(columns)
@@ -74,28 +74,28 @@ class TableColumns(SpecModel):
         return Drop(texts).output(columns) if texts else columns
 
     def strictly_of(self, columns: Columns) -> Columns:
-        """As `of`, given rows that have each column which they may ever have; raises as that does."""
+        """Do the same as `of` for rows that have all their possible columns, so that every path has to match."""
         step = Drop(self.drop) if self.drop is not None else Keep(self.keep or ())
         return step.output(columns)
 
     def leaves_out(self, path: Path) -> bool:
-        """Whether the table goes without a column, whichever others there are.
+        """Whether the table leaves out a column, whatever other columns there are.
 
         Args:
-            path: Of the column, through lists by the names of their fields alone.
+            path: Path of the column; it goes through lists without a name for their elements.
         """
         if self.drop is not None:
             return any(stands(each, path) == "within" for each in self.drop)
         return all(stands(each, path) == "apart" for each in self.keep or ())
 
     def step_on(self, columns: Columns) -> Transform | None:
-        """The step that leaves out of rows what the table does not have; None where it has all.
+        """Return the step that drops the columns which the table does not have; None if it has all.
 
-        Of columns that no file declares, some of those that are named may not be there yet: a field to be left out is
-        so once records have it, and one to be kept is kept from then on.
+        If no file declares the columns, named ones may be missing at first. They are dropped or kept when records have
+        them.
 
         Raises:
-            TransformProblem: None would be left.
+            TransformProblem: No column would be left.
         """
         texts = self.drop if self.drop is not None else self.keep or ()
         there = tuple(each for each in texts if matched(columns, each))
@@ -110,17 +110,17 @@ class TableColumns(SpecModel):
         return step
 
     def of_those_there(self, columns: Columns) -> Columns:
-        """Those that the table has, whichever of them are there; raises as `step_on` does."""
+        """Return the columns that the table has of those that exist; raises the errors of `step_on`."""
         step = self.step_on(columns)
         return columns if step is None else step.output(columns)
 
 
 class UnseenColumns(Container[Path]):
-    """Columns of records that a table goes without.
+    """Columns of records that a table leaves out.
 
     Args:
-        columns: Which the table has.
-        besides: Others that count as such.
+        columns: Chosen columns of the table.
+        besides: Further columns that count as left out.
     """
 
     def __init__(self, columns: TableColumns, besides: Collection[Path] = ()) -> None:
@@ -130,36 +130,36 @@ class UnseenColumns(Container[Path]):
     def __contains__(self, path: object) -> bool:
         if path in self._besides:
             return True
-        # Within lists and maps a path of the table has names that no path of the file has.
+        # Paths within lists and maps contain names that no path of the file has.
         if not isinstance(path, tuple) or not _INNER.isdisjoint(path):
             return False
         return self._columns.leaves_out(path)
 
 
 class LaneColumns(NamedTuple):
-    """Which columns a table has of rows whose columns no file declares.
+    """Chosen columns of an output whose rows' columns no file declares.
 
     Attributes:
-        columns: By their paths.
-        place: Where the file says so.
+        columns: Chosen columns.
+        place: Place in the file.
     """
 
     columns: TableColumns
     place: Location
 
     def left_of(self, rows: Schema) -> Schema:
-        """What the table has of the rows' columns; of rows of which it would have none, none."""
+        """Return the rows' columns that the table has; empty if it has none of them."""
         try:
             return self.columns.of_those_there(Columns.of(rows)).schema
         except TransformProblem:
             return Schema()
 
     def unseen(self, besides: Collection[Path] = ()) -> UnseenColumns:
-        """The columns that records may have and the table never gets, and others."""
+        """Return the columns of records that the table never gets, and further ones."""
         return UnseenColumns(self.columns, besides)
 
     def problem_with(self, rows: Schema) -> Problem | None:
-        """What is wrong with it, given the rows' columns, with its place in the file; None if nothing is."""
+        """Return the problem with the rows' columns and its place in the file; None if there is none."""
         try:
             self.columns.step_on(Columns.of(rows))
         except TransformProblem as problem:
@@ -179,5 +179,5 @@ TableColumnsField = Annotated[TableColumns | None, BeforeValidator(_columns)]
 
 
 def kafka_column_said(text: str) -> str:
-    """What is wrong with a path of a column of Kafka's own."""
+    """Return the sentence about a path that names one of Kafka's columns."""
     return f"'{text}' is a column of Kafka's own, and those are in every table of the stream"

@@ -1,4 +1,4 @@
-"""Targets of a stream: the tables that it commits to, and those among them that values of its records name."""
+"""Targets of a stream: the tables that it commits to, with the names of dynamic tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 from jobs.config.values.fields import table_name
 from jobs.config.values.partitioning import PartitionExpr
 
-# PyIceberg has the name too, but importing it imports all that reads and writes tables.
+# PyIceberg has this constant, but importing it would import everything that reads and writes tables.
 MAIN_BRANCH = "main"
 
 
@@ -26,14 +26,14 @@ class TargetSpec:
     """One table that a stream commits to.
 
     Attributes:
-        name: Its full name.
-        role: Whether it holds the stream's rows, or the records that became none.
-        coordinator: Whether it is stamped in every batch, before all others; its stamps say who else has rows of the
-            batch. One table of a stream is.
-        partition_by: Of a table of rows; the others are partitioned as frazil decides.
-        properties: Iceberg's properties that a table of rows is created with.
-        coordinates: The columns that say which record a row is of: topic, partition and offset.
-        branch: Of the table, that the stream writes.
+        name: Full name of the table.
+        role: Whether it holds rows or dead letters.
+        coordinator: Whether it is the stream's coordinator: it is committed first in every batch, and its stamps name
+            the other tables that have rows of the batch.
+        partition_by: Partitioning of a table of rows; frazil decides that of other tables.
+        properties: Iceberg's properties of a new table of rows.
+        coordinates: Columns that identify the record of a row: topic, partition and offset.
+        branch: Branch of the table that the stream writes.
     """
 
     name: str
@@ -47,10 +47,10 @@ class TargetSpec:
 
 VALUE = "{value}"
 LONGEST = 100
-"""Characters of a value that names a table."""
+"""Limit of characters in a value that names a table."""
 
 SAFE = re.compile(rf"[A-Za-z0-9_]{{1,{LONGEST}}}")
-"""Values that name a table: what every catalog and every engine takes without quotes."""
+"""Pattern of values that can name a table: names that every catalog and engine accepts without quotes."""
 
 
 def _to(value: str) -> str:
@@ -65,12 +65,12 @@ NameOfTables = Annotated[str, AfterValidator(_to)]
 
 
 def named_table(to: str, value: str) -> str:
-    """The table of a value, which is safe."""
+    """Return the name of the dynamic table of a value that matches `SAFE`."""
     return to.replace(VALUE, value)
 
 
 def value_of_table(to: str, name: str) -> str | None:
-    """The value that a table is named by; None if no value names it."""
+    """Return the value in a dynamic table's name; None if the name does not match the pattern."""
     before, _, after = to.partition(VALUE)
     if not name.startswith(before) or not name.endswith(after):
         return None

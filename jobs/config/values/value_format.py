@@ -1,4 +1,4 @@
-"""Formats of values and keys in a stream's YAML file: names, options, and where their schemas may be from."""
+"""Formats of values and keys in a stream's YAML file: names, options, and possible origins of their schemas."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ CONNECT_WITHOUT_MEANING: Mapping[str, str] = {
     "schemas.enable": "is said by the format: connect_json reads envelopes, json reads values without one",
     "decimal.format": "is about what Connect writes; decimals are read as base64 and as numbers",
 }
-"""Options of Connect's JsonConverter that cannot be said here, and why."""
+"""Options of Connect's JsonConverter that have no meaning here, with the reason."""
 
 
 def _connect_schema(value: object, info: ValidationInfo) -> str:
-    # What decodes JSON is not needed by who only reads the file of another stream.
+    # Imported here: files without this option do not need the JSON decoder.
     from jobs.records.formats.connect_json.schema import connect_types
 
     text = value if isinstance(value, str) else json.dumps(value)
@@ -144,7 +144,7 @@ SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
     "protobuf": ("declared", "registry", "table"),
     "own": ("declared",),
 }
-"""Where the schema of a format's rows may be from; of the others, from the stream's file."""
+"""Possible origins of the schema by format; for other formats it is in the stream's file."""
 REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 """Formats whose records name their writer schema by an id of a registry."""
 
@@ -276,7 +276,7 @@ class OwnOptions(SpecModel):
 FormatOptions: TypeAlias = (
     JsonOptions | ConnectJsonOptions | JsonSchemaOptions | AvroOptions | ProtobufOptions | OwnOptions
 )
-"""Of the formats that have options: a model each, whose `format` is its name."""
+"""Models of the formats with options; `format` is the name of each."""
 
 
 def _form(value: object) -> str | None:
@@ -307,11 +307,11 @@ ValueFormat = Annotated[
 
 
 def hashed_format(_: Any, value: str | FormatOptions) -> Any:
-    """As a configuration is hashed: the name alone where no option is set, so `{format: avro}` is `avro`."""
+    """Return the hashed form: the name alone if no option is set, so that `{format: avro}` equals `avro`."""
     if isinstance(value, str):
         return value
     options = value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, OwnOptions):
-        # Another version of its package may give other rows.
+        # Another version of the decoder's package may produce other rows.
         return {**options, "version": version_of(value.decoder)}
     return value.format if options.keys() <= {"format"} else options

@@ -1,1 +1,1 @@
-"""A mirror against its changelog, and against the source."""
+"""Comparison of a mirror with its changelog, and with its source."""

@@ -1,7 +1,7 @@
-"""Columns that a source and its mirror have in common, and digests of their rows in the SQL of PostgreSQL and of Spark.
+"""Columns that a source and its mirror share, and SQL of PostgreSQL and of Spark for digests of their rows.
 
-Each value has the same text on both sides, so rows are compared by digests of these texts and stay where they are.
-Keys are spread over leaves by a hash, and leaves over the buckets of a check.
+Both sides turn a value into the same text. So digests of these texts are compared, and no row leaves its system. A hash
+spreads keys over leaves, and leaves over the buckets of a check.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LEAVES = BUCKETS * 1024
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a type become texts; templates with the value's expression.
+    """Templates that turn an expression of a type into a text, for both dialects of SQL.
 
     Attributes:
-        postgresql: The value's text in PostgreSQL.
-        spark: The same text in Spark.
+        postgresql: Template of the value's text in PostgreSQL.
+        spark: Template of the same text in Spark.
         unit: Unit of a text that counts from 1970, as numpy calls it.
     """
 
@@ -45,7 +45,7 @@ _STRING = "CAST({0} AS STRING)"
 _BITS = "('x' || encode({send}({{0}}), 'hex'))::bit({bits})::{integer}::text"
 _MICROS = "CAST(unix_micros(CAST({0} AS TIMESTAMP)) AS STRING)"
 _EPOCH = "CASE WHEN isfinite({0}) THEN round(extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END"
-# `concat` writes values as they are sent: a `char(5)` with its blanks, an address without its mask.
+# `concat` writes values as Debezium sends them: a `char(5)` with its blanks, an address without its mask.
 TEXT = Kind("concat({0})", _STRING)
 INTEGER = Kind("{0}::text", _STRING)
 BOOLEAN = Kind("{0}::text", _STRING)
@@ -56,7 +56,7 @@ DOUBLE = Kind(
     _BITS.format(send="float8send", bits=64, integer="bigint"),
     "java_method('java.lang.Double', 'doubleToLongBits', {0})",
 )
-# A `real` may have come as the number that it is, or as the digits that it is written in.
+# A `real` in a wider column may hold the exact number, or the digits that the number is written in.
 WIDENED = Kind(FLOAT.postgresql, FLOAT.spark.format("CAST({0} AS FLOAT)"))
 BYTES = Kind("encode({0}, 'hex')", "lower(hex({0}))")
 DATE = Kind(
@@ -64,7 +64,7 @@ DATE = Kind(
     "CAST(unix_date({0}) AS STRING)",
     "D",
 )
-# Spark's session is one of UTC.
+# The time zone of Spark's session is UTC.
 TIMESTAMP = Kind(_EPOCH, _MICROS, "us")
 
 _TEXTS = frozenset(
@@ -94,10 +94,10 @@ class SourceColumn:
     """A column of the source.
 
     Attributes:
-        declared: Its type as the source writes it.
-        kind: The name of its type, of a domain that of what it is made of; `enum` of any enumeration.
-        element: Of an array, that of its elements.
-        scale: Of a `numeric` with one.
+        declared: Type as the source writes it.
+        kind: Name of the type; of a domain the name of its base type, and `enum` for any enumeration.
+        element: Name of an array's element type.
+        scale: Scale of a `numeric` that has one.
     """
 
     declared: str
@@ -111,8 +111,8 @@ class ComparedColumn:
     """A column that both sides have.
 
     Attributes:
-        name: On both sides.
-        kind: How its values become texts.
+        name: Name on both sides.
+        kind: Templates that turn its values into texts.
     """
 
     name: str
@@ -120,12 +120,12 @@ class ComparedColumn:
 
 
 def kind_of(source: SourceColumn, mirror: ice.IcebergType) -> Kind | None:
-    """How values of a column are said on both sides; None if they cannot be compared."""
+    """Return the templates for a column's values on both sides; None if they cannot be compared."""
     if isinstance(mirror, ice.ListType):
         if source.element is None:
             return None
         element = kind_of(SourceColumn(source.element, source.element, scale=source.scale), mirror.element_type)
-        # Spark calls no method of Java's for each element.
+        # Spark cannot call a Java method for each element of an array.
         return None if element is None or element in (FLOAT, DOUBLE, WIDENED) else _list_of(element)
     if isinstance(mirror, ice.DecimalType):
         scale = 2 if source.kind == "money" else source.scale if source.kind == "numeric" else None
@@ -139,13 +139,13 @@ def kind_of(source: SourceColumn, mirror: ice.IcebergType) -> Kind | None:
 def compared_columns(
     source: Mapping[str, SourceColumn], mirror: Schema, columns: Sequence[str], exclude: Collection[str]
 ) -> tuple[tuple[ComparedColumn, ...], tuple[tuple[str, str], ...]]:
-    """The columns that are compared, and those that are not, each with the reason.
+    """Return the columns to compare, and the columns left out, each with the reason.
 
     Args:
-        source: Its columns by name.
-        mirror: Its schema.
-        columns: Which of the mirror's are the row's.
-        exclude: Those that the file leaves out.
+        source: Columns of the source by name.
+        mirror: Schema of the mirror.
+        columns: Columns of the mirror that hold the source's row.
+        exclude: Columns that the stream's file leaves out.
     """
     compared: list[ComparedColumn] = []
     left: list[tuple[str, str]] = []
@@ -168,10 +168,10 @@ class RowDigests:
     """Expressions over the columns of one side.
 
     Attributes:
-        key_texts: The text of each column of the key.
-        leaf: The number of the leaf, a whole number.
-        row: The digest of the row, a whole number below 2 to the power of 60.
-        columns: The digests of the other columns in their order, one text with commas between.
+        key_texts: Text of each column of the key.
+        leaf: Number of the leaf, an integer.
+        row: Digest of the row, an integer below 2**60.
+        columns: Digests of the other columns in their order, as one text separated by commas.
     """
 
     key_texts: tuple[str, ...]
@@ -181,17 +181,17 @@ class RowDigests:
 
 
 def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
-    """Digests of a source's rows.
+    """Return the digests of a source's rows.
 
     Args:
-        key: The columns of the key.
-        columns: All others.
+        key: Columns of the key.
+        columns: All other columns.
     """
     return _digests(
         [(each.kind.postgresql.format(source_name(each.name)), source_name(each.name)) for each in (*key, *columns)],
         len(key),
         _POSTGRESQL_ITEM,
-        # A function takes 100 arguments at the most, so `concat` would not do.
+        # A function of PostgreSQL takes at most 100 arguments, which is too few for `concat`.
         lambda parts: f"({' || '.join(parts)})",
         "md5(convert_to({0}, 'UTF8'))",
         "('x' || substr({0}, 1, 15))::bit(60)::bigint",
@@ -199,7 +199,7 @@ def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[Compared
 
 
 def spark_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
-    """The same digests of a mirror's rows."""
+    """Return the same digests of a mirror's rows."""
     return _digests(
         [(each.kind.spark.format(quoted_name(each.name)), quoted_name(each.name)) for each in (*key, *columns)],
         len(key),
@@ -210,7 +210,7 @@ def spark_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColum
     )
 
 
-# A value's text with its length before it, and `n` of a null: {0} is the text, {1} the value.
+# The length of a value's text, then the text; `n` for null. {0} is the text, {1} the value.
 _POSTGRESQL_ITEM = "CASE WHEN {1} IS NULL THEN 'n' ELSE concat(char_length({0}), ':', {0}) END"
 _SPARK_ITEM = "CASE WHEN {1} IS NULL THEN 'n' ELSE concat(CAST(char_length({0}) AS STRING), ':', {0}) END"
 
@@ -223,12 +223,13 @@ def _digests(
     md5: str,
     number: str,
 ) -> RowDigests:
-    """Digests in one dialect of SQL.
+    """Return the digests in one dialect of SQL.
 
     Args:
-        values: The text and the name of each column, those of the key first.
-        keys: How many columns the key has.
-        item, md5, number: Templates.
+        values: Text and name of each column, the key's columns first.
+        keys: Number of the key's columns.
+        item, md5, number: Templates of the dialect.
+        joined: Concatenates expressions.
     """
     items = [item.format(text, name) for text, name in values]
     parts = [f"substr({md5.format(each)}, 1, 16)" for each in items[keys:]]
@@ -243,12 +244,12 @@ def _digests(
 
 
 def source_name(name: str) -> str:
-    """A name as PostgreSQL reads it, whatever it has in it."""
+    """Quote a name for PostgreSQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _decimal(scale: int) -> Kind:
-    # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
+    # A cast writes small numbers as 1E-8 if `spark.sql.ansi.enabled` is false.
     return Kind(f"{{0}}::numeric(38,{scale})::text", f"replace(format_number({{0}}, {scale}), ',', '')")
 
 

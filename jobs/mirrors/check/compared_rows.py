@@ -1,4 +1,4 @@
-"""Rows of a source in PostgreSQL and of its mirror, each as it was at one moment."""
+"""Rows of a source in PostgreSQL and of its mirror, each read at one point in time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Key = tuple[str, ...]
 Leaves = dict[int, tuple[int, int]]
-"""By number of the leaf, its rows and the sum of their digests."""
+"""Number of rows and sum of their digests, by the number of the leaf."""
 
-# A connection over a network that is gone ends.
+# Keepalives end a connection whose network has failed.
 _KEEPALIVE: Mapping[str, int] = {
     "keepalives": 1,
     "keepalives_idle": 30,
@@ -55,7 +55,7 @@ _COLUMNS = """
     WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """
-# Values are written alike whatever the settings of the user or the database. Rows that policies hide are an error.
+# These settings make texts independent of the user and the database, and make rows hidden by policies an error.
 _SESSION = """
     SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC'; SET LOCAL extra_float_digits = 1;
     SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL row_security = off
@@ -67,8 +67,8 @@ class SourceRow:
     """Row of the source.
 
     Attributes:
-        version: Changes whenever the row is changed.
-        columns: Digests of its columns in their order, with commas between.
+        version: Version of the row, which changes with each update.
+        columns: Digests of its columns in their order, separated by commas.
     """
 
     version: str
@@ -76,15 +76,15 @@ class SourceRow:
 
 
 class SourceTable:
-    """Rows of a table as they were at one moment.
+    """Rows of a table at one point in time.
 
     Args:
-        connection: Within a transaction that sees that moment, before its first statement.
+        connection: Connection in a snapshot transaction, before its first statement.
         table: Name with its schema.
         where: Condition of the rows in the source's SQL.
 
     Attributes:
-        before: All that is shown was committed before this place of the log.
+        before: Position in the log. All visible rows were committed before it.
     """
 
     def __init__(self, connection: Connection[Any], table: str, where: str | None) -> None:
@@ -92,7 +92,7 @@ class SourceTable:
         schema, _, name = table.partition(".")
         self._table: str = f"{source_name(schema)}.{source_name(name)}"
         self._where: str = f"({where})" if where else "true"
-        # The first statement of the transaction: what it shows was committed before that place.
+        # The first statement of the transaction: all that the transaction shows was committed before this position.
         ((before,),) = connection.execute(_POSITION).fetchall()
         self.before: int = before
         connection.execute(_SESSION)
@@ -106,7 +106,7 @@ class SourceTable:
         }
 
     def leaves(self, digests: RowDigests, buckets: Collection[int] | None) -> Leaves:
-        """Count and digest of all leaves of some buckets, or of all."""
+        """Return count and digest of the leaves in some buckets, or in all."""
         part = "true" if buckets is None else f"mod({digests.leaf}, {BUCKETS}) {_one_of(buckets)}"
         found = self._connection.execute(
             f"SELECT leaf, count(*), sum(digest) FROM (SELECT {digests.leaf} AS leaf, {digests.row} AS digest "
@@ -115,10 +115,10 @@ class SourceTable:
         return {int(leaf): (count, int(total)) for leaf, count, total in found}
 
     def rows(self, digests: RowDigests, leaves: Collection[int]) -> Iterator[tuple[Key, SourceRow]]:
-        """Rows of some leaves, by key.
+        """Yield the rows of some leaves, with their keys.
 
         Raises:
-            FrazilError: The key tells no rows apart: two have the same, or one has a null in it.
+            FrazilError: The key is not unique, or has a null.
         """
         seen = set[Key]()
         with self._connection.cursor(name="frazil_rows") as cursor:
@@ -140,7 +140,7 @@ class SourceTable:
 
 @contextlib.contextmanager
 def source_table(name: str, settings: SourceSettings, table: str, where: str | None) -> Iterator[SourceTable]:
-    """Read a table as it is now, in one transaction that only reads.
+    """Read a table in one read-only transaction.
 
     Args:
         name: Name of the source in the settings.
@@ -186,7 +186,7 @@ def refuse_unknown_source(stream: str, name: str, settings: Settings) -> None:
     """Refuse a source that the settings do not have.
 
     Raises:
-        FrazilError: There is none of that name.
+        FrazilError: The settings have no source of that name.
     """
     if name in settings.sources:
         return
@@ -229,12 +229,12 @@ def _sentence(name: str, settings: SourceSettings, table: str, problem: psycopg.
 
 
 def _one_of(numbers: Collection[int]) -> str:
-    # A sub-select is hashed: `= ANY` of an array compares with each of its numbers, for each row.
+    # PostgreSQL hashes a sub-select, while `= ANY` of an array compares each row with each number.
     return f"IN (SELECT unnest('{{{', '.join(map(str, numbers))}}}'::bigint[]))"
 
 
 def _scale(modifier: int) -> int | None:
-    """Scale of a `numeric`, from its type's modifier."""
+    """Scale of a `numeric`, from its type modifier."""
     return None if modifier < 0 else (((modifier - 4) & 0x7FF) ^ 1024) - 1024
 
 
@@ -243,9 +243,9 @@ class MirrorRow:
     """Row of the mirror.
 
     Attributes:
-        order: Order of the change that it is from; empty if it was there before the mirror.
-        columns: Digests of its columns in their order, with commas between.
-        count: How many rows the key has; more than one are an error.
+        order: Order of the row's last change; empty if the row is older than the mirror.
+        columns: Digests of its columns in their order, separated by commas.
+        count: Number of rows with the key; more than one are an error.
     """
 
     order: str
@@ -255,13 +255,13 @@ class MirrorRow:
 
 @dataclass(frozen=True, slots=True)
 class MirrorRows:
-    """Rows of one snapshot.
+    """Rows of one snapshot of the mirror.
 
     Attributes:
-        session: Session that merges use.
+        session: Spark session that merges use.
         path: Name of the table in Spark.
         snapshot_id: Snapshot of the mirror.
-        soft: Whether rows that the source has deleted stay.
+        soft: Whether the mirror keeps rows that the source has deleted.
         digests: Expressions over the compared columns.
     """
 
@@ -272,7 +272,7 @@ class MirrorRows:
     digests: RowDigests
 
     def leaves(self, buckets: Collection[int] | None) -> Leaves:
-        """Count and digest of all leaves of some buckets, or of all."""
+        """Return count and digest of the leaves in some buckets, or in all."""
         from pyspark.sql import functions as sql
 
         leaf, rows = self.digests.leaf, self._rows()
@@ -286,7 +286,7 @@ class MirrorRows:
         return {row["leaf"]: (row["rows"], int(row["total"])) for row in found.toArrow().to_pylist()}
 
     def rows(self, leaves: Collection[int]) -> dict[Key, MirrorRow]:
-        """Rows of some leaves."""
+        """Return the rows of some leaves, by key."""
         texts = [f"{text} AS k{at}" for at, text in enumerate(self.digests.key_texts)]
         order = f"coalesce({quoted_name(ORDER_COLUMN)}, '') AS frazil_order"
         rows = self._rows().where(f"{self.digests.leaf} IN ({', '.join(map(str, leaves))})")

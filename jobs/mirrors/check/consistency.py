@@ -1,10 +1,10 @@
-"""Consistency of a mirror: what its changelog says of each key, computed anew, against what the mirror has.
+"""Consistency of a mirror: the changelog, collapsed by key again, compared with the mirror's rows.
 
-Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
-it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
-disagree are named by their keys. Rows of whose keys there is no change are counted and otherwise left out, as they
-were there when the table became a mirror, or their changes have expired: no changelog says what they should be. So
-is a row of a later version than all changes that are left, where columns order the changes of a key.
+A hash spreads keys over buckets. A check compares all buckets, or another part each day. It compares the expected
+number of rows with the number found, and each row by a checksum of its columns. Rows that disagree are named by their
+keys. Rows without a change in the changelog are only counted: they are older than the mirror, or their changes have
+expired, so nothing says what they should be. If columns order the changes of a key, rows of a later version than all
+remaining changes are only counted, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 BUCKETS = 64
 DAYS = 8
-"""In so many days a check that looks at a part each day has looked at every key."""
+"""Days after which a check of another part each day has compared every key."""
 EXAMPLES = 10
 KINDS = ("missing", "extra", "different")
 _WANTED, _FOUND, _UNKNOWN, _GONE = "_wanted", "_found", "_unknown", "_gone"
@@ -59,17 +59,17 @@ class Consistency:
 
     Attributes:
         table: The mirror.
-        snapshot_id: Snapshot of the mirror that was looked at.
-        changelog_snapshot: Snapshot of the changelog that it was compared with.
-        looked_at: How many buckets of `BUCKETS` were looked at.
-        rows: Rows that there should be.
-        found: Rows that there are.
-        counts: Keys that disagree, by what they are: see `KINDS`.
-        adopted: Rows that were not compared, as they were there before the mirror, or their changes have expired; they
-            are in no other count.
-        examples: Keys that disagree, each as `(what, {column: value})`.
-        letters: Dead letters that had not come back at its newest merge: changes that neither side has.
-        undecided: Keys without a row in the mirror, whose changes do not say whether it should have one.
+        snapshot_id: Compared snapshot of the mirror.
+        changelog_snapshot: Compared snapshot of the changelog.
+        looked_at: Number of compared buckets, of `BUCKETS`.
+        rows: Number of expected rows.
+        found: Number of rows in the mirror.
+        counts: Number of wrong keys by `KINDS`.
+        adopted: Number of rows that were not compared, because they are older than the mirror, or their changes have
+            expired; no other count includes them.
+        examples: Wrong keys, each as `(kind, {column: value})`.
+        letters: Dead letters that had not been replayed at the newest merge: both sides lack their changes.
+        undecided: Number of keys without a row in the mirror whose changes do not say whether there should be one.
     """
 
     table: str
@@ -86,27 +86,27 @@ class Consistency:
 
     @property
     def wrong(self) -> int:
-        """Keys that disagree."""
+        """Number of wrong keys."""
         return sum(self.counts.values())
 
     @property
     def consistent(self) -> bool:
-        """Whether every key agrees, and nothing is known to be missing on both sides."""
+        """Whether every key agrees, and no dead letter holds a change that both sides lack."""
         return not self.wrong and not self.letters
 
 
 def buckets_of_day(day: date) -> range:
-    """The buckets that a check of a part looks at on a day."""
+    """Return the buckets that a partial check compares on a day."""
     width = BUCKETS // DAYS
     first = day.toordinal() % DAYS * width
     return range(first, first + width)
 
 
 def stamped_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog) -> tuple[Table, MirrorStamp] | None:
-    """A mirror as it is now, and what its stamp says; None before its first merge.
+    """Load a mirror and its newest stamp; None before its first merge.
 
     Raises:
-        RolledBackError: It was moved back to before its newest merge.
+        RolledBackError: The mirror was rolled back to before its newest merge.
     """
     table = find_table(catalog, mirror.table)
     if table is None:
@@ -129,13 +129,13 @@ def check_consistency(
     """Compare a mirror with its changelog; None before its first merge.
 
     Args:
-        spark: Gives a session for SQL; asked if there is something to compare.
-        buckets: Those that are looked at; None: all.
+        spark: Returns a session for SQL; called only if there is something to compare.
+        buckets: Buckets to compare; None for all.
 
     Raises:
-        RolledBackError: The mirror was moved back to before its newest merge.
+        RolledBackError: The mirror was rolled back to before its newest merge.
         AnotherLogError: A topic of the changelog was recreated or cut.
-        FrazilError: The changelog, or the snapshot of it that was merged, is gone.
+        FrazilError: The changelog was dropped, or its merged snapshot has expired.
     """
     changelog, found = load_changelog(catalog, spec), stamped_mirror(spec, mirror, catalog)
     if found is None:
@@ -161,7 +161,7 @@ def check_consistency(
 
 
 def consistency_sentence(found: Consistency) -> str:
-    """What was compared, and what came of it."""
+    """Describe the comparison and its result."""
     part = "All keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
     compared = f"{part} of {found.table} were compared with its changelog ({found.rows:,} rows)"
     result = "they are the same"
@@ -179,7 +179,7 @@ def consistency_sentence(found: Consistency) -> str:
 
 
 def counts_sentence(counts: Mapping[str, int]) -> str:
-    """How many keys disagree, by what they are."""
+    """Describe the number of wrong keys of each kind."""
     words = {"missing": "missing", "extra": "there too much", "different": "different"}
     return ", ".join(f"{counts[kind]:,} {words[kind]}" for kind in KINDS if counts.get(kind))
 
@@ -213,13 +213,13 @@ class _Comparison:
         begins, no = expired_offsets(self.spec, self.changelog), sql.lit(False)
         missing, gone = sql.col(_FOUND).isNull(), sql.coalesce(_GONE, no)
         joined = joined.where(~(missing & gone))
-        # Whether a row belongs there is not known if the filter reads values that only other keys have.
+        # If the filter reads values that only changes of other keys have, a missing row cannot be judged.
         undecided, later = sql.coalesce(UNJUDGED_COLUMN, no), no
         if begins and self._plan(rows.schema).scope == "key":
-            # A version that has expired may be greater than those that are left, that of a deletion among them.
+            # An expired change may have a greater version than all remaining ones, and may be a deletion.
             later = sql.coalesce(sql.col(_FOUND_ORDER) > sql.col(_WANTED_ORDER), no)
             undecided = undecided | sql.coalesce(sql.col(_WANTED_ORDER) < sql.lit(self.stamp.state.removed), no)
-        # Where changes have expired, a row without one may be right all the same.
+        # If changes have expired, a row without a change may still be right.
         unjudged = sql.lit(True) if begins else sql.col(_FOUND_ORDER).isNull()
         extra = sql.col(_WANTED).isNull() | gone
         both = ~missing & ~extra
@@ -254,7 +254,7 @@ class _Comparison:
         )
 
     def _expected(self, kinds: StructType, buckets: Sequence[int] | None) -> DataFrame:
-        """By key a checksum of the row that the changelog says, in the mirror's types, and its order."""
+        """Return the expected checksum of each key's row, in the mirror's types, and its order."""
         from pyspark.sql import functions as sql
 
         plan = self._plan(kinds)
@@ -272,7 +272,7 @@ class _Comparison:
         return there.select(*names, self._checksum(plan.columns).alias(_WANTED), *more)
 
     def _found(self, rows: DataFrame, buckets: Sequence[int] | None) -> DataFrame:
-        """By key a checksum of the row that the mirror has, and its order."""
+        """Return the checksum of each key's row in the mirror, and its order."""
         from pyspark.sql import functions as sql
 
         if self.stamp.deletes == "soft":
@@ -286,11 +286,11 @@ class _Comparison:
     def _plan(self, kinds: StructType) -> MergePlan:
         stamp = self.stamp
         plan = merge_plan(self.spec, self.mirror, self.changelog, stamp.key, stamp.state, stamp.snapshot_id)
-        # A column that the changelog has got since the newest merge is none of the mirror's yet.
+        # The mirror may lack columns that the changelog has got since the newest merge.
         return replace(plan, columns=tuple(name for name in plan.columns if name in kinds.names), where=stamp.where)
 
     def _bucket(self, kinds: StructType) -> Column:
-        """The bucket of a key, by its values in the mirror's types: the same number hashes otherwise in a wider one."""
+        """Return a key's bucket by its values in the mirror's types: a number hashes differently in a wider type."""
         from pyspark.sql import functions as sql
 
         hashed = sql.xxhash64(*[sql.col(quoted_name(name)).cast(kinds[name].dataType) for name in self.stamp.key])
@@ -303,29 +303,29 @@ class _Comparison:
         values: list[Column] = []
         for name in columns:
             value = sql.col(quoted_name(name))
-            # Spark hashes no maps. A null counts as one, so that values cannot move to another column unseen.
+            # Spark cannot hash maps. It skips nulls, so they are hashed apart, or a value could move to another column.
             values += [sql.to_json(value) if _has_map(schema.find_type(name)) else value, value.isNull()]
         return sql.xxhash64(*values)
 
 
 def _in_types_of(rows: DataFrame, columns: Sequence[str], mirror: StructType, also: Sequence[str]) -> DataFrame:
-    """Folded rows in the mirror's types: an adopted mirror may have wider ones, and fields in another order.
+    """Cast collapsed rows to the mirror's types: an adopted mirror may have wider ones, and fields in another order.
 
     Args:
-        columns: The mirror's columns that are wanted.
-        also: Further columns of the rows, which stay as they are.
+        columns: Columns of the mirror.
+        also: Further columns of the rows, which keep their types.
     """
     from pyspark.sql.types import StructType
 
     fields = {field.name: field for field in mirror.fields}
     fields |= {field.name: field for field in rows.schema.fields if field.name in also}
     wanted = StructType([fields[name] for name in (*columns, *also)])
-    # Spark refuses to make a column required that is not; what is compared are values.
+    # Spark refuses to cast an optional column to a required one, and only values are compared.
     return rows.to(StructType.fromJson(_optional(wanted.jsonValue())))
 
 
 def _optional(described: Any) -> Any:
-    """A type as Spark describes it in JSON, with all of it optional."""
+    """Make all parts of a type optional, in Spark's JSON of types."""
     if isinstance(described, list):
         return [_optional(each) for each in described]
     if not isinstance(described, dict):
@@ -337,7 +337,7 @@ def _optional(described: Any) -> Any:
 
 
 def _has_map(column_type: ice.IcebergType) -> bool:
-    """Whether there is a map in a type: Spark hashes none."""
+    """Whether a type contains a map, which Spark cannot hash."""
     match column_type:
         case ice.MapType():
             return True

@@ -1,7 +1,7 @@
-"""Check of a mirror against its source: counts and digests by leaf of keys, then each key that differs.
+"""Check of a mirror against its source: counts and digests by leaf of keys, then the rows of leaves that differ.
 
-Both sides go on while they are compared, so a key that differs may only be a change on its way. Such keys are looked at
-a second time, once the mirror has come to where the source was read.
+Both sides change while they are compared, so a difference may be a change that is not merged yet. Keys that differ are
+compared again when the mirror has reached the log position at which the source was read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 60.0
 MOST_ROWS = 500_000
-"""So many rows of leaves that differ are looked at one by one."""
+"""Limit of rows, in leaves that differ, that are compared one by one."""
 _POLL_SECONDS = 1.0
 _POSTGRESQL = "postgresql/"
 T = TypeVar("T")
@@ -50,11 +50,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlace:
-    """How far a mirror has come in its source's log; None where it is not known.
+    """Progress of a mirror in its source's log; None if unknown.
 
     Attributes:
-        reached: The mirror has all that was committed through this place.
-        greatest: No change that it has begins behind this place; their transactions may end behind it.
+        reached: Log position through which the mirror has all commits.
+        greatest: Greatest log position of the mirror's changes; their transactions may end behind it.
     """
 
     reached: int | None
@@ -63,11 +63,11 @@ class MirrorPlace:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Rows that differ at one look, the mirror's and then the source's.
+    """Rows that differ in one comparison; the mirror is read first, then the source.
 
     Attributes:
-        mirror, source: By key. A key without a row on one side has one on the other.
-        before: All that the source shows was committed before this place of its log.
+        mirror, source: Rows that differ, by key. A key without a row on one side has one on the other.
+        before: Log position of the source. All rows that it showed were committed before it.
     """
 
     mirror: Mapping[Key, MirrorRow]
@@ -85,10 +85,10 @@ class Disagreement:
     """Key with different rows in mirror and source.
 
     Attributes:
-        key: The texts of its columns.
+        key: Texts of the key's columns.
         what: `missing` in the mirror, `extra` there, or `different`.
-        columns: The places of the columns that differ, if both sides have the row.
-        certain: Whether no change on its way can be the reason.
+        columns: Indices of the columns that differ, if both sides have the row.
+        certain: True if no change that is still to be merged can be the reason.
     """
 
     key: Key
@@ -98,13 +98,13 @@ class Disagreement:
 
 
 def disagreements(first: Look, second: Look, reached: int | None) -> list[Disagreement]:
-    """The keys that differ at both looks.
+    """Return the keys that differ in both comparisons.
 
-    A key is certainly wrong if the mirror has come to the place of the first look, and the side that has the row has
-    not changed it since: the source's row has the same version, or the source has none and the mirror has the same.
+    A key is certainly wrong if the mirror has reached the log position of the first comparison, and the row has not
+    changed since: the source's row has the same version, or the source has no row and the mirror's is the same.
 
     Args:
-        reached: The mirror had all that was committed through this place at the second look; None: not known.
+        reached: Log position through which the mirror had all commits in the second comparison; None if unknown.
     """
     found: list[Disagreement] = []
     for key in first.keys:
@@ -129,15 +129,15 @@ def check_source(
     buckets: Collection[int] | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> SourceConsistency | None:
-    """Compare a mirror with its source; None before its first merge, and if its file names no source.
+    """Compare a mirror with its source; None before its first merge, or if its file names no source.
 
     Args:
-        spark: Gives a session for SQL; asked if there is something to compare.
-        buckets: Buckets that are compared; None: all.
-        wait_seconds: How long the mirror is waited for if keys differ, until it has come to where the source was read.
+        spark: Returns a session for SQL; called only if there is something to compare.
+        buckets: Buckets to compare; None for all.
+        wait_seconds: If keys differ, how long to wait for the mirror to reach the log position of the source.
 
     Raises:
-        RolledBackError: The mirror was moved back to before its newest merge.
+        RolledBackError: The mirror was rolled back to before its newest merge.
         FrazilError: The source does not answer, or has no such table, or another key.
     """
     if mirror.source is None:
@@ -208,10 +208,10 @@ class _SourceCheck:
         )
 
     def _look(self, mirror: MirrorRows, stamp: MirrorStamp, digests: RowDigests, leaves: Collection[int]) -> Look:
-        """The rows of some leaves that differ now.
+        """Return the rows of some leaves that differ now.
 
         Raises:
-            FrazilError: The source has less than the mirror: it is another database.
+            FrazilError: The source's log ends before the mirror's changes, so it is another database.
         """
         mine, its = self._asked(lambda: mirror.rows(leaves)) if leaves else {}, dict[Key, SourceRow]()
         with self._source() as now:
@@ -225,7 +225,7 @@ class _SourceCheck:
             return Look(mine, its, now.before)
 
     def _when_reached(self, place: int, table: Table, stamp: MirrorStamp, deadline: float) -> tuple[Table, MirrorStamp]:
-        """The mirror once it has come to a place of its source's log, or time is up."""
+        """Wait until the mirror reaches a log position, or the deadline passes; return its table and newest stamp."""
         newest = table, stamp
 
         def reached() -> bool:
@@ -240,7 +240,7 @@ class _SourceCheck:
     def _columns(
         self, now: SourceTable, table: Table, stamp: MirrorStamp
     ) -> tuple[tuple[ComparedColumn, ...], tuple[ComparedColumn, ...], tuple[tuple[str, str], ...]]:
-        """The columns of the key, all others that are compared, and those that are not."""
+        """Return the key's columns, the other compared columns, and the columns left out."""
         names = [each.name for each in table.schema().fields if each.name not in (ORDER_COLUMN, DELETED_COLUMN)]
         compared, left_out = compared_columns(now.columns(), table.schema(), names, self.source.exclude)
         known = {each.name: each for each in compared}
@@ -264,15 +264,15 @@ class _SourceCheck:
 
 
 def refuse_behind(stream: str, mirror: str, source: str, before: int, stamp: MirrorStamp) -> None:
-    """Refuse a source that has less than the mirror.
+    """Refuse a source whose log ends before the mirror's changes.
 
     Args:
-        source: Its name in the settings.
-        before: All that it shows was committed before this place of its log.
-        stamp: The mirror's, read before the source.
+        source: Name of the source in the settings.
+        before: Log position of the source. All rows that it shows were committed before it.
+        stamp: Stamp of the mirror, read before the source.
 
     Raises:
-        FrazilError: It has less.
+        FrazilError: The mirror has changes behind `before`.
     """
     greatest = mirror_place(stamp, stream).greatest
     if greatest is not None and before < greatest:
@@ -284,11 +284,11 @@ def refuse_behind(stream: str, mirror: str, source: str, before: int, stamp: Mir
 
 
 def mirror_place(stamp: MirrorStamp, stream: str) -> MirrorPlace:
-    """How far a mirror has come in its source's log."""
+    """Return the progress of a mirror in its source's log."""
     where = source_position(stamp, stream)
     if where is None or not (where.lineage or "").startswith(_POSTGRESQL):
         return MirrorPlace(None, None)
-    # Its first part is the end of the transaction before the change: what was committed up to there came before it.
+    # The position's first part is the end of the transaction before the change: all commits up to there came before.
     reached, *_ = _numbers(where.position)
     known = [each.position for each in stamp.state.partitions.values() if each.position is not None]
     return MirrorPlace(reached, max(number for each in known for number in _numbers(each)))
@@ -299,7 +299,7 @@ def _numbers(position: str) -> list[int]:
 
 
 def _table_of_topics(spec: StreamSpec, mirror: Mirror, stamp: MirrorStamp) -> str:
-    """The table that Debezium names a topic for: the last two parts of its name."""
+    """Return the table in the name of Debezium's topic: the last two parts."""
     topics = sorted({each.topic for each in stamp.state.partitions})
     parts = topics[0].split(".") if len(topics) == 1 else []
     if len(parts) < 3:
@@ -312,7 +312,7 @@ def _table_of_topics(spec: StreamSpec, mirror: Mirror, stamp: MirrorStamp) -> st
 
 
 def _to_read(ours: Leaves, theirs: Leaves) -> tuple[list[int], int]:
-    """The leaves that differ and are looked at row by row, and the rows of those that are too many."""
+    """Return the leaves to compare row by row, and the number of rows in further leaves that differ."""
     read: list[int] = []
     rows = unread = 0
     for leaf in sorted(each for each in ours.keys() | theirs.keys() if ours.get(each) != theirs.get(each)):

@@ -1,4 +1,4 @@
-"""Report of a comparison of a mirror with its source: what was found, in numbers and in words."""
+"""Report of a comparison of a mirror with its source, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class WrongKey:
 
     Attributes:
         what: `missing` in the mirror, `extra` there, or `different`.
-        key: Its values, as people read them.
+        key: Values of the key, in readable form.
         columns: Columns that differ, if both sides have the row.
-        certain: Whether no change that is on its way can be the reason.
+        certain: True if no change that is still to be merged can be the reason.
     """
 
     what: str
@@ -34,18 +34,18 @@ class SourceConsistency:
 
     Attributes:
         table: The mirror.
-        source: The connection, and the table there.
-        looked_at: How many buckets of `BUCKETS` were compared.
-        source_rows, mirror_rows: Rows in them.
-        position: What was compared was committed at the source before this place of its log.
-        reached: Through which place the mirror has everything, at the last look; None: unknown.
-        wrong: Keys that are wrong, by what they are: `missing`, `extra`, `different`.
-        unsettled: Keys that disagreed to the end, while changes may be on their way; likewise.
-        again: Keys that were looked at again.
-        unread: Rows of leaves that disagree and were not looked at one by one.
-        examples: The first of those, wrong ones before others.
-        compared: Columns that were compared.
-        left_out: Columns that were not, each with the reason.
+        source: The connection and its table.
+        looked_at: Number of compared buckets, of `BUCKETS`.
+        source_rows, mirror_rows: Number of rows in these buckets.
+        position: Log position of the source. All compared rows were committed before it.
+        reached: Log position through which the mirror had all commits in the last comparison; None if unknown.
+        wrong: Number of wrong keys by kind: `missing`, `extra`, `different`.
+        unsettled: Number of keys by kind that differed both times, but may have a change that is still to be merged.
+        again: Number of keys that were compared again.
+        unread: Number of rows, in leaves that differ, that were not compared one by one.
+        examples: Some of these keys, the wrong ones first.
+        compared: Compared columns.
+        left_out: Columns that were not compared, each with the reason.
     """
 
     table: str
@@ -70,7 +70,7 @@ class SourceConsistency:
 
 
 def source_sentence(found: SourceConsistency) -> str:
-    """What was compared, and the result."""
+    """Describe the comparison and its result."""
     part = "All keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
     compared = (
         f"{part} of {found.table} were compared with source {found.source}, as of {lsn(found.position)} "
@@ -92,7 +92,7 @@ def source_sentence(found: SourceConsistency) -> str:
 
 
 def key_sentence(found: WrongKey) -> str:
-    """One key that disagrees, and in which columns."""
+    """Describe a key that differs, and the columns that differ."""
     named = ", ".join(f"{name} = {value}" for name, value in found.key.items())
     where = f" in {', '.join(found.columns)}" if found.columns else ""
     return f"{named} is {_WORDS[found.what]}{where}"
@@ -102,8 +102,8 @@ def source_fix(spec: StreamSpec, found: SourceConsistency, *, changelog_agrees: 
     """The next command; None if nothing is to be done.
 
     Args:
-        changelog_agrees: Whether the mirror is what its changelog says, as far as that is known.
-        letters: Dead letters that have not come back.
+        changelog_agrees: Whether the mirror agrees with its changelog, as far as that is known.
+        letters: Number of dead letters that have not been replayed.
     """
     if found.agrees:
         return None
@@ -120,5 +120,5 @@ def source_fix(spec: StreamSpec, found: SourceConsistency, *, changelog_agrees: 
 
 
 def lsn(position: int) -> str:
-    """A place in PostgreSQL's log, as PostgreSQL writes it."""
+    """Format a log position as PostgreSQL writes an LSN."""
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"

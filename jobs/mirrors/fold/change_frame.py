@@ -1,4 +1,4 @@
-"""Change frame: the changes of some files, or of a snapshot, of a changelog as a frame of Spark; and its log scans."""
+"""Spark frame of a changelog's changes, in some files or a snapshot, and the log scans of its partitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OLD_KEY = "_change_old_key"
 _OPTIONAL = {POSITION: "string", LINEAGE: "string", AT: "timestamp", UNAVAILABLE_COLUMN: "array<string>"}
 _LOG_ORDER = (TOPIC, PARTITION, "offset")
 _SCAN_HERE = 300_000
-"""So many changes are scanned in this process; more of them by Spark's tasks, a partition in each."""
+"""Limit of changes that this process scans; Spark's tasks scan more, each task whole partitions."""
 
 
 def change_frame(
@@ -42,14 +42,14 @@ def change_frame(
     plan: MergePlan,
     until: contextlib.ExitStack,
 ) -> DataFrame:
-    """The changes in data files, as they landed.
+    """Return the changes in data files, as they landed.
 
     Args:
-        files: One at least.
-        until: At its end the frame cannot be read any more.
+        files: At least one.
+        until: The frame can be read until this stack closes.
 
     Raises:
-        FrazilError: Spark reads no table with such columns.
+        FrazilError: Spark cannot read a table with such columns.
     """
     names = [field.name for field in changelog.schema().fields]
     wanted = {*plan.columns, *plan.coordinates, OP_COLUMN, *_OPTIONAL} & {*names}
@@ -58,10 +58,10 @@ def change_frame(
 
 
 def as_changes(frame: DataFrame, plan: MergePlan, *, old_key: bool = False) -> DataFrame:
-    """Rows of a changelog in the columns that ordering and folding go by.
+    """Return rows of a changelog with the columns that ordering and collapsing need.
 
     Args:
-        old_key: Whether `_change_old_key` is wanted, too.
+        old_key: Whether to include `_change_old_key`.
     """
     from pyspark.sql import functions as sql
 
@@ -78,11 +78,11 @@ def as_changes(frame: DataFrame, plan: MergePlan, *, old_key: bool = False) -> D
 
 
 def log_scans(frame: DataFrame, rows: int, plan: MergePlan) -> dict[TopicPartition, LogScan]:
-    """A scan of each partition that has changes in a frame.
+    """Scan each partition that has changes in a frame.
 
     Args:
-        frame: Of `as_changes`.
-        rows: How many it has, about.
+        frame: Result of `as_changes`.
+        rows: Approximate number of its rows.
     """
     from pyspark.sql import functions as sql
 
@@ -114,10 +114,10 @@ def log_scans(frame: DataFrame, rows: int, plan: MergePlan) -> dict[TopicPartiti
 
 
 def log_scans_here(changes: pa.Table, plan: MergePlan) -> dict[TopicPartition, LogScan]:
-    """The same of rows that this process has.
+    """Scan each partition of changes in this process.
 
     Args:
-        changes: In the columns of `as_changes`.
+        changes: Changes with the columns of `as_changes`.
     """
     nulls = np.zeros(changes.num_rows, bool)
     for name in plan.key:
@@ -141,7 +141,7 @@ def _scanned_here(narrow: pa.Table, plan: MergePlan) -> dict[TopicPartition, Log
 
 
 def _scans_before(plan: MergePlan) -> tuple[dict[TopicPartition, LogScan], LogScan]:
-    """Where the mirror is in each partition, and in one that it does not know."""
+    """Return the scans to go on from in the partitions that the mirror knows, and the scan for any other partition."""
     known = plan.state
     before = {
         partition: LogScan.after(
@@ -155,14 +155,14 @@ def _scans_before(plan: MergePlan) -> tuple[dict[TopicPartition, LogScan], LogSc
 
 
 def session_cores(frame: DataFrame) -> int:
-    """How many tasks of the frame's session run at once."""
+    """Return the number of tasks that run at once in the frame's session."""
     return frame.sparkSession.sparkContext.defaultParallelism
 
 
 def scanned(
     batches: Iterable[pa.RecordBatch], before: Mapping[TopicPartition, LogScan], fresh: LogScan
 ) -> dict[TopicPartition, LogScan]:
-    """The scans after batches that are sorted by partition and offset."""
+    """Return the scans after batches that are sorted by partition and offset."""
     found: dict[TopicPartition, LogScan] = {}
     for batch in batches:
         for partition, rows in _by_partition(batch):

@@ -1,8 +1,8 @@
-"""Fold: the changes of each key become one row: set it or delete it, with the last value that each column had.
+"""Collapse by key: the changes of each key become one row to set or delete, with the last value of each column.
 
-A source may leave out values that did not change, so the last change of a key does not have them all. A column's value
-is then that of the change before that has it, as far back as the key's last insert or delete; or it stands in the
-mirror's row, if there was none; or the key had another name before (see `refold`).
+A source may leave out values that did not change, so the last change of a key may lack some. A missing value is taken
+from the newest earlier change that has it, as far back as the key's last insert or delete. If no insert or delete came
+before, it is in the mirror's row. If the row had another key before, see `refold`.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -24,14 +24,14 @@ UNAVAILABLE_COLUMN, FROM_TARGET_COLUMN = "_change_unavailable", "_from_target"
 REFOLD_COLUMN = "_refold"
 UPSERT, DELETE = "upsert", "delete"
 RESETS = ("c", "r", "d")
-"""Changes behind which a value of before does not count any more."""
+"""Kinds of changes after which earlier values of the key no longer count."""
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def folded_schema(rows: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """The schema of `fold`'s result for rows of this schema."""
+    """Return the schema of `fold`'s result for rows of this schema."""
     return pa.schema(
         [
             pa.field(FOLD_COLUMN, pa.string()),
@@ -44,18 +44,18 @@ def folded_schema(rows: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 
 def fold(table: pa.Table | pa.RecordBatch, key: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    """One row for each key.
+    """Collapse changes to one row for each key.
 
     Args:
         table: Changes with `_change_op`, `_change_order`, `_change_unavailable` and the row's columns, sorted by key
-            and order; no truncates, and no nulls in the key.
+            and order, without truncates and without nulls in the key.
         key: Names of the key's columns.
-        columns: Names of the row's columns, the key's among them.
+        columns: Names of the row's columns, including the key's.
 
     Returns:
-        By key: `_fold_op` (upsert or delete), the order of its last change, the columns, `_from_target`: names of
-        those whose value is that of the mirror's row (and null here), `_refold`: whether a value is neither here nor
-        there, since the key was inserted or deleted after the last change that had it.
+        Rows with `_fold_op` (upsert or delete), the order of the key's last change, the row's columns,
+        `_from_target` (names of columns that are null here because the mirror's row has their value), and `_refold`
+        (true if a value is missing here and in the mirror: no change has had it since the key's last insert or delete).
     """
     rows = table.combine_chunks() if isinstance(table, pa.Table) else pa.Table.from_batches([table])
     first = first_of_keys(rows, key)
@@ -92,7 +92,7 @@ def fold(table: pa.Table | pa.RecordBatch, key: Sequence[str], columns: Sequence
 
 
 class _Missing:
-    """By key the columns without a value."""
+    """Columns without a value, for each key."""
 
     def __init__(self, keys: int) -> None:
         self.refold: Mask = np.zeros(keys, bool)
@@ -104,7 +104,7 @@ class _Missing:
         self._found.append((name, np.flatnonzero(missing & ~was_reset)))
 
     def names(self) -> pa.Array:
-        """A list for each key, in the order of the columns."""
+        """Return a list of names for each key, in the order of the columns."""
         sizes = np.zeros(self._keys, np.int64)
         for _, keys in self._found:
             sizes[keys] += 1
@@ -118,7 +118,7 @@ class _Missing:
 
 
 def first_of_keys(rows: pa.Table, key: Sequence[str]) -> Mask:
-    """Which rows are the first of their key."""
+    """Mask of the rows that are the first of their key."""
     first = np.zeros(rows.num_rows, bool)
     first[:1] = True
     for name in key:
@@ -129,13 +129,13 @@ def first_of_keys(rows: pa.Table, key: Sequence[str]) -> Mask:
 
 
 def last_where(mask: Mask, last: Ints, starts: Ints) -> Ints:
-    """For each key the index of its last row where the mask is true; -1 if it is nowhere."""
+    """Return for each key the index of its last row where the mask is true; -1 if there is none."""
     reached = np.maximum.accumulate(np.where(mask, np.arange(len(mask)), -1))[last]
     return np.where(reached >= starts, reached, -1)
 
 
 def rows_by_unavailable(unavailable: pa.ChunkedArray) -> dict[str, Ints]:
-    """By name of a column the indices of the rows that lack its value."""
+    """Return the indices of the rows that lack a column's value, by the column's name."""
     lists = unavailable.combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], unavailable.type)
@@ -149,20 +149,19 @@ def rows_by_unavailable(unavailable: pa.ChunkedArray) -> dict[str, Ints]:
 
 
 def boolean_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
-    """Booleans without nulls, for numpy."""
+    """Convert booleans without nulls to numpy."""
     return values.to_numpy(zero_copy_only=False).astype(bool)
 
 
 def whole_numbers(values: pa.Array | pa.ChunkedArray) -> Ints:
-    """Whole numbers without nulls, for numpy."""
+    """Convert integers without nulls to numpy."""
     return values.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The rows in ascending order of some columns, nulls last.
+    """Sort rows by some columns, ascending, nulls last.
 
-    `pa.Table.sort_by` reads a name that begins with a dot as a path into a struct, so the columns are sorted by
-    under other names.
+    `pa.Table.sort_by` reads a name that begins with a dot as a path into a struct, so the columns are renamed first.
     """
     by = pa.Table.from_arrays([rows[name] for name in names], names=[str(number) for number in range(len(names))])
     return rows.take(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names]))

@@ -1,4 +1,4 @@
-"""Fold tasks: what a task of Spark does with changes: it orders them, and folds the sorted ones of whole keys."""
+"""Functions of Spark's tasks: one orders changes, one collapses sorted changes of whole keys."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -25,12 +25,12 @@ KeptTables = Callable[[pa.Table], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class OrderTask:
-    """Gives each change its order token, and leaves out what is no change of a row any more; can be pickled.
+    """Task that gives each change its order token and drops repeats, truncates and truncated changes; can be pickled.
 
     Attributes:
-        order: Of the increment.
-        columns: The row's.
-        kept: Changes that are kept: those in the order of their partition, those that came late, or all.
+        order: Order of the new changes.
+        columns: Columns of the row.
+        kept: Changes to keep: those in the order of their partition, late ones, or all.
         extra: More columns to keep.
     """
 
@@ -52,12 +52,12 @@ class OrderTask:
 
 @dataclass(frozen=True, slots=True)
 class FoldTask:
-    """Folds the changes of each key and judges what becomes of it; can be pickled.
+    """Task that collapses the changes of each key and applies the row filter; can be pickled.
 
     Attributes:
-        key, columns: As `fold` takes them.
-        row_filter: Says which rows the mirror has.
-        prepared: What is done before with the changes of some keys.
+        key, columns: Arguments of `fold`.
+        row_filter: Condition that the mirror's rows fulfil.
+        prepared: Applied first to the changes of some keys.
     """
 
     key: tuple[str, ...]
@@ -72,7 +72,7 @@ class FoldTask:
 
 
 def whole_keys(batches: Batches, key: Sequence[str]) -> Iterator[pa.Table]:
-    """Sorted rows in tables that each have all rows of their keys."""
+    """Yield sorted rows in tables that hold all rows of their keys."""
     held: list[pa.Table] = []
     for batch in batches:
         if not batch.num_rows:

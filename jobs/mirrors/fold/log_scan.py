@@ -1,7 +1,7 @@
-"""Log scan: what one partition's changes, in the order of their offsets, say of the order of all.
+"""Log scan of one partition: facts about the order of its changes, collected in the order of their offsets.
 
-A scan looks at a few columns of each change and keeps little: where the lineage changes, which changes are repeats,
-truncates, the greatest position. It goes on from chunk to chunk, so a partition need not fit in memory.
+A scan reads a few columns of each change and keeps little: where the lineage changes, which changes are repeats,
+truncates, and the greatest position. It proceeds chunk by chunk, so a partition need not fit in memory.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -33,33 +33,34 @@ SCANNED = pa.schema(
         "null_key": pa.bool_(),
     }
 )
-"""The columns of a chunk; `at` in µs since 1970, `null_key` whether a column of the mirror's key is null."""
+"""Columns of a chunk; `at` is in µs since 1970, `null_key` is true if a column of the mirror's key is null."""
 SLACK_US = 1_000_000
-"""Times of changes that happened one after the other may differ by so much in the wrong order."""
+"""Tolerance: times of successive changes may be in the wrong order by this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogScan:
-    """What was found in one partition of a log, from the first change that was not seen before.
+    """Result of scanning one partition's log, from the first offset that no merge has seen.
 
     Attributes:
-        unseen: The first offset that was not seen before; what is below is late.
-        next_offset: Behind the last change.
-        lineage, position, at: Since the last change of lineage: it, the greatest position, and the latest time of a
-            change that is no repeat.
-        lineages: `(offset, lineage)` wherever another lineage begins, the first one too.
-        first, first_at: Offset and time of the first change that is not late; None without one.
-        known: The generations that are known of the partition.
-        earlier: `(number, offset)`: late changes of the lineage of that generation, before its first change so far.
-        strange: The greatest offset of a late change of another lineage than that of its generation; None without one.
-        repeats: Offset ranges of what was sent before.
-        carried: `(start, end, position)`: changes without a position of their own, and that of the change before them.
-        truncates: `(offset, position, time)`, late ones too.
-        restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
-            was restored, or that may be one, as times are not known; nothing behind it was looked at.
-        null_key: The first offset of a change whose key has a null; a truncate needs none.
+        unseen: First offset that no merge has seen; changes below it are late.
+        next_offset: Offset after the last change.
+        lineage, position, at: Present lineage, its greatest position, and its latest time of a change that is no
+            repeat.
+        lineages: `(offset, lineage)` of each point where another lineage begins, including the first.
+        first, first_at: Offset and time of the first change that is not late; None if all are late.
+        known: Source timelines (generations) that the mirror knows of the partition.
+        earlier: `(number, offset)` of late changes of a timeline's lineage, before its first change so far.
+        strange: Greatest offset of a late change whose lineage is not that of its timeline; None if there is none.
+        repeats: Offset ranges of changes that the source had sent before.
+        carried: `(start, end, position)`: offset range of changes without a position, and the position before them.
+        truncates: `(offset, position, time)` of truncates, including late ones.
+        restored: `(offset, position, greatest before it, whether times are known)` of the first change after a restore
+            of the source, or possibly after one if times are unknown. The scan stops there.
+        null_key: First offset of a change with a null in its key; truncates do not count.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
-        breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
+        scope: Scope within which positions are compared.
+        breaks: Points where an operator let positions begin again; lineages after such a point count as other ones.
     """
 
     unseen: int = 0
@@ -88,7 +89,7 @@ class LogScan:
 
     @staticmethod
     def after(state: PartitionState | None, scope: Scope = "source", breaks: tuple[Break, ...] = ()) -> LogScan:
-        """A scan that goes on from what a mirror remembers of the partition."""
+        """Return a scan that continues from the mirror's state of the partition."""
         if state is None:
             return LogScan(scope=scope, breaks=breaks)
         begin = state.next_offset
@@ -96,10 +97,10 @@ class LogScan:
         return replace(found, scope=scope, breaks=breaks)
 
     def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
-        """The scan with the next rows.
+        """Return the scan with the next rows.
 
         Args:
-            rows: With the columns of `SCANNED`, in the order of their offsets, all behind those before.
+            rows: Rows with the columns of `SCANNED`, sorted by offset, all after the rows scanned before.
         """
         if not rows.num_rows or self.restored is not None:
             return self
@@ -123,15 +124,15 @@ class LogScan:
             found = found._behind_their_generation(rows.slice(0, late), offsets[:late])
         if late < rows.num_rows:
             found = found._in_order(rows.slice(late), offsets[late:])
-        # A truncate that was sent twice is known already; one without a position has the position before it.
+        # Repeated truncates are known already. A truncate without a position gets the position before it.
         kept = [(offset, position or _within(offset, found.carried), time) for offset, position, time in truncated]
         kept = [each for each in kept if each[0] < self.unseen or not any(a <= each[0] < b for a, b in found.repeats)]
         return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(truncated))
 
     def _behind_their_generation(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
-        """With late rows, those that a generation begins with: they were dead letters when it was seen to begin.
+        """Add late rows: some belong to the beginning of a timeline, and were dead letters when it was first seen.
 
-        All changes of a timeline may have been dead letters. Those are of no generation that is known.
+        If all changes of a timeline were dead letters, the mirror does not know it, and its changes are `strange`.
         """
         lineages = restored_lineages(rows["lineage"], offsets, self.breaks)
         found = [*self.earlier]
@@ -144,21 +145,21 @@ class LogScan:
         place = np.searchsorted([each.since for each in known[1:]], offsets, side="right")
         wanted = pa.array([each.lineage for each in known], pa.string()).take(pa.array(place))
         strange = boolean_mask(pc.fill_null(pc.not_equal(lineages.cast(pa.string()), wanted), False))
-        # Rows of a first snapshot may have a lineage of their own, as MySQL's have, and positions before all others.
+        # Rows of an initial snapshot may have their own lineage, as with MySQL, and positions before all others.
         read = boolean_mask(pc.fill_null(pc.equal(rows["op"], "r"), False))
         strange &= (offsets >= known[0].since) | (~read if len(known) < MOST_GENERATIONS else False)
         return replace(self, earlier=tuple(found), strange=max([*offsets[strange].tolist()[-1:]], default=self.strange))
 
     def _in_order(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
-        """With rows that are not late."""
+        """Add rows that are not late."""
         found = replace(self, next_offset=int(offsets[-1]) + 1)
         if self.first is None:
             found = replace(found, first=int(offsets[0]), first_at=rows["at"][0].as_py())
-        # What came before stands in front, as if it were a change.
+        # The state so far is put in front, as if it were a change.
         named = _behind(self.lineage, restored_lineages(rows["lineage"], offsets, self.breaks), pa.string())
         lineages = pc.fill_null_forward(named)
         positions = _behind(self.position, rows["position"], pa.string())
-        # A position without a lineage is that of a row, such as its version: others say nothing of it.
+        # A position without a lineage belongs to a row, such as its version, and cannot be compared with others.
         positions = pc.if_else(pc.is_valid(lineages), positions, pa.scalar(None, pa.string()))
         times = _behind(self.at, rows["at"], pa.int64())
         codes = _codes(lineages)
@@ -169,7 +170,7 @@ class LogScan:
         found = replace(found, lineage=lineage, lineages=(*self.lineages, *starts))
         if self.scope == "key":
             return found
-        # A lineage after none goes on with what was there: nothing can have been compared so far.
+        # The first lineage after changes without one begins no new run: nothing has been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
         return found._compared(_Compared.of(positions, times, run), offsets)
 
@@ -197,17 +198,17 @@ class LogScan:
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Changes beside the greatest position before them in their lineage; the first stands for all before.
+    """Changes compared with the greatest position before them in their lineage; the first stands for the state so far.
 
     Attributes:
-        positions: Of each, or null.
-        lower: Whether the position is lower than the greatest before it.
-        restored: Whether it is, and the change happened later than all before it, or times do not say.
-        timed: Whether the time is known, of the change and of one before it in its lineage.
-        carried: Whether it has no position, and there is one before it.
-        holder: The index of the first change with the greatest position so far.
-        times: By index, the latest time of a change in its lineage so far; -1 if unknown. Positions may be those of
-            commits and times those of changes, so it need not be that of the change with the greatest position.
+        positions: Position of each change, or null.
+        lower: True if the position is lower than the greatest before it.
+        restored: True if the position is lower, and the change is later than all before it, or times are unknown.
+        timed: True if the times of the change and of an earlier one in its lineage are known.
+        carried: True if the change has no position, and one before it has.
+        holder: Index of the first change with the greatest position so far.
+        times: Latest time of a change in its lineage so far; -1 if unknown. Positions may be those of commits and times
+            those of changes, so another change may have the greatest position.
     """
 
     positions: pa.Array
@@ -221,7 +222,7 @@ class _Compared:
     @staticmethod
     def of(positions: pa.Array, times: pa.Array, run: Ints) -> _Compared:
         there = boolean_mask(pc.is_valid(positions))
-        # Of texts the order is all that counts; 0 stands for none.
+        # Only the order of the texts counts; 0 stands for null.
         rank = np.where(there, whole_numbers(pc.rank(pc.fill_null(positions, ""), tiebreaker="dense")), 0)
         rank = run * (int(rank.max()) + 1) + rank
         greatest = np.maximum.accumulate(rank)
@@ -231,7 +232,7 @@ class _Compared:
         rises = np.concatenate(([True], greatest[1:] != greatest[:-1]))
         holder = np.maximum.accumulate(np.where(rises, np.arange(len(rank)), 0))
         at = np.where(boolean_mask(pc.is_valid(times)), whole_numbers(pc.fill_null(times, -1)), -1)
-        # Of what was sent twice no time counts, or a row of them could move it on by the slack of each.
+        # Times of repeats do not count: a series of them could each move the latest time by the tolerance.
         latest = _latest(np.where(there & ~lower, at, -1), run)
         timed = (at >= 0) & (latest >= 0)
         restored = lower & (~timed | (at > latest + SLACK_US))
@@ -239,30 +240,30 @@ class _Compared:
         return _Compared(positions, lower, restored, timed, carried, holder, latest)
 
     def greatest(self, index: int) -> tuple[str | None, int | None]:
-        """The greatest position up to a change, and the latest time."""
+        """Return the greatest position up to a change, and the latest time."""
         at = int(self.times[index])
         return self.positions[int(self.holder[index])].as_py(), at if at >= 0 else None
 
 
 def carried_positions(positions: pa.Array, run: Ints) -> pa.Array:
-    """Positions, with the greatest before in the same run for those that are null; null where there is none.
+    """Replace null positions by the greatest position before them in the same run, if there is one.
 
     Args:
-        run: The number of each change's run; they ascend.
+        run: Number of each change's run; numbers ascend.
     """
     seen = _Compared.of(positions, pa.nulls(len(positions), pa.int64()), run)
     return positions.take(pa.array(np.where(seen.carried, seen.holder, np.arange(len(run)))))
 
 
 def _latest(at: Ints, group: Ints) -> Ints:
-    """The greatest value so far within each group; groups ascend."""
+    """Return the greatest value so far within each group; groups ascend."""
     values, codes = np.unique(at, return_inverse=True)
     width = len(values) + 1
     return values[np.maximum.accumulate(group * width + codes) - group * width]
 
 
 def _stretches(mask: Mask, apart: Ints | None) -> Iterator[tuple[int, int]]:
-    """Half-open index ranges in which the mask is true; with `apart`, they end where it changes."""
+    """Yield half-open index ranges in which the mask is true; `apart` splits them where its value changes."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         if apart is None:
@@ -292,12 +293,12 @@ _RESTORED = re.compile(rf"{_SUFFIX}\d+$")
 def restored_lineages(
     lineages: pa.Array | pa.ChunkedArray, offsets: np.ndarray[Any, Any], breaks: tuple[Break, ...]
 ) -> pa.Array | pa.ChunkedArray:
-    """Lineages of changes, those behind a break with its number.
+    """Append the number of the preceding break to the lineages of changes.
 
     Args:
-        lineages: Of each change, or null.
-        offsets: Of each.
-        breaks: Of the partition, by offset.
+        lineages: Lineage of each change, or null.
+        offsets: Offset of each change.
+        breaks: Breaks of the partition, by offset.
     """
     if not breaks:
         return lineages
@@ -307,15 +308,15 @@ def restored_lineages(
 
 
 def begun_earlier(known: Sequence[Generation], earlier: Sequence[tuple[int, int]]) -> list[Generation]:
-    """The generations, each from its first change on, if that has come late.
+    """Return the source timelines, moved to begin at a first change that has come late.
 
     Args:
-        earlier: As a scan has it.
+        earlier: See `LogScan.earlier`.
     """
     since = {number: min(each for n, each in earlier if n == number) for number, _ in earlier}
     return [Generation(each.number, since.get(each.number, each.since), each.lineage) for each in known]
 
 
 def source_lineage(lineage: str) -> str:
-    """The lineage as the source's changes have it."""
+    """Return the lineage in the source's changes, without the number of a break."""
     return _RESTORED.sub("", lineage)

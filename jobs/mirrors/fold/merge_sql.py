@@ -1,4 +1,4 @@
-"""SQL of a merge, as text: into a branch of the mirror, narrowed to where its changes can be."""
+"""Text of Spark's MERGE into a branch of the mirror, limited to the files that its changes can meet."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 SET_COLUMN = "_set"
-"""Of a folded row: whether it holds whatever the order of the mirror's row, as it was folded from all changes.
+"""Flag of a collapsed row: true if it replaces the mirror's row whatever its order, because all changes are in it.
 
-Null if it was folded again from the changes that are left: it holds unless the mirror's row is later.
+Null if it was collapsed from the remaining changes: it replaces the mirror's row unless that is later.
 """
 LONGEST_BOUND = 200
 
@@ -34,8 +34,8 @@ class KeyRange:
     """The least and the greatest value of a key's column among the changes.
 
     Attributes:
-        column: Its name.
-        least, greatest: Values of Python; not null.
+        column: Name of the column.
+        least, greatest: Python values; not null.
     """
 
     column: str
@@ -48,10 +48,10 @@ class Buckets:
     """The buckets of the mirror's partitions that changes fall into.
 
     Attributes:
-        function: Iceberg's, by its name in Spark.
-        count: Of all.
-        column: The key's column by which they are made.
-        touched: Numbers of those with changes.
+        function: Name of Iceberg's bucket function in Spark.
+        count: Number of all buckets.
+        column: Column of the key that is bucketed.
+        touched: Numbers of the buckets with changes.
     """
 
     function: str
@@ -61,21 +61,21 @@ class Buckets:
 
 
 def table_path(settings: Settings, table: Table) -> str:
-    """A table in the SQL of Spark."""
+    """Return a table's name in Spark's SQL."""
     return ".".join(quoted_name(part) for part in (settings.catalog.name, *table.name()))
 
 
 def branch_path(table: str, branch: str) -> str:
-    """A branch of a table in the SQL of Spark.
+    """Return a branch's name in Spark's SQL.
 
     Args:
-        table: Quoted already, with its catalog.
+        table: Quoted name of the table, with its catalog.
     """
     return f"{table}.{quoted_name(f'branch_{branch}')}"
 
 
 def where_changes_are(alias: str, ranges: Sequence[KeyRange], buckets: Buckets | None) -> str:
-    """A condition that only rows of the mirror fulfil which a change may meet, so that others are not read."""
+    """Return a condition that all rows fulfil which a change may meet, so that Spark reads few others."""
     conditions = []
     for each in ranges:
         bounds = literal(each.least), literal(each.greatest)
@@ -88,7 +88,7 @@ def where_changes_are(alias: str, ranges: Sequence[KeyRange], buckets: Buckets |
 
 
 def literal(value: object) -> str | None:
-    """A value in the SQL of Spark; None if a bound of its kind is not used."""
+    """Return a value as a literal of Spark's SQL; None if bounds of its type are not used."""
     match value:
         case bool() | float():
             return None
@@ -115,14 +115,15 @@ def merge_sql(
     kept: Collection[str],
     narrowed: str,
 ) -> str:
-    """The MERGE of folded rows.
+    """Return the MERGE of collapsed rows.
 
     Args:
-        target: The branch of the mirror.
-        source: A view of folded rows, one for each key.
-        key, columns: Names.
-        kept: Columns of which some row takes the value of the mirror's.
-        narrowed: What `where_changes_are` gives for `t`.
+        target: Branch of the mirror.
+        source: View of collapsed rows, one for each key.
+        key, columns: Names of columns.
+        deletes: Whether deleted rows are removed, or stay with `_change_deleted`.
+        kept: Columns whose value some rows take from the mirror's row.
+        narrowed: Result of `where_changes_are` for `t`.
     """
     same = " AND ".join(f"t.{quoted_name(name)} = s.{quoted_name(name)}" for name in key)
     orders = f"s.{ORDER_COLUMN}", f"coalesce(t.{ORDER_COLUMN}, '')"
@@ -148,11 +149,12 @@ def merge_sql(
 
 
 def floor_sql(target: str, topic_floors: Sequence[TruncateFloor], deletes: Deletes) -> str:
-    """The removal of rows that a truncate took, those without an order among them: they were there before all changes.
+    """Return the SQL that removes truncated rows, including rows without an order, which are older than all changes.
 
     Args:
-        target: The branch of the mirror, all of whose changes come from one topic.
-        topic_floors: One at least.
+        target: Branch of the mirror; all of its changes come from one topic.
+        topic_floors: At least one.
+        deletes: Whether deleted rows are removed, or stay with `_change_deleted`.
     """
     below = f"{ORDER_COLUMN} IS NULL OR {below_floors(topic_floors)}"
     if deletes == "hard":
@@ -161,10 +163,10 @@ def floor_sql(target: str, topic_floors: Sequence[TruncateFloor], deletes: Delet
 
 
 def below_floors(floors: Sequence[TruncateFloor]) -> str:
-    """The condition that a row is older than a truncate, by its order; null of a row without one.
+    """Return the condition that a row's order is below a truncate's; null for a row without an order.
 
     Args:
-        floors: One at least.
+        floors: At least one.
     """
     return " OR ".join(f"{ORDER_COLUMN} < {quoted_text(each.token)}" for each in floors)
 
@@ -175,18 +177,19 @@ _BUCKETED = (IntegerType, LongType, StringType, DateType)
 
 @dataclass(frozen=True, slots=True)
 class MergeFacts:
-    """What folded rows are.
+    """Counts and bounds of collapsed rows.
 
     Attributes:
-        rows: How many keys.
-        deletes, filtered: Of these, those that are deleted, and those of them that do not fulfil the filter.
-        unjudged: Of these, those of which the filter reads a value that stands elsewhere.
-        refold: Of these, those with a value that is neither here nor in the mirror's row.
-        from_target: Of these, those with a value that stands in the mirror's row.
-        removed: The greatest order of a key that is deleted; empty without one.
-        kept: Columns of which some row has its value in the mirror's row.
-        problem: Why the filter has no answer for a row; None if it always has.
-        ranges, buckets: Where the rows are in the mirror.
+        rows: Number of keys.
+        deletes: Number of deleted keys.
+        filtered: Number of deleted keys whose row does not fulfil the filter.
+        unjudged: Number of keys for which the filter reads a value that the collapsed row lacks.
+        refold: Number of keys with a value that is neither here nor in the mirror's row.
+        from_target: Number of keys with a value that only the mirror's row has.
+        removed: Greatest order of a deleted key; empty if none is deleted.
+        kept: Columns whose value some rows take from the mirror's row.
+        problem: Why the filter cannot be evaluated for a row; None if it always can.
+        ranges, buckets: Ranges of the key's columns and buckets of the mirror that the rows fall into.
     """
 
     rows: int
@@ -203,11 +206,11 @@ class MergeFacts:
 
 
 def merge_facts(folded: DataFrame, key: Sequence[str], mirror: Table, catalog: str) -> MergeFacts:
-    """What folded rows are, in one job of Spark.
+    """Compute the facts of collapsed rows, in one job of Spark.
 
     Args:
-        mirror: With the types of the key's columns, and its partitions.
-        catalog: Its name in Spark.
+        mirror: Table of the mirror.
+        catalog: Name of the catalog in Spark.
     """
     from pyspark.sql import functions as sql
 
@@ -250,7 +253,7 @@ def merge_facts(folded: DataFrame, key: Sequence[str], mirror: Table, catalog: s
 
 
 def _bucketed(mirror: Table, kinds: dict[str, IcebergType]) -> tuple[int, str] | None:
-    """Buckets of the mirror's partitions, and the column of the key that they are made of."""
+    """Return the number of buckets in the mirror's partitioning, and the bucketed column of the key."""
     schema = mirror.schema()
     for field in mirror.spec().fields:
         name = schema.find_column_name(field.source_id)

@@ -1,4 +1,4 @@
-"""Merging session: the session of Spark that merges run in, and the frames that they are made of."""
+"""Spark session that merges run in, and helpers for its frames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CONF = {
-    # Iceberg tells columns apart by upper and lower case.
+    # Iceberg's column names are case-sensitive.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
 }
@@ -34,10 +34,10 @@ _known: weakref.WeakKeyDictionary[SparkSession, tuple[str, SparkSession]] = weak
 
 
 def merging_session(session: SparkSession, settings: Settings) -> SparkSession:
-    """The session beside a session that merges run in, which knows the catalog.
+    """Return the session for merges, beside `session`, with the catalog configured.
 
-    It is one for all merges, each of which would connect to the catalog anew; with other settings, or secrets, of the
-    catalog it is another one.
+    All merges share it, because a new session connects to the catalog again. Changed settings or secrets of the catalog
+    need a new session.
     """
     given = [sorted(settings.catalog.revealed().items()), sorted(settings.spark.revealed_conf().items())]
     mark = hashlib.sha256(repr([settings.catalog.name, *given]).encode()).hexdigest()
@@ -54,10 +54,10 @@ def merging_session(session: SparkSession, settings: Settings) -> SparkSession:
 
 
 def interruptible_jobs(session: SparkSession, name: str, call: Callable[[], T]) -> T:
-    """The result of a call; a signal that ends the wait for it cancels its jobs.
+    """Return the result of a call. If a signal ends the wait for it, its jobs are cancelled.
 
     Args:
-        name: Of what it does, for the tag of its jobs.
+        name: Name for the tag of its jobs.
     """
     context, tag = session.sparkContext, f"frazil-{name}-{uuid.uuid4()}"
 
@@ -72,7 +72,7 @@ def interruptible_jobs(session: SparkSession, name: str, call: Callable[[], T]) 
 
 
 def ordered_kinds(changes: DataFrame, columns: Sequence[str], extra: Sequence[str] = ()) -> StructType:
-    """What `OrderTask` gives of changes."""
+    """Return the schema of `OrderTask`'s result for changes."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     kinds = {field.name: field for field in changes.schema.fields}
@@ -81,7 +81,7 @@ def ordered_kinds(changes: DataFrame, columns: Sequence[str], extra: Sequence[st
 
 
 def folded_kinds(changes: DataFrame, columns: Sequence[str]) -> StructType:
-    """What `FoldTask` gives of changes."""
+    """Return the schema of `FoldTask`'s result for changes."""
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
     kinds = {field.name: field for field in changes.schema.fields}
@@ -100,16 +100,16 @@ def folded_kinds(changes: DataFrame, columns: Sequence[str]) -> StructType:
 
 
 def sorted_by_key(rows: DataFrame, key: Sequence[str], tasks: int) -> DataFrame:
-    """Rows with all of a key in one task, there by key and order."""
+    """Partition rows by key, and sort each partition by key and order."""
     names = [quoted_name(name) for name in key]
     return rows.repartition(tasks, *names).sortWithinPartitions(*names, ORDER_COLUMN)
 
 
 def kept_frame(frame: DataFrame, until: contextlib.ExitStack) -> DataFrame:
-    """The same rows, computed now; their space is given back at the end of `until`.
+    """Compute rows now and keep them until `until` closes.
 
-    What Spark persists it finds again in queries, but not in a MERGE, which would read the changes and fold them anew.
-    So the rows are checkpointed where they are computed. An executor that is lost meanwhile fails the merge.
+    Spark uses persisted rows in queries, but not in a MERGE, which would read and collapse the changes again. So the
+    rows are checkpointed locally. If an executor is lost meanwhile, the merge fails.
     """
     kept = frame.localCheckpoint(eager=True)
     until.callback(_given_back, kept)
@@ -117,8 +117,8 @@ def kept_frame(frame: DataFrame, until: contextlib.ExitStack) -> DataFrame:
 
 
 def _given_back(kept: Any) -> None:
-    # A JVM that has ended has given it back, and its end is told by what went before.
+    # If the JVM has ended, the space is free already, and an earlier error reports its end.
     with contextlib.suppress(Exception):
-        # As RDD.unpersist does it, which warns that it is checkpointed.
+        # RDD.unpersist does the same, but warns that the RDD is checkpointed.
         checkpointed = kept._jdf.queryExecution().analyzed().rdd().id()
         kept.sparkSession.sparkContext._jsc.sc().unpersistRDD(checkpointed, False)

@@ -1,7 +1,7 @@
-"""Moved rows: values of rows whose key changed, which only changes of their former keys have, found by Spark's tasks.
+"""Rows whose key changed: Spark's tasks find values that only changes of their former keys have.
 
-Each row is folded with all changes of its own key and of those that it had before. However many such rows there are,
-a task holds the changes of few of them at once.
+Each row is collapsed with all changes of its own key and of its former keys. A task holds the changes of few rows at
+once, however many such rows there are.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_COLUMN, MOVED_COLUMN = "_change_unknown", "_change_moved"
-"""Of a moved row: how many of its values no change has, and how many of these changes of a former key may have."""
+"""Counts for a moved row: values that no change has, and those that missing changes of a former key may have."""
 _ROW, _OWN = "_change_row", "_change_own"
 _ROUNDS = 50
 
 
 def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> DataFrame:
-    """The folded rows of keys with values of a former key, however many they are.
+    """Return the collapsed rows of keys, with values from changes of their former keys.
 
     Args:
-        keys: Distinct, in the key's columns; kept.
+        keys: Distinct keys, in the key's columns; computed already.
 
     Returns:
-        One row for each key that has a change, as `FoldTask` gives it, with `_change_unknown` and `_change_moved`.
+        One row for each key that has a change: the result of `FoldTask` with `_change_unknown` and `_change_moved`.
     """
     from pyspark.sql.types import LongType, StructField, StructType
 
@@ -70,9 +70,9 @@ def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> Data
 
 
 def moved_from(history: History, keys: DataFrame) -> DataFrame | None:
-    """The keys of rows that had one of some keys before, and whose changes left values out as the key changed.
+    """Return the keys of rows that had one of `keys` before, and whose change of key left values out.
 
-    None where no row of the changelog has moved so.
+    None if no change in the changelog is of that kind.
     """
     steps = moves(history)
     if steps is None:
@@ -89,7 +89,7 @@ def moved_from(history: History, keys: DataFrame) -> DataFrame | None:
 
 
 def _needed(history: History, keys: DataFrame) -> DataFrame:
-    """For each key a number (`_change_row`), with the key itself and all that its row had before."""
+    """Number each key (`_change_row`), and return it and all former keys of its row under that number."""
     from pyspark.sql import functions as sql
 
     names, steps = list(history.plan.key), moves(history)
@@ -109,7 +109,7 @@ def _needed(history: History, keys: DataFrame) -> DataFrame:
 def _reached(
     start: DataFrame, step: Callable[[DataFrame], DataFrame], by: list[str], until: contextlib.ExitStack
 ) -> DataFrame:
-    """Rows, and all that steps lead to from them; by some columns each is there once."""
+    """Return rows and all rows that `step` reaches from them, distinct by the columns `by`."""
     found = fresh = start
     for _ in range(_ROUNDS):
         fresh = step(fresh).distinct().join(found, by, "left_anti").select(*map(_column, found.columns))
@@ -121,9 +121,9 @@ def _reached(
 
 
 def moves(history: History) -> DataFrame | None:
-    """The key and the former one (`_former_0` and so on) of each change that left values out as the key changed.
+    """Return the key and the former key (`_former_0`, …) of each change that changed the key and left values out.
 
-    None where no file of the changelog has one.
+    None if no file of the changelog has such a change.
     """
     from pyspark.sql import functions as sql
 
@@ -149,12 +149,12 @@ def moves(history: History) -> DataFrame | None:
 
 @dataclass(frozen=True, slots=True)
 class MovedTask:
-    """Folds rows with all changes of the keys that each has had; can be pickled.
+    """Task that collapses rows with all changes of the keys that each has had; can be pickled.
 
     Attributes:
-        key, columns: As `fold` takes them.
-        row_filter: Says which rows the mirror has.
-        placed: As `Histories` has it; changes without a position then get that of the change before them.
+        key, columns: Arguments of `fold`.
+        row_filter: Condition that the mirror's rows fulfil.
+        placed: See `Histories`; if true, changes without a position get the position of the change before them.
     """
 
     key: tuple[str, ...]
@@ -197,7 +197,7 @@ def _column(name: str) -> Column:
 Key = tuple[Any, ...]
 Change = Mapping[str, Any]
 _DEEPEST = 200
-# How sure a value is: a change has it, none has it, or changes of a former key may have it that are not there.
+# Certainty of a value: a change has it, no change has it, or missing changes of a former key may have it.
 _SURE, _UNSENT, _MOVED = range(3)
 
 
@@ -206,9 +206,9 @@ class Histories:
     """All changes of some keys.
 
     Attributes:
-        key, columns: Names.
-        changes: By key, in the order of their tokens.
-        placed: Whether the deletion of a former key has the position of the change of the row that has another one.
+        key, columns: Names of columns.
+        changes: Changes by key, sorted by order token.
+        placed: Whether the deletion of the former key has the same position as the change to the new key.
     """
 
     key: tuple[str, ...]
@@ -218,17 +218,17 @@ class Histories:
 
     @staticmethod
     def of(key: Sequence[str], columns: Sequence[str], changes: Iterable[Change], *, placed: bool = True) -> Histories:
-        """Histories of changes in any sequence; no truncates, and none that a truncate removed."""
+        """Return the histories of changes in any sequence, without truncates and truncated changes."""
         found: dict[Key, list[Change]] = {}
         for change in sorted(changes, key=lambda each: each[ORDER_COLUMN]):
             found.setdefault(tuple(change[name] for name in key), []).append(change)
         return Histories(tuple(key), tuple(columns), found, placed)
 
     def folded(self, key: Key) -> tuple[dict[str, Any], int, int]:
-        """The folded row of a key, how many of its values no change has, and how many of these a former key may have.
+        """Return a key's collapsed row, the number of values that no change has, and how many a former key may have.
 
-        The latter are null, or the last ones that are known: the deletion of the former key, which the source writes
-        first, is not there yet, nor may changes before it be.
+        The latter are null, or the last known ones. The deletion of the former key, which the source writes first, has
+        not come yet, so changes before it may be missing too.
         """
         changes = self.changes[key]
         last = changes[-1]
@@ -249,7 +249,7 @@ class Histories:
         return row, unknown, moved
 
     def _value(self, changes: Sequence[Change], end: int, name: str, deepest: int) -> tuple[Any, int]:
-        """The value of a column after the first changes of a key, and how sure that is; null if it is not known."""
+        """Return the value of a column after the first `end` changes of a key, and its certainty; null if unknown."""
         for change in reversed(changes[:end]):
             if change[OP_COLUMN] == "d":
                 break
@@ -262,7 +262,7 @@ class Histories:
         return None, _UNSENT
 
     def _before(self, former: Key, token: str, name: str, deepest: int) -> tuple[Any, int]:
-        """The value of a column in the row that had another key until a change."""
+        """Return the value of a column in the row under its former key, just before the change of key."""
         changes = self.changes.get(former, ())
         end = sum(each[ORDER_COLUMN] < token for each in changes)
         place = token_place(token) if self.placed else None
@@ -279,9 +279,9 @@ class Histories:
 
 
 def _before_deletion(changes: Sequence[Change], end: int) -> int | None:
-    """How many changes were before the deletion that stands last of the first ones; None without it.
+    """Count the changes before the deletion at the end of the first `end` changes; None if there is no deletion.
 
-    The source deletes the former key as a part of the same change, and may have said so twice.
+    The source deletes the former key as a part of the change of key, and may have sent the deletion twice.
     """
     rest = end
     while rest and changes[rest - 1][OP_COLUMN] == "d":
@@ -290,11 +290,11 @@ def _before_deletion(changes: Sequence[Change], end: int) -> int | None:
 
 
 def _before_deletion_at(changes: Sequence[Change], end: int, place: str) -> int | None:
-    """How many changes were before the deletion at a place, that of the change which it is a part of.
+    """Count the changes before the deletion at a position: that of the change of key which the deletion belongs to.
 
-    One at another place is of an earlier row with that key. Where both are in two partitions, their offsets do not say
-    which came first. Of several deletions at the place the last is meant that the offsets have before the change, else
-    the first.
+    A deletion at another position belongs to an earlier row with that key. Offsets of two partitions do not say which
+    change came first. Of several deletions at the position, the last one before the change by offset counts, else the
+    first one.
     """
     there = [number for number, each in enumerate(changes) if each[OP_COLUMN] == "d" and _is_at(each, place)]
     if not there:

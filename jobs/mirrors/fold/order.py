@@ -1,8 +1,8 @@
-"""Order of the changes of an increment: generations, order tokens, repeats, late changes, truncate floors.
+"""Order of new changes: source timelines (generations), order tokens, repeats, late changes, truncates.
 
-Positions are compared within a generation only. A generation belongs to a lineage; where another lineage begins in the
-log of a partition, a new one begins there. Generations are numbered for the whole mirror, since a key may come to
-another partition of the topic.
+Positions are compared within a source timeline only. A timeline belongs to a lineage; where another lineage begins in a
+partition's log, a new timeline begins. Timelines are numbered for the whole mirror, because a key may move to another
+partition of the topic.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -41,10 +41,10 @@ class Ordered:
     """Changes with their order.
 
     Attributes:
-        tokens: One for each change.
-        late: Whether it came behind later changes of its partition.
-        dropped: Whether it is no change of a row any more: a repeat, a truncate, below a truncate, or expired.
-        expired: Whether it is from before what has expired, as others around it are gone.
+        tokens: Order token of each change.
+        late: True if the change came after later changes of its partition.
+        dropped: True if the change sets no row: a repeat, a truncate, a truncated or an expired change.
+        expired: True if its offset is below those of the changes that are complete: others around it have expired.
     """
 
     tokens: pa.Array
@@ -55,13 +55,13 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is known of the order of an increment's changes, and of all before them; can be pickled.
+    """Order of the new changes and of all before them; can be pickled.
 
     Attributes:
-        state: The mirror's after the increment.
-        scans: By partition with changes in the increment.
-        scope: What positions are compared within.
-        begins: By partition, the first offset from which on all changes are there.
+        state: State of the mirror after the new changes.
+        scans: Log scan of each partition with new changes.
+        scope: Scope within which positions are compared.
+        begins: First offset of each partition from which no change has expired.
     """
 
     state: MirrorState
@@ -80,14 +80,14 @@ class Order:
         scattered: bool = False,
         begins: Mapping[TopicPartition, int] | None = None,
     ) -> Order:
-        """The order of an increment.
+        """Return the order of new changes.
 
         Args:
-            stream, key: For messages.
-            before: The mirror's state.
-            scans: By partition, of all changes of the increment.
+            stream, key: Names for messages.
+            before: State of the mirror.
+            scans: Log scans of all new changes, by partition.
             scattered: Whether changes of one key may be in several partitions.
-            begins: As the order has it.
+            begins: See `Order`.
 
         Raises:
             NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError,
@@ -123,11 +123,11 @@ class Order:
     def of_rows(
         self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array, ops: pa.Array, positions: pa.Array
     ) -> Ordered:
-        """The order of changes of the increment, in any sequence of any partitions.
+        """Return the order of changes in any sequence, from any partitions.
 
         Args:
-            topics, partitions, offsets: Where each is in Kafka; of partitions that `state` knows.
-            ops, positions: Of each; a position may be null.
+            topics, partitions, offsets: Coordinates of each change in Kafka, in partitions that `state` knows.
+            ops, positions: Operation and position of each change; a position may be null.
         """
         rows = len(offsets)
         numbers = whole_numbers(offsets)
@@ -155,14 +155,14 @@ class Order:
     def _below_floor(
         self, topics: pa.Array, generations: Ints, positions: pa.Array, offsets: Ints, tokens: pa.Array
     ) -> Mask:
-        """Which changes a truncate has removed."""
+        """Mask of the changes that a truncate has removed."""
         below = np.zeros(len(tokens), bool)
         unplaced = np.flatnonzero(boolean_mask(pc.is_null(positions)))
         for topic, floor in self.state.floors.items():
             mine = boolean_mask(pc.equal(topics, topic))
             lower = boolean_mask(pc.less(tokens, floor.token))
             if len(unplaced) and sum(each.topic == topic for each in self.state.partitions) == 1:
-                # Which change stood before one without a position is not known of all. Offsets tell of one partition.
+                # The change before one without a position is not always known. In a single partition offsets decide.
                 generation, offset = int(floor.token[:4], 16), int(floor.token.rsplit(".", 1)[1], 16)
                 here = generations[unplaced]
                 lower[unplaced] = (here < generation) | ((here == generation) & (offsets[unplaced] < offset))
@@ -184,11 +184,11 @@ def _floors(
     scans: Mapping[TopicPartition, LogScan],
     begins: Mapping[TopicPartition, int],
 ) -> dict[str, TruncateFloor]:
-    """The newest truncates.
+    """Return the newest truncate of each topic.
 
     Args:
-        before, state: What the mirror knows before and after the increment.
-        begins: As the order has it.
+        before, state: State of the mirror before and after the new changes.
+        begins: See `Order`.
     """
     floors = dict(state.floors)
     topics = {each.topic for each in state.partitions}
@@ -199,13 +199,13 @@ def _floors(
         for offset, position, time in scan.truncates:
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
-            # No change is lower by the generations of a stamp: what they put below the floor is below it.
+            # The timelines in a stamp give no change too low an order, so a truncate below the floor is below it.
             if there is not None and token <= there.token and not (position is None and several):
                 continue
             if offset < present:
                 if offset >= begins.get(partition, 0):
                     raise errors.UnknownGenerationError(stream, partition, present, ("truncate", offset))
-                # It has expired, and the mirror has it.
+                # The truncate has expired, and is merged already.
                 continue
             if others := sorted(topics - {partition.topic}):
                 raise errors.SharedTruncateError(stream, partition, offset, others)
@@ -219,13 +219,14 @@ def _floors(
 def _refuse_later_changes(
     stream: str, before: MirrorState, state: MirrorState, partition: TopicPartition, offset: int, time: int | None
 ) -> None:
-    """Refuse a truncate that would take later changes of another partition, merged as those of a former source.
+    """Refuse a truncate that would remove later changes of another partition, merged under a former source timeline.
 
-    That partition came first, and saw nothing of a source before it or in between. All of the changelog tells.
+    That partition's changes were merged first, and its log shows no other source before or in between. A rebuild from
+    the whole changelog decides.
 
     Args:
-        before, state: What the mirror knows before and after the increment.
-        partition, offset, time: Of the truncate.
+        before, state: State of the mirror before and after the new changes.
+        partition, offset, time: Coordinates and time of the truncate.
 
     Raises:
         UnknownGenerationError: There are such changes.
@@ -240,16 +241,16 @@ def _refuse_later_changes(
 def _refuse_below_truncate(
     stream: str, before: MirrorState, state: MirrorState, scans: Mapping[TopicPartition, LogScan]
 ) -> None:
-    """Refuse new changes of a source before the one that truncated the table, if they are later than that one's.
+    """Refuse new changes of a former source that are later than the changes of the source which truncated the table.
 
-    The former source took over again, and the partition saw nothing of the source in between. So its log does not say
-    that a new timeline begins, and the truncate would take the changes. Times tell: what the former source sent before
-    is not later than what came behind the truncate.
+    The former source took over again, and the partition has no change of the source in between. So its log does not
+    show that a new timeline begins, and the truncate would remove the changes. Times show it: the former source's
+    earlier changes are not later than changes after the truncate.
 
     Args:
-        stream: For messages.
-        before, state: What the mirror knows before and after the increment.
-        scans: Of the increment.
+        stream: Stream's name for messages.
+        before, state: State of the mirror before and after the new changes.
+        scans: Log scans of the new changes.
 
     Raises:
         BelowTruncateError: There are such changes.
@@ -277,10 +278,10 @@ def _refuse_below_truncate(
 
 
 def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) -> tuple[Order, MergeCounts]:
-    """The order of an increment's changes, and how many there are of each sort.
+    """Return the order of new changes, and their counts.
 
     Args:
-        scans: Of all its changes, by partition.
+        scans: Log scans of all new changes, by partition.
 
     Raises:
         StreamStopped: The mirror has to stop; see `Order.of`.
@@ -296,7 +297,7 @@ def increment_order(plan: MergePlan, scans: Mapping[TopicPartition, LogScan]) ->
 
 
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:
-    """For each row the number of its partition, and the partitions."""
+    """Return the index of each row's partition, and the partitions."""
     named = topics.dictionary_encode()
     codes = whole_numbers(named.indices) << 32
     codes += whole_numbers(partitions)
@@ -306,7 +307,7 @@ def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, An
 
 
 def _inside(offsets: np.ndarray[Any, Any], ranges: tuple[tuple[int, int], ...]) -> Mask:
-    """Which offsets are in one of the ranges, which ascend and do not overlap."""
+    """Mask of the offsets in one of the ranges, which ascend and do not overlap."""
     if not ranges:
         return np.zeros(len(offsets), bool)
     starts, ends = np.array(ranges).T
@@ -315,7 +316,7 @@ def _inside(offsets: np.ndarray[Any, Any], ranges: tuple[tuple[int, int], ...]) 
 
 
 def _carried(positions: pa.Array, mine: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], scan: LogScan) -> pa.Array:
-    """Positions, with that of the change before for those that have none of their own."""
+    """Fill null positions with the position of the change before, as far as the scan has it."""
     inside = _inside(offsets, tuple((start, end) for start, end, _ in scan.carried))
     if not inside.any():
         return positions
@@ -329,11 +330,11 @@ def _carried(positions: pa.Array, mine: np.ndarray[Any, Any], offsets: np.ndarra
 def _tokens(
     generations: np.ndarray[Any, Any], positions: pa.Array, ops: pa.Array, offsets: np.ndarray[Any, Any], own: Mask
 ) -> pa.Array:
-    """One for each change.
+    """Return the order token of each change.
 
     Args:
-        own: Whether the position is the change's own. A row of a snapshot without one has no place in the source's log
-            but the one in Kafka's, as all others without one have.
+        own: Whether the change has its own position. Without one, a row of a snapshot is ordered like other changes, by
+            its offset in Kafka.
     """
     read = pc.and_(pc.fill_null(pc.equal(ops, "r"), False), pa.array(own))
     kinds = pc.if_else(read, SNAPSHOT_ROW, STREAMED)
@@ -345,10 +346,10 @@ def _tokens(
 def generations_after(
     before: MirrorState, scans: Mapping[TopicPartition, LogScan]
 ) -> tuple[dict[TopicPartition, PartitionState], dict[str, int]]:
-    """The partitions' states after the increment, and the newest generation of each lineage."""
+    """Return the partitions' states after the new changes, and the newest timeline of each lineage."""
     lineages = dict(before.lineages)
     found: dict[TopicPartition, list[Generation]] = {}
-    # Where nothing has a position, a key that comes to a new partition is newer there than where it was.
+    # Without positions, a key that moves to a new partition is newer there.
     newest = max((each.generation for each in before.partitions.values()), default=-1)
     fresh = newest + 1
     for partition, scan in sorted(scans.items()):
@@ -382,7 +383,7 @@ def generations_after(
 
 
 def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str, int]) -> None:
-    """Another partition has seen the lineage come back, or restored: from the first new change on, this one follows."""
+    """Let a partition follow, from its first new change on, if its lineage came back or was restored in another one."""
     last = own[-1]
     source = source_lineage(last.lineage) if last.lineage else None
     newest = max((number for name, number in lineages.items() if source_lineage(name) == source), default=-1)
@@ -395,20 +396,20 @@ def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str
 
 
 def first_known(state: PartitionState) -> int:
-    """The first offset whose generation a stamp is sure to have; it may lack those before."""
+    """Return the first offset whose timeline is certainly in a stamp; earlier timelines may be missing."""
     return state.generations[0].since if len(state.generations) >= MOST_GENERATIONS else 0
 
 
 def refuse_older(stream: str, state: MirrorState, begins: Mapping[TopicPartition, int]) -> None:
-    """Refuse to order changes of any age where a stamp may lack generations.
+    """Refuse to order changes of any age if a stamp may lack their timelines.
 
     Args:
-        stream: For messages.
-        state: Of the mirror's stamp.
-        begins: By partition, the first offset from which on changes are ordered; those before have expired.
+        stream: Stream's name for messages.
+        state: State in the mirror's stamp.
+        begins: First offset of each partition from which changes are ordered; earlier ones have expired.
 
     Raises:
-        UnknownGenerationError: It may.
+        UnknownGenerationError: The stamp may lack timelines.
     """
     for partition, each in sorted(state.partitions.items()):
         if begins.get(partition, 0) < (first := first_known(each)):
@@ -416,6 +417,6 @@ def refuse_older(stream: str, state: MirrorState, begins: Mapping[TopicPartition
 
 
 def generation_at(state: PartitionState, offset: int) -> int:
-    """The number of the generation that a change belongs to."""
+    """Return the number of the timeline that a change belongs to."""
     reached = [each.number for each in state.generations if each.since <= offset]
     return reached[-1] if reached else state.generations[0].number

@@ -1,6 +1,6 @@
-"""Refold: keys are folded again from all their changes in the changelog, where an increment alone does not tell.
+"""Collapse of keys from all their changes in the changelog, for keys whose new changes alone do not give the row.
 
-So are rows that are to be inserted, and that a later change may have removed already.
+Rows to insert that a later change may have removed already are looked up in the changelog, too.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -57,19 +57,19 @@ if TYPE_CHECKING:
 
 PLACE = (TOPIC, PARTITION, OFFSET, POSITION)
 _FEW_KEYS = 1_000_000
-"""So many go to each task whole."""
-# So many keys are named to find the files that may have them.
+"""Limit of keys that are broadcast to each task."""
+# Limit of keys in the condition that finds files which may have them.
 _LISTED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All changes of a changelog up to a merge; where changes have expired, those that are left.
+    """All changes of a changelog up to a merge, without expired ones.
 
     Attributes:
-        session: Of the merge.
-        order: Of the increment.
-        until: At its end the frames cannot be read any more.
+        session: Session of the merge.
+        order: Order of the new changes.
+        until: The frames can be read until this stack closes.
     """
 
     session: SparkSession
@@ -80,21 +80,21 @@ class History:
     until: contextlib.ExitStack
 
     def folded(self, keys: DataFrame, count: int, row_filter: RowFilter) -> DataFrame:
-        """The folded row of each of the keys that still has a change.
+        """Return the collapsed row of each key that still has a change.
 
         Args:
-            keys: Distinct, in the key's columns.
-            count: How many they are.
+            keys: Distinct keys, in the key's columns.
+            count: Number of keys.
         """
         few = count <= _FEW_KEYS
         return self._folded(self.changes(keys, few=few), row_filter)
 
     def ordered(self, keys: DataFrame, count: int, extra: tuple[str, ...]) -> DataFrame:
-        """The changes of keys with their order, in no sequence.
+        """Return the changes of keys with their order, in any sequence.
 
         Args:
-            keys, count: As `folded` takes them.
-            extra: More columns of theirs to keep, beside their place.
+            keys, count: See `folded`.
+            extra: More columns to keep, beside `PLACE`.
         """
         few = count <= _FEW_KEYS
         changes = self.changes(keys, few=few)
@@ -102,16 +102,16 @@ class History:
         return self._ordered(changes, extra)
 
     def folded_where(self, condition: Column | None, row_filter: RowFilter) -> DataFrame:
-        """The folded row of each key that fulfils a condition and has a change.
+        """Return the collapsed row of each key that fulfils a condition and has a change.
 
         Args:
-            condition: Over the key's columns; None: every key.
+            condition: Condition over the key's columns; None for every key.
         """
         from pyspark.sql import functions as sql
 
         changes = self._read(AlwaysTrue())
         for name in self.plan.key:
-            # Only a truncate has none.
+            # Only truncates have no key.
             changes = changes.where(sql.col(quoted_name(name)).isNotNull())
         return self._folded(changes if condition is None else changes.where(condition), row_filter)
 
@@ -123,10 +123,10 @@ class History:
         return by_key.mapInArrow(task, folded_kinds(changes, plan.columns))
 
     def _ordered(self, changes: DataFrame, extra: tuple[str, ...]) -> DataFrame:
-        """The changes with their order.
+        """Return the changes with their order.
 
         Raises:
-            UnknownGenerationError: Changes are older than what the mirror's stamp has of generations.
+            UnknownGenerationError: Changes are older than the source timelines in the mirror's stamp.
         """
         plan = self.plan
         refuse_older(plan.stream, plan.state, self.order.begins)
@@ -134,12 +134,12 @@ class History:
         return changes.mapInArrow(OrderTask(self.order, plan.columns, kept="all", extra=extra), kinds)
 
     def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW, *, few: bool = True) -> DataFrame:
-        """The changes of keys, as they landed.
+        """Return the changes of keys, as they landed.
 
         Args:
-            keys: In the key's columns.
-            may_have: Only of files that may have a row which fulfils this.
-            few: Whether they are few enough to go to each task whole.
+            keys: Keys, in the key's columns.
+            may_have: Condition by which files are pruned.
+            few: Whether the keys are few enough to be broadcast.
         """
         return self._of_keys(self._read(And(may_have, self._may_have(keys))), keys, few=few)
 
@@ -147,24 +147,24 @@ class History:
         return rows.join(_spread(keys, few=few), list(self.plan.key), "left_semi")
 
     def _read(self, may_have: BooleanExpression) -> DataFrame:
-        """All changes of files that fulfil a condition, by what is known of their values."""
+        """Return all changes of the files that may have a row which fulfils a condition."""
         plan, names = self.plan, {field.name for field in self.changelog.schema().fields}
         return as_changes(self.rows(self.tasks(may_have), names), plan, old_key=True)
 
     def tasks(self, may_have: BooleanExpression) -> list[FileScanTask]:
-        """The changelog's files that may have a row which fulfils a condition."""
+        """Return the changelog's files that may have a row which fulfils a condition."""
         return list(self.changelog.scan(may_have, snapshot_id=self.plan.snapshot_id).plan_files())
 
     def rows(self, tasks: Sequence[FileScanTask], names: set[str]) -> DataFrame:
-        """Columns of the changelog's rows in files, and perhaps of others."""
-        # A changelog is only added to; where rows were taken out of it all the same, Iceberg tells which are left.
+        """Return columns of the changelog's rows in files; possibly of rows in other files, too."""
+        # A changelog normally has no deletes. If it has some, Iceberg reads the whole snapshot without deleted rows.
         whole = all(not task.delete_files for task in tasks)
         files = tuple(task.file for task in tasks) if whole else ()
         selection = RowSelection(self.changelog, None, files, snapshot_id=None if whole else self.plan.snapshot_id)
         return rows_to_read_again(selection, names, self.session, self.settings, self.until)
 
     def _may_have(self, keys: DataFrame) -> BooleanExpression:
-        """What a file must fulfil to have a change of one of the keys; rows are not told by it."""
+        """Return a condition that prunes files without a change of the keys; it does not select rows."""
         name = self.plan.key[0]
         if not isinstance(self.changelog.schema().find_type(name), (IntegerType, LongType, StringType)):
             return AlwaysTrue()
@@ -173,11 +173,11 @@ class History:
 
 
 def without_keys(rows: DataFrame, keys: DataFrame, count: int) -> DataFrame:
-    """Rows that have none of some keys.
+    """Return the rows that have none of the keys.
 
     Args:
-        keys: Distinct, in the key's columns.
-        count: How many they are.
+        keys: Distinct keys, in the key's columns.
+        count: Number of keys.
     """
     return rows.join(_spread(keys, few=count <= _FEW_KEYS), keys.columns, "left_anti").select(*rows.columns)
 
@@ -190,18 +190,18 @@ def _spread(keys: DataFrame, *, few: bool) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class CarriedPositions:
-    """Gives changes without a position that of the change before them, of the same key; can be pickled.
+    """Gives changes without a position the position of the same key's change before them; can be pickled.
 
     Attributes:
-        key: Names of its columns.
-        needed: Whether there is anything to do.
+        key: Names of the key's columns.
+        needed: False to return rows unchanged.
     """
 
     key: tuple[str, ...]
     needed: bool
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows, which are sorted by key and order, with their order."""
+        """Return rows with their final order; rows before and after are sorted by key and order."""
         if not self.needed or not rows[POSITION].null_count or rows[POSITION].null_count == rows.num_rows:
             return rows
         number = pc.utf8_slice_codeunits(rows[ORDER_COLUMN], 0, 4)
@@ -217,7 +217,7 @@ class CarriedPositions:
         carried = carried_positions(positions, np.cumsum(begins).astype(np.int64))
         rest = pc.utf8_slice_codeunits(by_log[ORDER_COLUMN], 7)
         made = pc.binary_join_element_wise(by_log["_generation"], carried, rest, ".")
-        # Changes of the increment have the position of the one before them in the log already.
+        # New changes have the position of the change before them in the log already.
         unplaced = pc.equal(pc.utf8_slice_codeunits(by_log[ORDER_COLUMN], 5, 7), f"{NO_POSITION}.")
         tokens = pc.if_else(pc.and_(unplaced, pc.is_valid(carried)), made, by_log[ORDER_COLUMN])
         placed = by_log.set_column(by_log.schema.get_field_index(ORDER_COLUMN), ORDER_COLUMN, tokens)
@@ -225,18 +225,18 @@ class CarriedPositions:
 
 
 _DAY_MICROSECONDS = 86_400_000_000
-# A function by type, whose signature no type checker sees.
+# A function with one implementation for each type, whose signature a type checker does not see.
 _from_bytes: Any = conversions.from_bytes
 
 
 def memory_begins(changelog: Schema, timestamp: str, files: Iterable[DataFile], now: float) -> datetime | None:
-    """From when on deletions are looked for; None if Kafka's times are not known.
+    """Return the time since which deletions are looked for; None if Kafka's timestamps are unknown.
 
     Args:
-        changelog: Its columns.
-        timestamp: That of Kafka's time.
-        files: Of the increment.
-        now: In seconds since 1970.
+        changelog: Schema of the changelog.
+        timestamp: Name of the column with Kafka's timestamp.
+        files: Files with the new changes.
+        now: Present time in seconds since 1970.
     """
     if timestamp not in {field.name for field in changelog.fields}:
         return None
@@ -245,17 +245,17 @@ def memory_begins(changelog: Schema, timestamp: str, files: Iterable[DataFile], 
     known: list[int] = [_from_bytes(field.field_type, bound) for bound in bounds if bound]
     if not known:
         return None
-    # Producers set these times: one may be of a clock far ahead, or in another unit.
+    # Producers set these timestamps: one may be far ahead, or in another unit.
     newest = min(max(known), int(now * 1e6))
     return datetime.fromtimestamp(max(newest, _DAY_MICROSECONDS * DELETION_MEMORY.days) / 1e6, UTC) - DELETION_MEMORY
 
 
 def may_be_behind(newest: str) -> str:
-    """The condition, in the SQL of Spark, of folded rows that a removal of which one knows may have come before.
+    """Return a condition in Spark's SQL for collapsed rows that a known removal may follow in the source's order.
 
     Args:
-        newest: The greatest order token of a removal. Of others only those are asked for that a position orders, and
-            in the same generation: positions before and after a restore say nothing of each other.
+        newest: Greatest order token of a removal. Only rows with a position in the same source timeline can fulfil the
+            condition, because positions before and after a restore cannot be compared.
     """
     return (
         f"{FOLD_COLUMN} = '{UPSERT}' AND {ORDER_COLUMN} < {quoted_text(newest)} AND "
@@ -265,10 +265,10 @@ def may_be_behind(newest: str) -> str:
 
 
 def rows_behind(orders: pa.Array, newest: str) -> pa.Array:
-    """Which orders, of rows that are to be set, fulfil `may_be_behind`.
+    """Mask of the orders that fulfil `may_be_behind`, for rows to set.
 
     Args:
-        newest: As there; empty where no removal is known.
+        newest: See `may_be_behind`; empty if no removal is known.
     """
     if not newest:
         return pa.repeat(pa.scalar(False), len(orders))
@@ -278,16 +278,16 @@ def rows_behind(orders: pa.Array, newest: str) -> pa.Array:
 
 
 def removed_later(history: History, rows: DataFrame, count: int, since: datetime | None) -> DataFrame:
-    """The keys of folded rows of which the changelog has a later change by which they are not in the mirror.
+    """Return the keys of collapsed rows that a later change in the changelog removes.
 
-    A row that was deleted leaves nothing in the mirror by which an older change could be told that comes behind: one
-    whose order is that of a version, or that of another partition. Offsets alone tell nothing of the kind: a key stays
-    in its partition, and what comes late there is folded again anyway.
+    A deleted row leaves nothing in the mirror, so an older change that comes after the deletion is not recognised
+    there. That happens if a version orders the changes, or if they are in different partitions. If only offsets order
+    them, a key stays in its partition, and late changes are collapsed again anyway.
 
     Args:
-        rows: That the mirror does not have, with positions in their order, all of one generation.
-        count: How many they are.
-        since: Earlier deletions, by Kafka's time, are not looked for.
+        rows: Rows that the mirror does not have, with positions in their order, all of one source timeline.
+        count: Number of rows.
+        since: Kafka timestamp before which deletions are not looked for; None to look for all.
     """
     from pyspark.sql import functions as sql
 
@@ -297,7 +297,7 @@ def removed_later(history: History, rows: DataFrame, count: int, since: datetime
     if since is not None:
         may_have = GreaterThanOrEqual(plan.timestamp, since.isoformat())
     least = rows.agg(sql.min(sql.split_part(sql.col(ORDER_COLUMN), sql.lit("."), sql.lit(2)))).toArrow()[0][0].as_py()
-    # A later one has no lower position, so it is in few files unless positions are those of single rows.
+    # A later change has no lower position, so few files may have one, unless positions are row versions.
     may_have = And(may_have, Or(IsNull(POSITION), GreaterThanOrEqual(POSITION, least_position(least))))
     if plan.where is None:
         may_have = And(may_have, EqualTo(OP_COLUMN, "d"))
@@ -305,9 +305,10 @@ def removed_later(history: History, rows: DataFrame, count: int, since: datetime
     found = history.changes(rows.select(*key), may_have, few=count <= _FEW_KEYS)
     changes = found.select(*key, OP_COLUMN, UNAVAILABLE_COLUMN, *place)
     if plan.where is None:
-        # A row that does not fulfil a condition is gone by whichever change made it so.
+        # With a filter, any change may remove a row; without one, only a deletion does.
         changes = changes.where(sql.col(OP_COLUMN) == "d")
-    # By the generations that the stamp has no change is lower than by all of them: at worst a key is folded again.
+    # With the timelines in the stamp alone, no change gets a lower order than with all timelines: at worst a key is
+    # collapsed again without need.
     ordered = changes.mapInArrow(OrderTask(history.order, plan.key, kept="all"), ordered_kinds(changes, plan.key))
     mine = rows.select(*key, sql.col(ORDER_COLUMN).alias("_mine"))
     later = ordered.join(mine, list(plan.key)).where(sql.col(ORDER_COLUMN) > sql.col("_mine"))

@@ -1,4 +1,4 @@
-"""Row filter: which of the folded rows a mirror has; a row that does not fulfil its condition counts as deleted."""
+"""Row filter of a mirror: a collapsed row that does not fulfil its condition counts as deleted."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -29,8 +29,8 @@ class RowFilter:
     """A condition over the rows of a mirror; can be pickled. Without one all rows are in the mirror.
 
     Attributes:
-        condition: Compiled.
-        kinds: The types of the columns that it reads.
+        condition: Compiled condition.
+        kinds: Types of the columns that it reads, by name.
     """
 
     condition: Expression | None = None
@@ -51,11 +51,12 @@ class RowFilter:
         return RowFilter(condition, kinds)
 
     def judged(self, folded: pa.Table) -> pa.Table:
-        """Folded rows with what the filter says of them.
+        """Apply the filter to collapsed rows.
 
         Returns:
-            With `_fold_op` delete where the condition is not true, and `_filtered` true there; `_unjudged` where a
-            column that it reads has its value elsewhere; `_problem`: why a row has no answer.
+            The rows with `_fold_op` set to delete and `_filtered` true where the condition is not true, with
+            `_unjudged` true where the row lacks a value that the condition reads, and with `_problem`: why the
+            condition failed.
         """
         rows = folded.num_rows
         no, nothing = pa.repeat(pa.scalar(False), rows), pa.nulls(rows, pa.string())
@@ -88,7 +89,7 @@ def _with(folded: pa.Table, filtered: pa.Array, unjudged: pa.Array, problem: pa.
 
 
 def _contains(lists: pa.Array, name: str) -> pa.Array:
-    """Which lists have a name."""
+    """Mask of the lists that contain a name."""
     mask = [False] * len(lists)
     for row in pc.list_parent_indices(lists).filter(pc.equal(lists.flatten(), name)).to_pylist():
         mask[row] = True

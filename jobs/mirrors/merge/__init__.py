@@ -1,1 +1,1 @@
-"""Collapsed changes into the mirror, in process or by Spark."""
+"""Merge of collapsed changes into the mirror, in process or by Spark."""

@@ -1,4 +1,4 @@
-"""Merge: the changes of an increment become the rows of a mirror, on a branch of it, by Spark."""
+"""Merge of new changes into a branch of a mirror, by Spark."""
 
 from __future__ import annotations
 
@@ -60,19 +60,20 @@ def merge_increment(
 ) -> MergeResult:
     """Merge the changes in data files into a branch of the mirror.
 
-    Merging the same files again, from where the branch stood before, gives the same. Into the result it changes no
-    value of a row; of a change that was sent twice `_change_order` may be that of the other copy.
+    If the same files are merged again into the branch's former head, the result is the same. If they are merged again
+    into the result, no value changes; if the source sent a change twice, its `_change_order` may become that of the
+    other copy.
 
     Args:
-        session: Spark's; the catalog becomes known to a session beside it.
-        changelog: With the schema by which its rows are read.
-        files: What the increment added to the changelog.
-        mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
-        branch: Of the mirror; nobody else writes it.
+        session: Spark session; merges run in a session beside it, which has the catalog.
+        changelog: Changelog with the schema to read its rows with.
+        files: Data files with the new changes.
+        mirror: Mirror with the plan's columns, `_change_order`, and `_change_deleted` if deletes are soft.
+        branch: Branch of the mirror; nobody else writes it.
 
     Raises:
         MirrorStopped: The mirror has to stop.
-        FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
+        FrazilError: Spark cannot read or write such a table, or the filter cannot be evaluated for a row.
     """
     refuse_unread(plan.stream, changelog, mirror)
     if not files:
@@ -174,7 +175,7 @@ class _Merge:
         if not facts.rows:
             return
         view = f"frazil_folded_{uuid.uuid4().hex}"
-        # Spark makes a filter of the keys of a side that it takes for a small part of its table.
+        # Spark builds a Bloom filter only from a side that has a condition, which it takes to be selective.
         source.where(sql.col(FOLD_COLUMN).isin(UPSERT, DELETE)).createOrReplaceTempView(view)
         narrowed = where_changes_are("t", facts.ranges, facts.buckets)
         text = merge_sql(
@@ -193,7 +194,7 @@ class _Merge:
 
 @contextlib.contextmanager
 def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session that hold until the end."""
+    """Set configuration keys of a session within the block."""
     former = {key: session.conf.get(key, None) for key in conf}
     for key, value in conf.items():
         session.conf.set(key, value)
@@ -208,7 +209,7 @@ def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def _too_late(changes: DataFrame, plan: MergePlan) -> int:
-    """How many changes are from before those that have expired."""
+    """Return the number of changes below the offsets up to which changes have expired."""
     if not plan.begins:
         return 0
     before = " OR ".join(
@@ -219,7 +220,7 @@ def _too_late(changes: DataFrame, plan: MergePlan) -> int:
 
 
 def _rows(table: Table) -> int:
-    """How many rows a table has, deleted ones among them, as its newest snapshot says."""
+    """Return a table's number of rows, including deleted ones, from its newest snapshot."""
     newest = table.current_snapshot()
     said = newest.summary.additional_properties.get("total-records") if newest and newest.summary else None
     return int(said) if said and said.isdigit() else 0
@@ -231,7 +232,7 @@ def _head(table: Table, branch: str) -> int | None:
 
 
 def _snapshots(table: Table, branch: str, before: int | None) -> tuple[int, ...]:
-    """Those that the branch got since, oldest first."""
+    """Return the snapshots that the branch has got since `before`, oldest first."""
     found: list[int] = []
     current = _head(table, branch)
     while current is not None and current != before:
@@ -242,40 +243,41 @@ def _snapshots(table: Table, branch: str, before: int | None) -> tuple[int, ...]
 
 
 ROWS_IN_A_PARTITION = 1_000_000
-"""Of the mirror and the changes, in one task of the join."""
+"""Rows of the mirror and the changes in one task of the join."""
 FEW_ROWS = 250_000
-"""A mirror of less rows is joined as it is."""
+"""A mirror with fewer rows is joined without a filter."""
 ROWS_TO_A_KEY = 4
-"""The keys of the changes are a filter where the mirror has so many rows for each of them."""
+"""The mirror's rows for each changed key from which on the keys are used as a filter."""
 _MOST_KEYS = 4_000_000
 FILTER = "spark.sql.optimizer.runtime.bloomFilter"
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 
 
 def join_conf(there: int, keys: int, cores: int, *, may_filter: bool = True) -> dict[str, str]:
-    """Settings of Spark's session for one MERGE, by how many rows there are on both sides.
+    """Return the configuration of Spark's session for one MERGE, by the number of rows on both sides.
 
-    In a large mirror nearly all rows meet no change. So the keys of the changes go before the join as a Bloom filter.
-    A merge that inserts is an outer join, of which Spark broadcasts the mirror's side alone: where that is small.
+    In a large mirror nearly all rows meet no change. So a Bloom filter of the changed keys is applied before the join.
+    A merge that inserts is an outer join, in which Spark can broadcast the mirror's side only: it does so if that is
+    small.
 
     Args:
-        there: Rows of the mirror, about.
-        keys: Rows that are merged.
-        cores: Tasks that run at once.
-        may_filter: Whether Spark may make a filter of the keys; not where rows that no change meets are written anew.
+        there: Approximate number of the mirror's rows.
+        keys: Number of rows to merge.
+        cores: Number of tasks that run at once.
+        may_filter: Whether Spark may filter by the keys; false if the merge rewrites rows that no change meets.
     """
     filtered = may_filter and there >= FEW_ROWS and keys * ROWS_TO_A_KEY <= there and keys <= _MOST_KEYS
     joined = (0 if filtered else there) + keys
     return {
         "spark.sql.shuffle.partitions": str(max(cores, 1 + joined // ROWS_IN_A_PARTITION)),
         f"{FILTER}.enabled": str(filtered).lower(),
-        # Spark has its own reasons not to make the filter: too small a table, a source that is not known to be small
-        # enough, a join that might broadcast.
+        # These thresholds keep Spark from omitting the filter: for a small table, for a source of unknown size, or for
+        # a join that might broadcast.
         f"{FILTER}.applicationSideScanSizeThreshold": "0",
         f"{FILTER}.creationSideThreshold": str((1 << 63) - 1),
         f"{FILTER}.expectedNumItems": str(max(10_000, keys)),
         f"{FILTER}.numBits": str(1 << max(17, min(26, (16 * keys).bit_length()))),
-        # It prunes no bucket that literals have not pruned, and where it might there is no filter either.
+        # Pruning would prune no more buckets than the literals in the condition do, and would replace the filter.
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": str(not filtered).lower(),
         BROADCAST: "-1" if filtered else str(10 * 1024**2),
     }

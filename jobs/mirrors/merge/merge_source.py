@@ -1,9 +1,12 @@
-"""Merge source: the folded rows of an increment, with those folded again that the increment alone does not tell.
+"""Source rows of a merge: new changes collapsed by key, some of them from all changes in the changelog.
 
-A key is folded again from all its changes in the changelog if a change of it came late, if a value that the source
-left out is read by the filter, or stands in no row of the mirror (the row had another key, or did not fulfil the filter
-so far), or if it is no row of the mirror because of a later change. So is a row that has moved, if values may have come
-to a key that it had before.
+A key is collapsed from all its changes if
+
+- a change of it came late,
+- the filter reads a value that the source left out,
+- the mirror has no row with a value that the source left out: the row had another key, or did not fulfil the filter,
+- a later change may have removed its row, or
+- its row had another key before, and values may have come late to that key.
 """
 
 from __future__ import annotations
@@ -33,13 +36,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MergeSource:
-    """What is merged.
+    """Source of a MERGE.
 
     Attributes:
         frame: One row for each key, with `_set` (`merge_sql.SET_COLUMN`).
-        refolded: How many keys were folded again.
-        unresolved: How many values no change has.
-        changed: Whether it is more than the folded rows of the increment.
+        refolded: Number of keys collapsed from all their changes.
+        unresolved: Number of values that no change has.
+        changed: Whether some rows differ from the collapsed new changes.
     """
 
     frame: DataFrame
@@ -50,11 +53,13 @@ class MergeSource:
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """Makes the source of a merge.
+    """Maker of a merge's source.
 
     Attributes:
-        target: The branch of the mirror, in the SQL of Spark.
-        remembered: Tells since when deletions that came to Kafka are looked for; None: all are.
+        history: Changes of the changelog.
+        target: Branch of the mirror, in Spark's SQL.
+        row_filter: Condition that the mirror's rows fulfil.
+        remembered: Returns the Kafka timestamp since which deletions are looked for; None for all.
     """
 
     history: History
@@ -64,26 +69,26 @@ class SourceRows:
 
     @property
     def plan(self) -> MergePlan:
-        """Of the merge."""
+        """Plan of the merge."""
         return self.history.plan
 
     def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
-        """The source.
+        """Return the source.
 
         Args:
-            folded: The rows of the increment, without late changes.
-            facts: What they are.
-            late: The changes that came late; None if there are none.
+            folded: Collapsed new changes, without late ones.
+            facts: Counts and bounds of these rows.
+            late: Late changes; None if there are none.
         """
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sql
 
         parts = [] if late is None else [self._keys(late)]
-        # What comes late to a key may say values of the rows that had it before.
+        # A late change of a key may have values of rows that had the key before.
         if parts and (moved := moved_from(self.history, parts[0])) is not None:
             parts.append(moved)
         if facts.refold or facts.unjudged:
-            # The filter may read values that were not sent.
+            # The filter may read values that the source left out.
             parts.append(self._keys(folded.where(f"{REFOLD_COLUMN} OR {UNJUDGED_COLUMN}")))
         if facts.from_target:
             parts.append(self._without_row(folded, facts))
@@ -99,19 +104,19 @@ class SourceRows:
         log.info("%d keys are folded again from the changelog", count)
         rows, unresolved = self._refolded(again, count)
         rest = without_keys(folded, again, count)
-        # A version says nothing of one that has expired, which may be greater.
+        # An expired change may have a greater version than all remaining ones.
         whole = None if self.plan.begins and self.plan.scope == "key" else True
         again = rows.withColumn(SET_COLUMN, sql.lit(whole).cast("boolean"))
         source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(again)
         return MergeSource(self._kept(source), count, unresolved, changed=True)
 
     def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
-        """One row for each of the keys with a change that counts, and how many of their values no change has.
+        """Return the row of each key with a change that counts, and the number of values that no change has.
 
-        A key without one has no row in the mirror either: only a truncate leaves none.
+        A key without such a change has no row in the mirror either: a truncate removed it.
 
         Raises:
-            MovedValuesError: Values of a former key are not there.
+            MovedValuesError: Changes of a former key, which have values of a row, are missing.
         """
         rows = self._kept(self.history.folded(keys, count, self.row_filter))
         columns = rows.columns
@@ -125,10 +130,10 @@ class SourceRows:
         return rows.select(*map(quoted_name, columns)), unresolved
 
     def _unresolved(self, moved: DataFrame) -> int:
-        """How many values no change has.
+        """Return the number of values that no change has.
 
         Raises:
-            MovedValuesError: Changes of a former key may have some of them, and the mirror is not made of what is left.
+            MovedValuesError: Missing changes of a former key may have some of them, and `incomplete` was not asked for.
         """
         from pyspark.sql import functions as sql
 
@@ -140,16 +145,16 @@ class SourceRows:
         return found["unknown"] or 0
 
     def _without_row(self, folded: DataFrame, facts: MergeFacts | None) -> DataFrame:
-        """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
+        """Return the keys of rows that need a value of the mirror's row although the mirror has no such row."""
         needing = self._keys(folded.where(f"size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}'"))
         names = list(self.plan.key)
         there = self._rows_there(facts).select(*map(quoted_name, names)).join(needing, names, "left_semi")
         return needing.join(there, names, "left_anti")
 
     def _removed_later(self, folded: DataFrame, facts: MergeFacts) -> DataFrame | None:
-        """Keys of rows that are to be inserted, and that a later change has removed before; None if there are none.
+        """Return the keys of rows to insert that a later change has removed already; None if there are none.
 
-        A row that stays in the mirror as deleted says by itself what removed it, so it is there.
+        A row that stays in the mirror as deleted has the order of its deletion, so it needs no look-up.
         """
         newest = self.plan.state.removed
         if not newest:
@@ -166,10 +171,10 @@ class SourceRows:
         return removed_later(self.history, fresh, count, self.remembered())
 
     def _rows_there(self, facts: MergeFacts | None, *, deleted: bool = False) -> DataFrame:
-        """The mirror's rows where the changes are.
+        """Return the mirror's rows in the range of the changes.
 
         Args:
-            deleted: Also those that stay there as deleted.
+            deleted: Whether to include rows that stay as deleted.
         """
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
         alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""

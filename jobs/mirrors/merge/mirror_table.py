@@ -1,4 +1,4 @@
-"""Mirror's table: made from the columns of its changelog, and given what those have got since."""
+"""Table of a mirror: it is created with its changelog's columns and gets those that the changelog gets later."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ CHANGE_PREFIX = "_change_"
 KEY_COLUMN = "_change_key"
 _OWN = (ORDER_COLUMN, DELETED_COLUMN)
 MIRROR_PROPERTIES = {
-    # A merge writes what changed, and which rows it replaces; copy-on-write writes every file anew that it touches.
+    # A merge writes changed rows and deletes. Copy-on-write would rewrite every file that it touches.
     **{f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")},
-    # Nobody else adds rows: what a merge has to be safe from is told by the publication.
+    # Nobody else adds rows, and the publication of a merge asserts the heads.
     **{f"write.{what}.isolation-level": "snapshot" for what in ("merge", "update", "delete")},
-    # Where the bound of a file is whole, it tells that all changes of an increment are later than the file's rows.
+    # An untruncated bound shows that all new changes are later than the file's rows.
     f"write.metadata.metrics.column.{ORDER_COLUMN}": "full",
 }
-"""Over frazil's own for new tables, below those of the spec."""
+"""Properties that override frazil's defaults for new tables; the stream's file overrides them."""
 
 
 def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str, ...]:
-    """The columns that tell the mirror's rows apart: those of the file, or of the changelog's keys.
+    """Return the mirror's key columns: those of the stream's file, or of the records' keys.
 
     Raises:
-        KeylessChangelogError: Neither says any.
-        FrazilError: The changelog has no such column, or they say different ones.
+        KeylessChangelogError: Neither names a column.
+        FrazilError: The changelog has no such column, or the two differ.
     """
     named = [
         each.name
@@ -74,8 +74,8 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
                 fix=f"correct mirrors: key in {place}",
             )
     if named and set(named) != set(key):
-        # Records of one key stand in one partition, and a change of it is two records. Of any other column neither
-        # holds: a row that gets another value there would leave the former one behind.
+        # Records of one key are in one partition, and a change of the key is two records. For any other column
+        # neither holds: a row that gets another value there would leave its former row behind.
         raise FrazilError(
             f"stream {spec.stream}: the key of mirror {mirror.table} is {', '.join(key)}, and the records of changelog "
             f"{spec.table.name} have the key {', '.join(named)} ({KEY_COLUMN}). A change of a column outside of the "
@@ -87,7 +87,7 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
 
 
 def row_columns(spec: StreamSpec, changelog: Schema) -> tuple[str, ...]:
-    """The columns of the source's rows, without those that say what a change was and where it came from."""
+    """Return the columns of the source's rows, without Kafka's columns and those that describe a change."""
     kafka = spec.kafka_columns.names
     return tuple(
         each.name for each in changelog.fields if each.name not in kafka and not each.name.startswith(CHANGE_PREFIX)
@@ -95,10 +95,10 @@ def row_columns(spec: StreamSpec, changelog: Schema) -> tuple[str, ...]:
 
 
 def mirror_schema(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> Schema:
-    """The columns that a mirror is to have: the row's, then those of its own; all but the key's are optional.
+    """Return the mirror's schema: the row's columns, then the mirror's own; all but the key's are optional.
 
     Raises:
-        FrazilError: The key is none that Iceberg tells rows apart by, or the condition is about other columns.
+        FrazilError: Iceberg does not accept the key as identifier fields, or the condition does not fit the columns.
     """
     key, rows = mirror_key(spec, mirror, changelog), row_columns(spec, changelog)
     taken = [name for name in rows if name in _OWN]
@@ -130,14 +130,14 @@ def mirror_schema(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> Schema
 
 
 def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog: Schema) -> Table:
-    """Load the mirror's table, or make it; one that is there keeps its layout.
+    """Load the mirror's table, or create it; an existing table keeps its layout.
 
     Raises:
-        FrazilError: Its columns cannot be those of a mirror.
+        FrazilError: The table cannot have the mirror's columns, or belongs to something else.
     """
     schema = mirror_schema(spec, mirror, changelog)
     bucket, key = BucketTransform(mirror.buckets), map(schema.find_field, mirror_key(spec, mirror, changelog))
-    # Iceberg has no buckets of booleans. A key of these alone has few rows.
+    # Iceberg cannot bucket booleans. A key of booleans alone has few rows.
     first = [each for each in key if bucket.can_transform(each.field_type)][:1]
     taken = {each.name.casefold() for each in schema.fields}
     partitions = PartitionSpec(
@@ -149,7 +149,7 @@ def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog:
 
 
 def _unlike(taken: Collection[str], column: str) -> str:
-    """Name of a column's bucket that is no column's name, without case."""
+    """Return a name for a column's bucket that no column has, in any case."""
     name = f"{column}_bucket"
     while name.casefold() in taken:
         name += "_"
@@ -157,13 +157,13 @@ def _unlike(taken: Collection[str], column: str) -> str:
 
 
 def refuse_table(spec: StreamSpec, mirror: Mirror, table: Table, schema: Schema) -> bool:
-    """Refuse a table that is there and cannot be the mirror's; returns whether it is that already.
+    """Refuse an existing table that cannot be the mirror's; return whether it is the mirror's already.
 
     Args:
-        schema: As `mirror_schema` gives it.
+        schema: Result of `mirror_schema`.
 
     Raises:
-        FrazilError: It is another's, a stream lands in it, or it cannot take the columns.
+        FrazilError: It is another mirror, a stream lands in it, or it cannot take the columns.
     """
     given = table.metadata.properties
     said = given.get(MIRROR_PROPERTY)
@@ -183,14 +183,14 @@ def refuse_table(spec: StreamSpec, mirror: Mirror, table: Table, schema: Schema)
 
 
 def _of(spec: StreamSpec) -> str:
-    """What the table of a mirror says it is a mirror of."""
+    """Return the value of the table property that names a mirror's stream and changelog."""
     return json.dumps({"stream": spec.stream, "changelog": spec.table.name}, separators=(",", ":"))
 
 
 def _adopted(
     spec: StreamSpec, mirror: Mirror, catalog: Catalog, properties: Mapping[str, str], schema: Schema
 ) -> Table:
-    """A table that was there, from now on a mirror; its rows are older than every change."""
+    """Make an existing table a mirror; its rows count as older than every change."""
 
     def attempt() -> Table:
         table = catalog.load_table(mirror.table)
@@ -207,11 +207,11 @@ def _adopted(
 
 
 def mirror_fitting(wanted: Schema, metadata: TableMetadata) -> Fitting:
-    """What the mirror's table lacks of the columns that it is to have.
+    """Compare the mirror's table with the columns that it should have.
 
     Args:
-        wanted: As `mirror_schema` gives them.
-        metadata: The table's.
+        wanted: Result of `mirror_schema`.
+        metadata: Metadata of the table.
     """
     return fitting(wanted, metadata, own=(), relax_missing=True, maintained=True)
 
@@ -220,14 +220,14 @@ def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting, metadata: Tab
     """Refuse a table that cannot take the changelog's rows.
 
     Args:
-        found: What it lacks.
-        metadata: The table's.
+        found: Result of `mirror_fitting`.
+        metadata: Metadata of the table.
 
     Raises:
-        FrazilError: It cannot; the message names each column.
+        FrazilError: The table cannot take some columns, which the message names.
     """
     if found.refused:
-        # Of a table without a stamp frazil does not know what it is: its name may be mistyped.
+        # A table without a stamp may be anybody's, and its name in the file mistyped.
         ours = property_key(mirror_id(spec.stream, mirror.table)) in metadata.properties
         fix = (
             f"alter table {mirror.table} so that it can; or drop it, and `frazil mirror run {spec.stream}` makes it "
@@ -243,10 +243,10 @@ def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting, metadata: Tab
 
 
 def refuse_unread(stream: str, *tables: Table) -> None:
-    """Refuse tables that Spark does not read, since not every merge is small enough to do without it.
+    """Refuse tables that Spark cannot read, because larger merges need Spark.
 
     Raises:
-        FrazilError: One has a column of such a type.
+        FrazilError: A column has a type that Spark cannot read.
     """
     for table in tables:
         if problem := unread_problem(table.schema()):
@@ -259,12 +259,12 @@ def refuse_unread(stream: str, *tables: Table) -> None:
 def mirror_columns_operation(
     spec: StreamSpec, metadata: TableMetadata, changes: Sequence[SchemaChange], epoch: int
 ) -> ChangeSchema:
-    """The one commit that gives a mirror what its changelog has got.
+    """Return the commit that gives a mirror the columns its changelog has got.
 
     Args:
-        metadata: The mirror's, as it was judged.
+        metadata: Metadata of the mirror that the changes were computed from.
         changes: At least one.
-        epoch: Of whoever merges.
+        epoch: Epoch of the merging session.
     """
     before, changed = metadata.schema(), tuple(changes)
     after = changed_schema(before, changed, metadata.last_column_id, frozenset(_OWN))

@@ -1,1 +1,1 @@
-"""Plan, stamp and errors of a merge; what of the changelog is new."""
+"""Plan, stamp and errors of a merge, and the new changes of a changelog."""

@@ -1,8 +1,8 @@
 """Changelogs that stop their mirrors: topics were recreated, cut or got partitions, or changes have expired.
 
-Offsets of a topic that was recreated or cut begin anew. A mirror needs them to order changes, to tell repeats, and to
-know which timeline of the source a change belongs to. So changes of both incarnations are never merged into one mirror.
-Of a topic that got partitions, keys come to other ones, where offsets say nothing of the changes before.
+Offsets of a recreated or cut topic start again. A mirror needs offsets to order changes, to recognise repeats, and to
+assign changes to source timelines. So changes of two topic incarnations are never merged into one mirror. If a topic
+got partitions, keys move to other ones, whose offsets cannot be compared with those of earlier changes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def refuse_recreated_topics(
 
     Args:
         known: Stamp of the mirror.
-        files: What would be merged.
+        files: Data files that would be merged.
 
     Raises:
-        AnotherLogError: An operator's answer says so, or the topic has another id than when its changes expired.
+        AnotherLogError: An operator's answer reports it, or the topic has another id than when its changes expired.
     """
     properties = changelog.metadata.properties
     expired = expired_changes(properties, spec.table.name)
@@ -44,7 +44,7 @@ def refuse_recreated_topics(
     merged = {partition.topic for partition in known.state.partitions} if known else set[str]()
     answers = other_logs(changelog.metadata, spec.stream, 0)
     found = [(each.topic, each.said, each.sequence) for each in answers]
-    # Earlier releases went on behind such answers, and remembered the topics.
+    # Earlier releases went on after such answers, and recorded the topics.
     found += [(topic, _EARLIER, None) for topic in (known.state.recreated if known else ())]
     for topic, said, sequence in found:
         if topic in merged or _has_changes(spec, changelog, files, topic):
@@ -52,14 +52,14 @@ def refuse_recreated_topics(
 
 
 def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp, now: Positions) -> None:
-    """Refuse to merge where a topic got partitions, and offsets alone order its changes.
+    """Refuse to merge if a topic got partitions, and only offsets order its changes.
 
     Args:
         known: Stamp of the mirror.
-        now: Where the stream stands, in all partitions of its topics.
+        now: Offsets of the stream, in all partitions of its topics.
 
     Raises:
-        AddedPartitionsError: It did.
+        AddedPartitionsError: A topic got partitions.
     """
     if spec.changes is not None and spec.changes.order_by:
         return
@@ -73,20 +73,20 @@ def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp
 
 
 def expired_offsets(spec: StreamSpec, changelog: Table) -> Positions:
-    """By partition, the first offset from which on all changes are there; empty as long as none has expired.
+    """Return the first offset of each partition from which no change has expired; empty if none has expired.
 
     Raises:
-        FrazilError: What the changelog says of it cannot be read.
+        FrazilError: The changelog's record of expired changes cannot be read.
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     return expired.offsets if expired is not None else {}
 
 
 def refuse_expired(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
-    """Refuse to make a mirror of a changelog of which changes have expired.
+    """Refuse to build a mirror from a changelog whose changes have expired.
 
     Raises:
-        ExpiredChangesError: They have.
+        ExpiredChangesError: Changes have expired.
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     if expired is not None:
@@ -96,15 +96,15 @@ def refuse_expired(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
 def refuse_missed(
     spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, position: Positions
 ) -> None:
-    """Refuse to merge where what has expired is not what the mirror has, or not what the changelog had.
+    """Refuse to merge if changes have expired that the mirror has not merged, or that the changelog has not reached.
 
     Args:
-        known: What the mirror's newest stamp says; None of one that is made anew.
-        position: Where the stream stands in the changelog.
+        known: Newest stamp of the mirror; None for a rebuild.
+        position: Offsets of the stream in the changelog.
 
     Raises:
         MissedChangesError: Changes have expired that the mirror has not merged.
-        StaleExpiryError: The changelog was moved back to before what has expired.
+        StaleExpiryError: The changelog was rolled back to before the expired changes.
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     if expired is None:

@@ -1,9 +1,9 @@
-"""Increment of a changelog: the data files that its stream has landed since a mirror's position.
+"""Incremental scan of a changelog: the data files that its stream has landed since a mirror's position.
 
-These are the files of the stamped append snapshots since then, replays included, whatever compactions have made of
-them. Where snapshots since then have expired, it is every file of the changelog: changes that the mirror has are not
-applied again, as each is older than what the mirror says of its row. A changelog that somebody moved back to before
-the position holds changes no more that the mirror has, and nobody can take them out of it again.
+These are the files of the stamped append snapshots since then, including replays, even if compactions have replaced
+them. If snapshots since then have expired, all files of the changelog are read: changes that the mirror has are not
+applied again, because none is later than the mirror's row. If the changelog was rolled back to before the position, it
+lacks changes that the mirror has, and they cannot be removed from the mirror.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class ChangelogMovedError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class ChangelogIncrement:
-    """What a mirror lacks of its changelog.
+    """Data files of a changelog that a mirror has not merged.
 
     Attributes:
-        until: The snapshot that it reaches up to; None of a changelog without one.
-        files: The data files to be merged.
-        positions: Where the stream, its replays and its queues stand in that snapshot, by the id that they stamp with.
-        why: A sentence, if it is every file of the changelog.
+        until: Snapshot that the scan reaches up to; None if the changelog has no snapshot.
+        files: Data files to merge.
+        positions: Offsets of the stream, its replays and its queues in that snapshot, by the id of their stamps.
+        why: If all files of the changelog are read, a sentence with the reason.
     """
 
     until: Snapshot | None
@@ -64,26 +64,26 @@ class ChangelogIncrement:
 
     @property
     def rows(self) -> int:
-        """Rows of the files."""
+        """Number of rows in the files."""
         return sum(each.record_count for each in self.files)
 
 
 def changelog_increment(
     metadata: TableMetadata, io: FileIO, stream: str, mirror: str, position: MirrorStamp | None
 ) -> ChangelogIncrement:
-    """What a mirror lacks of its changelog, up to the changelog's head.
+    """Return the files that a mirror lacks, up to the changelog's head.
 
     Args:
-        metadata: The changelog's.
+        metadata: Metadata of the changelog.
         io: Reads its manifests.
-        stream: The stream's id.
-        mirror: The mirror's name.
-        position: Of the mirror; None: it has nothing yet.
+        stream: Id of the stream.
+        mirror: Name of the mirror.
+        position: Newest stamp of the mirror; None if nothing is merged yet.
 
     Raises:
-        ChangelogMovedError: The changelog was moved back to before the position, or is another table.
-        FrazilError: All of it is to be read, and somebody has deleted rows by delete files.
-        FileNotFoundError: A manifest is gone: snapshots expire at this moment.
+        ChangelogMovedError: The changelog was rolled back to before the position, or is another table.
+        FrazilError: All files have to be read, and somebody has deleted rows by delete files.
+        FileNotFoundError: A manifest is missing, because snapshots expire at the same time.
     """
     until = _newest_stamped(metadata)
     if until is None:
@@ -102,10 +102,10 @@ def changelog_increment(
 
 
 def refuse_moved(metadata: TableMetadata, stream: str, mirror: str, position: MirrorStamp) -> bool:
-    """See that the changelog goes on from a mirror's position; returns whether snapshots in between have expired.
+    """Refuse a changelog that does not continue a mirror's position; return whether snapshots in between have expired.
 
     Raises:
-        ChangelogMovedError: It does not, or nobody can show it.
+        ChangelogMovedError: The changelog does not continue the position, or that cannot be shown.
     """
     fix = (
         f"`frazil mirror rebuild {stream} --table {mirror}`, which makes the mirror anew of what the changelog has now"
@@ -131,10 +131,10 @@ def refuse_moved(metadata: TableMetadata, stream: str, mirror: str, position: Mi
 
 
 def every_file(metadata: TableMetadata, io: FileIO, stream: str) -> tuple[DataFile, ...]:
-    """All data files of the changelog's head.
+    """Return all data files of the changelog's head.
 
     Raises:
-        FrazilError: There are deletes to be applied to them.
+        FrazilError: The head has delete files.
     """
     head = metadata.current_snapshot()
     files: list[DataFile] = []
@@ -153,7 +153,7 @@ def every_file(metadata: TableMetadata, io: FileIO, stream: str) -> tuple[DataFi
 
 
 def _newest_stamped(metadata: TableMetadata) -> Snapshot | None:
-    """The newest ancestor of the head that frazil committed: the line of those outlives an expiry."""
+    """Return the head's newest ancestor with a stamp: the property `frazil.line` still names it after an expiry."""
     along = list(ancestors(metadata))
     stamped = (each for each in along if each.summary and SUMMARY_KEY in each.summary.additional_properties)
     return next(stamped, along[0] if along else None)
@@ -163,23 +163,24 @@ EVERY = timedelta(minutes=10)
 
 
 def hold_property(mirror: str) -> str:
-    """The changelog's property that says from where a mirror goes on."""
+    """Return the name of the changelog's property with the snapshot that a mirror continues from."""
     return f"{READER_PREFIX}mirror.{mirror}"
 
 
 def hold_changelog(
     catalog: Catalog, changelog: str, stream: str, mirror: str, snapshot_id: int, *, every: timedelta = EVERY
 ) -> bool:
-    """Note on the changelog that a mirror goes on from a snapshot; returns whether it was noted.
+    """Record on the changelog which snapshot a mirror continues from; return whether it was recorded.
 
-    So snapshots that it has not merged stay. It is noted seldom: each time is a commit that the stream makes room for.
+    So expiry keeps the snapshots that the mirror has not merged. Each record is a commit that competes with the
+    stream's, so it is seldom made.
 
     Args:
-        snapshot_id: Through which the mirror has all changes.
-        every: Nothing is noted as long as the mirror has come less far than this since it was.
+        snapshot_id: Snapshot through which the mirror has all changes.
+        every: Least time between the recorded snapshot and `snapshot_id` for a new record.
 
     Raises:
-        CommitRefusedError: Others committed to the changelog each time; what was noted before stands.
+        CommitRefusedError: Others committed to the changelog at each attempt; the former record stands.
     """
     name = hold_property(mirror)
 
@@ -209,12 +210,12 @@ def _is_due(table: Table, noted: str, snapshot_id: int, every: timedelta) -> boo
 
 
 def refuse_incomplete(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
-    """Refuse to make a mirror of a changelog that has fewer rows than its stream has landed there.
+    """Refuse to build a mirror from a changelog that has fewer rows than its stream has landed there.
 
-    Those that have expired count as if they were there.
+    Expired rows count as present.
 
     Raises:
-        FrazilError: It has.
+        FrazilError: The changelog has fewer rows.
     """
     landed, there = landed_rows(changelog.metadata, spec.stream), rows_there(changelog.metadata, spec.table.name)
     if landed is not None and there < landed:
@@ -232,9 +233,9 @@ def _with(expired: ExpiredChanges | None) -> str:
 
 
 def landed_rows(metadata: TableMetadata, stream: str) -> int | None:
-    """How many rows the stream, its replays and its queues say that they have landed in a changelog.
+    """Return the rows that the stream, its replays and its queues have landed in a changelog, by their stamps.
 
-    None of the coordinator of a stream with several tables: its stamps count the rows of all.
+    None for the coordinator of a stream with several tables, because its stamps count the rows of all tables.
     """
     total = 0
     for key in metadata.properties:
@@ -249,10 +250,10 @@ def landed_rows(metadata: TableMetadata, stream: str) -> int | None:
 
 
 def rows_there(metadata: TableMetadata, table: str) -> int:
-    """How many rows a changelog has, whoever wrote them, with those that have expired.
+    """Return the number of rows in a changelog, by any writer, including expired ones.
 
     Args:
-        table: Its name.
+        table: Name of the changelog.
     """
     head, expired = metadata.current_snapshot(), expired_changes(metadata.properties, table)
     there = int(head.summary["total-records"] or 0) if head and head.summary else 0

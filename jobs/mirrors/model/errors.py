@@ -1,4 +1,4 @@
-"""Errors that stop a mirror; each says what happened, and the command that goes on."""
+"""Errors that stop a mirror, each with the cause and the next command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANOTHER_CHANGELOG = (
     "land a new snapshot of the source in another changelog, and make another mirror of that: name both in table and "
     "mirrors of streams/{stream}.yaml, then frazil run {stream} and frazil mirror run {stream}"
 )
-"""What goes on where a changelog cannot be merged into a mirror any more."""
+"""Next command if a changelog cannot be merged into a mirror any more."""
 
 
 class MirrorStopped(StreamStopped):
@@ -38,11 +38,11 @@ class RestoredSourceError(MirrorStopped):
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
 
-    Where it is not known when they happened, they may also have been sent twice; nobody can tell.
+    If their times are unknown, the changes may also have been sent twice.
 
     Attributes:
-        offset: Where the first such change is, in its partition.
-        position: Its position.
+        offset: Offset of the first such change in its partition.
+        position: Position of that change.
         greatest: The greatest position before it.
         breaks: The offset of the first such change of each partition that has one.
     """
@@ -82,7 +82,7 @@ class RestoredSourceError(MirrorStopped):
 
 
 class TooManyGenerationsError(MirrorStopped):
-    """Sources have come by turns so often that the order of changes has no number for one more.
+    """Sources have taken turns so often that no number is left for another source timeline.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: let the lineage name no server, or give each source its own topics; then land a new snapshot of the source in
@@ -90,7 +90,7 @@ class TooManyGenerationsError(MirrorStopped):
     """
 
     def __init__(self, stream: str, lineages: Sequence[str]) -> None:
-        """`lineages`: The newest of them, by name."""
+        """`lineages`: Names of the newest lineages."""
         super().__init__(
             f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
             f"{', '.join(lineages)} (_change_lineage): several servers write to the log that the connector reads, or "
@@ -102,14 +102,14 @@ class TooManyGenerationsError(MirrorStopped):
 
 
 class AnotherLogError(MirrorStopped):
-    """A topic was recreated or cut under a mirror: its offsets have begun anew.
+    """A mirror's topic was recreated or cut, so its offsets have started again.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source in another changelog, and make another mirror of it
     """
 
     def __init__(self, stream: str, mirror: str, changelog: str, topic: str, said: str, sequence: int | None) -> None:
-        """`said`: what happened to the topic. `sequence`: of the changelog's snapshot with an operator's answer."""
+        """`said`: What happened to the topic. `sequence`: Sequence number of the snapshot with an operator's answer."""
         answered = f", as was answered in its snapshot with sequence number {sequence}" if sequence is not None else ""
         super().__init__(
             f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
@@ -119,7 +119,7 @@ class AnotherLogError(MirrorStopped):
 
 
 class AddedPartitionsError(MirrorStopped):
-    """A topic got partitions under a mirror, and only offsets order its changes.
+    """A mirror's topic got partitions, and only offsets order its changes.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source in another changelog, and make another mirror of it
@@ -153,7 +153,7 @@ class NullKeyError(MirrorStopped):
 
 
 class SharedTruncateError(MirrorStopped):
-    """A topic's table was truncated, and the changelog has changes of other topics: whose a row is, nobody can tell.
+    """A topic's table was truncated, and the changelog has changes of other topics: rows do not say their topic.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: route each topic to its own changelog, or drop truncates with a `where` step; then land a new snapshot of the
@@ -171,7 +171,7 @@ class SharedTruncateError(MirrorStopped):
 
 
 class UnorderedTruncateError(MirrorStopped):
-    """A truncate has no position, and there are several partitions: which changes came before it is not known.
+    """A truncate has no position, and the topic has several partitions: the changes before it are unknown.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: let the connector send positions, or name `changes.order_by`; then land a new snapshot of the source in
@@ -188,7 +188,7 @@ class UnorderedTruncateError(MirrorStopped):
 
 
 class ScatteredChangesError(MirrorStopped):
-    """Changes have neither keys nor positions, and come from several partitions: which is later is not known.
+    """Changes have neither keys nor positions, and come from several partitions: their order is unknown.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: give the records keys, one partition, or `changes.order_by`; then land a new snapshot of the source in another
@@ -207,14 +207,14 @@ class ScatteredChangesError(MirrorStopped):
 
 
 class BelowTruncateError(MirrorStopped):
-    """Changes of a source are later than a truncate, and are ordered before it, as another source came in between.
+    """Changes of a source are later than a truncate but ordered before it, because another source came in between.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
     """
 
     def __init__(self, stream: str, partition: TopicPartition, first: int, latest: int) -> None:
-        """`first`: offset of the partition's first new change. `latest`: of the truncating source; µs since 1970."""
+        """`first`: Offset of the first new change. `latest`: Latest time of the truncating source, µs since 1970."""
         time = datetime.fromtimestamp(latest / 1e6, UTC)
         super().__init__(
             f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
@@ -227,14 +227,14 @@ class BelowTruncateError(MirrorStopped):
 
 
 class UnknownGenerationError(MirrorStopped):
-    """Changes of former source timelines are needed, which the mirror does not remember.
+    """Changes of former source timelines are needed, but the mirror's stamp no longer has these timelines.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror rebuild S`
     """
 
     def __init__(self, stream: str, partition: TopicPartition, first: int, late: tuple[str, int] | None = None) -> None:
-        """`first`: offset from which on the mirror knows timelines. `late`: what has come late, and its offset."""
+        """`first`: First offset with a known timeline. `late`: Kind and offset of the change that came late."""
         what = (
             "changes from there are needed: they have come late, or rows are folded again or compared"
             if late is None
@@ -250,7 +250,7 @@ class UnknownGenerationError(MirrorStopped):
 
 
 class MovedValuesError(MirrorStopped):
-    """Values of rows whose key changed stand in changes of their former keys that are not there.
+    """Values of rows whose key changed are in missing changes of their former keys.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror run S` once they have landed; or `frazil mirror rebuild S --incomplete`, which leaves the
@@ -258,7 +258,7 @@ class MovedValuesError(MirrorStopped):
     """
 
     def __init__(self, stream: str, count: int, example: Mapping[str, Any]) -> None:
-        """`example`: the key of one such row."""
+        """`example`: Key of one such row."""
         key = ", ".join(f"{name} = {value}" for name, value in example.items())
         super().__init__(
             f"stream {stream}: {count:,} values of rows whose key changed were not sent with the new key, for instance "
@@ -271,7 +271,7 @@ class MovedValuesError(MirrorStopped):
 
 
 class WaitingRowsError(MirrorStopped):
-    """An earlier release has merged rows without values that it waited for.
+    """An earlier release has merged rows without values that it still waited for.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror rebuild S --table MIRROR`
@@ -286,7 +286,7 @@ class WaitingRowsError(MirrorStopped):
 
 
 class KeylessChangelogError(FrazilError):
-    """A changelog has no keys, and its mirror names none: no mirror is made of it. The changelog goes on.
+    """A changelog has no keys, and its mirror names none, so no mirror can be built from it.
 
     Safe: The changelog goes on.
     Next: name `mirrors.key`, or decode keys into `_change_key`
@@ -303,7 +303,7 @@ class KeylessChangelogError(FrazilError):
 
 
 class ExpiredChangesError(FrazilError):
-    """A mirror is to be made of a changelog of which changes have expired.
+    """A mirror is to be built from a changelog whose changes have expired.
 
     Safe: The changelog and other mirrors go on.
     Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
@@ -319,7 +319,7 @@ class ExpiredChangesError(FrazilError):
 
 
 class MissedChangesError(FrazilError):
-    """Changes that a mirror has not merged have expired, as it was none of the stream's mirrors then.
+    """Changes have expired that a mirror has not merged, because it was not in the stream's file then.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
@@ -335,7 +335,7 @@ class MissedChangesError(FrazilError):
 
 
 class StaleExpiryError(FrazilError):
-    """A changelog stands before changes that are said to have expired: it was moved back, or its topic is another.
+    """A changelog's position is before its expired changes: it was rolled back, or its topic was recreated.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: bring the changelog's snapshots back, or land a new snapshot of the source in another changelog, and make

@@ -1,13 +1,13 @@
-"""Merge plan: what a merge of an increment into a mirror is told, and what came of it; its state goes into a stamp.
+"""Plan and result of a merge of new changes into a mirror, and the state that goes into its stamp.
 
-An order token (the mirror's column `_change_order`) says which of two changes of one key is the later one. It is
-`GGGG.POSITION.K.OFFSET`: the generation in four hex digits, the position in the source, 0 for a row of a snapshot that
-has a position and 1 for all else, Kafka's offset in 16 hex digits. A generation is the stretch of a partition's log
-within which positions can be compared. A position in a binlog stands there without its row
+An order token (the mirror's column `_change_order`) sorts the changes of one key. It is `GGGG.POSITION.K.OFFSET`: the
+source timeline (`generation`) in four hex digits, the position in the source, 0 for a row of a snapshot that has a
+position and 1 for everything else, and Kafka's offset in 16 hex digits. A source timeline is the part of a partition's
+log within which positions can be compared. A position in a binlog has no row number here
 (`order_token.order_positions`).
 
-Earlier releases gave a 0 to all rows of snapshots. A change's token is never below the one that they gave it, and a
-later change's is above both: so mirrors with their tokens go on.
+Earlier releases gave 0 to all rows of snapshots. A change's token is never below the one that they gave it, and a later
+change's token is above both. So mirrors with such tokens go on.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 
 Deletes = Literal["hard", "soft"]
 Scope = Literal["source", "key"]
-"""What positions are compared within: the log of a source, or a key, as a row's version is, or any without lineage."""
+"""Scope within which positions are compared: the log of a source; or a key, for row versions and without lineage."""
 
 MOST_GENERATIONS = 16
-"""So many of a partition are in a stamp, the newest. What needs older ones stops the mirror."""
+"""Limit of timelines of a partition in a stamp, the newest ones. The mirror stops if it needs older ones."""
 LAST_GENERATION = 1_000
-"""No source fails over so often: several servers write by turns. A token has digits for 65,535."""
+"""Limit of timelines. No source fails over so often, so several servers write by turns. A token could hold 65,535."""
 ORDER_COLUMN = "_change_order"
 DELETED_COLUMN = "_change_deleted"
-"""`_deleted` is a column of Iceberg's own: Spark reads no table that has one."""
+"""`_deleted` is a metadata column of Iceberg: Spark cannot read a table that has a column of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A stretch of a partition's log within which positions can be compared.
+    """Source timeline: a part of a partition's log within which positions can be compared.
 
     Attributes:
-        number: The mirror's number for it, greater than that of every stretch before it in this partition.
-        since: The first offset.
-        lineage: What its positions belong to; None if they have none.
+        number: Number in the mirror, greater than those of the timelines before it in this partition.
+        since: First offset.
+        lineage: Lineage of its positions; None if they have none.
     """
 
     number: int
@@ -49,14 +49,14 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """How far a mirror has come in one partition of the changelog's topic.
+    """Progress of a mirror in one partition of the changelog's topic.
 
     Attributes:
-        next_offset: Changes from here on were not seen.
-        position: The greatest position of the present generation; None without positions.
-        at: The latest time, by the source, of a change in it that is no repeat, in µs since 1970; None if none is
-            known. Where times are not those of commits, another change may have the position.
-        generations: Oldest first; the last is the present one.
+        next_offset: First offset that no merge has seen.
+        position: Greatest position in the present timeline; None without positions.
+        at: Latest source time of a change in the present timeline that is no repeat, in µs since 1970; None if unknown.
+            If times are not those of commits, another change may have the position.
+        generations: Source timelines, oldest first; the last is the present one.
     """
 
     next_offset: int
@@ -66,21 +66,21 @@ class PartitionState:
 
     @property
     def generation(self) -> int:
-        """The number of the present generation."""
+        """Number of the present timeline."""
         return self.generations[-1].number
 
     @property
     def lineage(self) -> str | None:
-        """What the present positions belong to."""
+        """Lineage of the present positions."""
         return self.generations[-1].lineage
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateFloor:
-    """The newest truncate of the tables of one topic, of which alone the mirror was: what is older is gone.
+    """The newest truncate of a topic's table, for a mirror with changes of this topic only: older rows are removed.
 
     Attributes:
-        token: Rows with a lower order token go, whenever their change arrives.
+        token: Order token of the truncate. Rows with a lower one are removed, whenever their change arrives.
     """
 
     token: str
@@ -88,11 +88,11 @@ class TruncateFloor:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Where, by an operator's word, positions of a partition begin anew: the source was restored from a backup.
+    """Point in a partition where an operator let positions start again, because the source was restored from a backup.
 
     Attributes:
-        since: The first offset.
-        number: The answer's; those of other partitions to the same answer have the same one.
+        since: First offset.
+        number: Number of the operator's answer; breaks of the same answer in other partitions share it.
     """
 
     since: int
@@ -101,16 +101,16 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class MirrorState:
-    """What a mirror has to remember of the log for its next merge.
+    """State of the log that a mirror needs for its next merge.
 
     Attributes:
-        partitions: By partition of the changelog's topics.
-        lineages: By lineage, its newest generation in any partition.
-        floors: By topic.
-        breaks: By partition, by offset; they outlive a rebuild.
-        removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
-        recreated: Topics that were recreated or cut, and behind which an earlier release went on.
-        waiting: Rows of which an earlier release lacked values; they stop the mirror.
+        partitions: Progress in each partition of the changelog's topics.
+        lineages: Newest timeline of each lineage, in any partition.
+        floors: Newest truncate of each topic.
+        breaks: Breaks of each partition, by offset; a rebuild keeps them.
+        removed: Greatest order token of a change that removed a row, or would have; empty if there is none.
+        recreated: Topics that were recreated or cut while an earlier release went on.
+        waiting: Rows whose values an earlier release lacked; they stop the mirror.
     """
 
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -123,17 +123,17 @@ class MirrorState:
 
     @property
     def newest_generation(self) -> int:
-        """The greatest number of a generation, of which a partition or a lineage knows; -1 without one."""
+        """Greatest number of a timeline of any partition or lineage; -1 if there is none."""
         numbers = [each.generation for each in self.partitions.values()]
         return max([*numbers, *self.lineages.values()], default=-1)
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Changes from these offsets on were not seen."""
+        """First offset of each partition that no merge has seen."""
         return {partition: each.next_offset for partition, each in self.partitions.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Compact and in a stable order: two equal states are the same text."""
+        """Return compact JSON in a stable order, so that equal states have equal texts."""
         kept = [g for each in self.partitions.values() for g in each.generations[-MOST_GENERATIONS:]]
         named = sorted({g.lineage for g in kept if g.lineage})
         named = [*named, *sorted(set(self.lineages) - set(named))]
@@ -160,10 +160,10 @@ class MirrorState:
 
     @staticmethod
     def from_json(packed: Mapping[str, Any]) -> MirrorState:
-        """The inverse of `to_json`.
+        """Return the state from the result of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError, IndexError: It is not what `to_json` gives.
+            KeyError, TypeError, ValueError, IndexError: The document is no result of `to_json`.
         """
         named = packed.get("lineages", [])
         partitions = {
@@ -171,24 +171,24 @@ class MirrorState:
             for topic, entries in packed.get("partitions", {}).items()
             for n, entry in entries.items()
         }
-        # Earlier releases have numbers of generations behind the token.
+        # Earlier releases wrote numbers of timelines after the token.
         floors = {topic: TruncateFloor(token) for topic, (token, *_) in packed.get("floors", {}).items()}
         breaks = {
             TopicPartition(topic, n): tuple(Break(since, number) for since, number in found)
             for topic, n, *found in packed.get("breaks", [])
         }
         lineages = {lineage: newest for lineage, newest in named if newest >= 0}
-        # Earlier releases have more of each topic, by its name.
+        # Earlier releases wrote a mapping from topic names here; only the names count.
         removed, recreated = packed.get("removed", ""), tuple(sorted(packed.get("logs", ())))
         waiting = tuple(packed.get("waiting", ()))
         return MirrorState(partitions, lineages, floors, breaks, removed, recreated, waiting)
 
     def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
-        """The state in which positions begin anew, whatever position comes: the source was restored from a backup.
+        """Return the state in which positions start again, because the source was restored from a backup.
 
         Args:
-            at: Offsets from which they do, by partition. In others they do from the next change on that comes there,
-                so that a change of the restored source is later than all before it in any partition.
+            at: First offset of the restored source, by partition. In other partitions positions start again with the
+                next change, so that a change of the restored source is later than all before it in any partition.
         """
         number = 1 + max((each.number for found in self.breaks.values() for each in found), default=0)
         begins = dict(at or {})
@@ -211,22 +211,22 @@ def _partition(entry: list[Any], named: list[str]) -> PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """What a merge is told, beside the tables and the files.
+    """Parameters of a merge, beside the tables and the files.
 
     Attributes:
-        stream: The stream's name, for messages.
-        key: Columns of the row that tell its rows apart; at least one.
-        columns: The row's columns that the mirror has, the key's among them, in the mirror's order.
-        state: Of the mirror's newest stamp.
-        snapshot_id: The changelog's snapshot that the increment reaches up to.
-        deletes: Whether a deleted row goes, or stays with `_change_deleted` true.
-        where: A condition in frazil's expressions over the row's columns, which the mirror's rows fulfil.
-        scope: What positions are compared within.
-        scattered: Whether changes of one key may be in several partitions, as records have no keys.
-        coordinates: The changelog's columns of topic, partition and offset.
-        timestamp: Its column of Kafka's time.
-        begins: By partition, the first offset from which on all changes are there; those before it have expired.
-        incomplete: Whether the mirror is made of what is left, with null for values that no change has.
+        stream: Name of the stream, for messages.
+        key: Key columns of the row; at least one.
+        columns: Columns of the row that the mirror has, including the key's, in the mirror's order.
+        state: State in the mirror's newest stamp.
+        snapshot_id: Snapshot of the changelog that the merge reaches up to.
+        deletes: Whether deleted rows are removed, or stay with `_change_deleted` true.
+        where: Condition in frazil's expressions over the row's columns, which the mirror's rows fulfil.
+        scope: Scope within which positions are compared.
+        scattered: Whether changes of one key may be in several partitions, because records have no keys.
+        coordinates: Columns of the changelog with topic, partition and offset.
+        timestamp: Column of the changelog with Kafka's timestamp.
+        begins: First offset of each partition from which no change has expired.
+        incomplete: Whether to build the mirror from the remaining changes, with null for values that no change has.
     """
 
     stream: str
@@ -246,19 +246,19 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class MergeCounts:
-    """What a merge did, in numbers of changes or keys.
+    """Numbers of changes or keys in a merge.
 
     Attributes:
-        read: Changes in the increment's files.
-        repeats: Of these, what the source had sent before, and was left out.
-        late: Of these, what came behind later changes of its partition, by a replay of dead letters.
-        truncates: Of these, truncates.
-        upserts: Keys that were set, or would have been had the mirror not been newer.
+        read: Changes in the merged files.
+        repeats: Changes that the source had sent before; they were left out.
+        late: Changes that came after later ones of their partition, by a replay of dead letters.
+        truncates: Truncates.
+        upserts: Keys that were set, including those whose row in the mirror is newer.
         deletes: Keys that were deleted.
-        filtered: Of these, keys whose row does not fulfil the filter.
-        refolded: Keys that were folded again from the changelog.
-        too_late: Of the late ones, what came from before changes that have expired, and was left out.
-        unresolved: Values that the source left out and that no change in the changelog has: they are null.
+        filtered: Deleted keys whose row does not fulfil the filter.
+        refolded: Keys that were collapsed from all their changes.
+        too_late: Late changes from before expired ones; they were left out.
+        unresolved: Values that the source left out and that no change in the changelog has; they are null.
     """
 
     read: int = 0
@@ -275,13 +275,13 @@ class MergeCounts:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge came to.
+    """Result of a merge.
 
     Attributes:
-        state: For the mirror's next stamp.
-        counts: What it did.
-        snapshots: Ids of those that it added to the branch, oldest first, each one the parent of the next. None if
-            nothing changed, two after a truncate (the rows below it, then the rest).
+        state: State for the mirror's next stamp.
+        counts: Numbers of changes and keys.
+        snapshots: Ids of the snapshots that it added to the branch, oldest first, each the parent of the next. Empty if
+            nothing changed; two after a truncate (truncated rows first, then the rest).
     """
 
     state: MirrorState

@@ -1,7 +1,7 @@
-"""Stamp of a mirror: through which snapshot of its changelog it is true, and what its next merge has to know.
+"""Stamp of a mirror: the snapshot of its changelog that it has merged, and the state for its next merge.
 
-A mirror is stamped on its own main branch, under an id of its own, in the commit that publishes a merge. Its position
-are the offsets through which the stream had landed in that snapshot of the changelog.
+A mirror is stamped on its own main branch, under its own id, in the commit that publishes a merge. Its position is the
+stream's offsets in that snapshot of the changelog.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ _DAMAGED = (KeyError, TypeError, ValueError, IndexError)
 
 
 def mirror_id(stream: str, table: str) -> str:
-    """The id under which a mirror of a stream is stamped; no stream can have it."""
+    """Return the id of a mirror's stamps, which no stream can have."""
     return f"{stream}{MIRROR_PART}{table}"
 
 
 def attempt_branch(epoch: int, attempt: int, token: str) -> str:
-    """The branch on which one attempt at a merge is made.
+    """Return the name of the branch for one attempt at a merge.
 
     Args:
-        token: Of this attempt alone: sessions that do not see each other's lease may have one epoch.
+        token: Unique to this attempt: sessions that do not see each other's lease may have the same epoch.
     """
     return f"{BRANCH_PREFIX}{epoch}-{attempt}-{token}"
 
 
 def abandoned_branches(metadata: TableMetadata) -> list[str]:
-    """The branches of attempts, of which none is under way: whoever opens the mirror holds its lease."""
+    """Return the branches of former attempts. None is under way, because the caller holds the mirror's lease."""
     return sorted(name for name in metadata.refs if name.startswith(BRANCH_PREFIX))
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorStamp:
-    """What a mirror's stamp says beside offsets.
+    """Content of a mirror's stamp beside offsets.
 
     Attributes:
-        changelog: The changelog's uuid.
-        snapshot_id: The snapshot of the changelog that the mirror has all changes of.
-        sequence: Iceberg's sequence number of it.
-        at_ms: When it was committed; milliseconds since 1970.
-        key: The columns that tell the mirror's rows apart.
-        deletes: Whether deleted rows go or stay.
-        where: The condition that the mirror's rows fulfil.
-        letters: Dead letters of the stream that had not come back when it was merged.
-        state: What the next merge has to know of the log.
-        positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
-        others: Snapshots of the mirror by which somebody else had changed rows since it was made anew.
-        too_late: Changes that came late, from before changes that had expired, and were left out since.
-        unresolved: Values that the source left out, and that no change has, of rows that were merged since; those of a
-            row that was folded several times count each time.
+        changelog: UUID of the changelog.
+        snapshot_id: Snapshot of the changelog whose changes are all merged.
+        sequence: Sequence number of that snapshot.
+        at_ms: Commit time of that snapshot, in milliseconds since 1970.
+        key: Key columns of the mirror.
+        deletes: Whether deleted rows are removed or stay.
+        where: Condition that the mirror's rows fulfil.
+        letters: Dead letters of the stream that had not been replayed at the merge.
+        state: State of the log for the next merge.
+        positions: Offsets of the stream, its replays and its queues in that snapshot, by the id of their stamps.
+        others: Snapshots since the last rebuild in which somebody else changed rows of the mirror.
+        too_late: Late changes from before expired ones that were left out since the last rebuild.
+        unresolved: Values of rows merged since the last rebuild that the source left out and no change has; a row that
+            was collapsed several times counts each time.
     """
 
     changelog: str
@@ -81,7 +81,7 @@ class MirrorStamp:
     unresolved: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """What stands in the stamp."""
+        """Return the stamp's JSON document."""
         document: dict[str, Any] = {
             "changelog": self.changelog,
             "snapshot": self.snapshot_id,
@@ -105,10 +105,10 @@ class MirrorStamp:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> MirrorStamp:
-        """The inverse of `to_json`.
+        """Return the content from the result of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError, IndexError: It is not what `to_json` gives.
+            KeyError, TypeError, ValueError, IndexError: The document is no result of `to_json`.
         """
         return MirrorStamp(
             document["changelog"],
@@ -128,15 +128,15 @@ class MirrorStamp:
 
 
 def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None:
-    """What a mirror's newest stamp says; None before the first merge.
+    """Return the content of a mirror's newest stamp; None before the first merge.
 
     Args:
-        stamp: Of the mirror, a claim included: what the merge before said stays with it.
-        stream: The stream's id.
-        table: The mirror's name.
+        stamp: Newest stamp of the mirror. It may be a claim, which keeps the content of the merge before.
+        stream: Id of the stream.
+        table: Name of the mirror.
 
     Raises:
-        FrazilError: Nobody can read it.
+        FrazilError: The stamp cannot be read.
     """
     if stamp is None or "changelog" not in stamp.mirror:
         return None
@@ -153,7 +153,7 @@ def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None
 
 
 def former_stamp(stamp: Stamp | None, changelog: Table) -> MirrorStamp | None:
-    """What the stamp of a mirror that is rebuilt says; None if it is of another changelog, or nobody can read it."""
+    """Return the stamp's content for a rebuild; None if it is from another changelog, or cannot be read."""
     try:
         found = MirrorStamp.from_json(stamp.mirror) if stamp is not None and "changelog" in stamp.mirror else None
     except _DAMAGED:
@@ -162,9 +162,9 @@ def former_stamp(stamp: Stamp | None, changelog: Table) -> MirrorStamp | None:
 
 
 def state_to_begin_with(stamp: Stamp | None) -> MirrorState:
-    """What the first merge into a mirror has to know, or one that makes it anew: what operators have answered.
+    """Return the state for a first merge or a rebuild: the breaks that operators have accepted.
 
-    Nothing of a stamp that nobody can read, which `mirrored` refuses, and which a rebuild replaces.
+    A stamp that cannot be read gives an empty state: `mirrored` refuses it, and a rebuild replaces it.
     """
     try:
         packed = stamp.mirror.get("state", {}) if stamp is not None else {}
@@ -174,20 +174,20 @@ def state_to_begin_with(stamp: Stamp | None) -> MirrorState:
 
 
 def answers_alone(state: MirrorState) -> dict[str, Any]:
-    """What stands in the stamp of a mirror of which nothing else is said: what operators have answered."""
+    """Return a stamp's JSON document with the breaks that operators have accepted, and nothing else."""
     packed = MirrorState(breaks=state.breaks).to_json()
     return {"state": packed} if packed else {}
 
 
 def refuse_other_rows(spec: StreamSpec, mirror: Mirror, known: MirrorStamp | None, key: tuple[str, ...]) -> None:
-    """Refuse to go on where the file says another mirror than the one that is there.
+    """Refuse to go on if the file describes another mirror than the existing one.
 
     Args:
-        known: What its stamp says.
-        key: The columns that tell its rows apart by the file.
+        known: Stamp of the mirror.
+        key: Key columns in the file.
 
     Raises:
-        FrazilError: It has another key, another condition, or deletes otherwise.
+        FrazilError: Key, condition or deletes differ.
     """
     if known is None:
         return
@@ -215,13 +215,13 @@ def refuse_other_rows(spec: StreamSpec, mirror: Mirror, known: MirrorStamp | Non
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """How far a mirror has its source, by the source's own positions.
+    """Progress of a mirror by its source's own positions.
 
     Attributes:
-        position: The least over partitions of the greatest that was seen: the mirror has all changes up to it, and of
-            several partitions some that come behind.
-        lineage: What it belongs to.
-        at_us: When the change there happened; microseconds since 1970, None if it is not known.
+        position: Position up to which the mirror has all changes: the least of the partitions' greatest positions. Of
+            some partitions it may have later changes.
+        lineage: Lineage of the position.
+        at_us: Time of the change there, in microseconds since 1970; None if unknown.
     """
 
     position: str
@@ -230,14 +230,14 @@ class SourcePosition:
 
 
 def source_position(stamp: MirrorStamp, stream: str) -> SourcePosition | None:
-    """Through which position the mirror has its source; None where it cannot be told.
+    """Return the source position that a mirror has reached; None if unknown.
 
-    That is where positions are of several sources, or of none, and while a partition of its topics has not had a
-    change: what comes there may be of any position. Topics without any change do not count, as a stream over a whole
-    database has those of other changelogs.
+    It is unknown if positions come from several sources or are missing, and while a partition of its topics has had no
+    change, because a change there may have any position. Topics without any change do not count: a stream over a whole
+    database has topics of other changelogs.
 
     Args:
-        stream: The stream's id.
+        stream: Id of the stream.
     """
     there, state = stamp.positions.get(stream, {}), stamp.state
     topics = {each.topic for each in state.partitions}

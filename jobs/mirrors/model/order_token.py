@@ -1,4 +1,4 @@
-"""Order token: a text that sorts as the changes of one key happened; see `merge_plan`."""
+"""Order token: a text by which changes of one key sort in the order in which they happened; see `merge_plan`."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 SNAPSHOT_ROW, STREAMED = "0", "1"
 NO_POSITION = "-"
 _BINLOG_WIDTH, _ROW_BEGINS, _ANY_ROW = 34, 25, "/ffffffff"
-"""Only positions in a binlog (`positions/binlog`) are so wide. Tokens of earlier releases have the row itself there."""
+"""Width and row of positions in a binlog (`positions/binlog`). Tokens of earlier releases keep the row number."""
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def order_token(generation: int, position: str | None, kind: str, offset: int) -> str:
-    """The token of one change.
+    """Return the token of one change.
 
     Args:
         kind: `SNAPSHOT_ROW` or `STREAMED`.
@@ -28,16 +28,16 @@ def order_token(generation: int, position: str | None, kind: str, offset: int) -
 
 
 def token_place(token: str) -> str | None:
-    """The generation and position of a token: changes of one place happened at once; None without a position."""
+    """Return a token's timeline and position, which simultaneous changes share; None without a position."""
     place, *behind = token.rsplit(".", 2)
     return None if len(behind) < 2 or place.partition(".")[2] == NO_POSITION else place
 
 
 def order_positions(positions: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Positions as changes are ordered by them: those in a binlog without the row.
+    """Return the positions that order changes: those in a binlog lose their row number.
 
-    All events of a compressed transaction (`binlog_transaction_compression`) have one place, and the rows of each are
-    counted from 0. So Kafka's offsets order the changes of one place.
+    All events of a compressed transaction (`binlog_transaction_compression`) have the same position in the binlog, and
+    each numbers its rows from 0. So Kafka's offsets order the changes with one position.
     """
     binlog = pc.equal(pc.binary_length(positions), _BINLOG_WIDTH)
     if not pc.any(binlog).as_py():
@@ -47,16 +47,16 @@ def order_positions(positions: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chun
 
 
 def least_position(order: str) -> str:
-    """The lowest position in the source that changes are ordered by as by this one.
+    """Return the lowest source position that sorts like this one.
 
     Args:
-        order: Position as `order_positions` gives it.
+        order: Result of `order_positions`.
     """
     return order.removesuffix(_ANY_ROW)
 
 
 def hex_text(numbers: np.ndarray[Any, Any], width: int) -> pa.Array:
-    """Numbers in so many hexadecimal digits."""
+    """Format numbers with `width` hexadecimal digits."""
     shifts = np.arange(4 * (width - 1), -1, -4, dtype=np.int64)
     digits = _DIGITS[(numbers.astype(np.int64)[:, None] >> shifts) & 15]
     starts = np.arange(0, width * (len(numbers) + 1), width, dtype=np.int32)

@@ -1,7 +1,7 @@
-"""Session on a mirror: its table's lock, its lease, and the branches that earlier attempts have left.
+"""Session on a mirror: lock of its table, lease, and removal of branches that earlier attempts have left.
 
-Merges and the maintenance of a mirror's table take turns under one lock: a compaction that commits while a merge is
-made would have it made anew, again and again.
+Merges and the maintenance of a mirror's table take turns under one lock. Otherwise each compaction that commits during
+a merge would force the merge to start again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class MirrorSession:
 
     Attributes:
         spec: The stream.
-        mirror: As the stream's file has it.
-        commits: With the mirror's table as its one target.
-        lock: Of the table.
-        attempts: How many branches were begun.
-        claimed: Whether a commit of this session on the mirror has said its epoch.
+        mirror: The mirror in the stream's file.
+        commits: Commit session with the mirror's table as its only target.
+        lock: Lock of the table.
+        attempts: Number of branches begun.
+        claimed: Whether a commit of this session has claimed the mirror for its epoch.
     """
 
     spec: StreamSpec
@@ -61,22 +61,22 @@ class MirrorSession:
 
     @property
     def epoch(self) -> int:
-        """Of this session."""
+        """Epoch of this session."""
         return self.commits.epoch
 
     def read(self) -> Stamp | None:
         """Load the mirror's table and its newest stamp.
 
         Raises:
-            RolledBackError: Somebody moved it back to before its last merge.
+            RolledBackError: The mirror was rolled back to before its last merge.
         """
         return self.target.read()
 
     def verify(self) -> None:
-        """See that lease and lock are still this process's.
+        """Raise unless this process still holds lease and lock.
 
         Raises:
-            FencedError, FrazilError: One is not.
+            FencedError, FrazilError: This process has lost one of them.
         """
         self.commits.lease.verify()
         try:
@@ -90,12 +90,12 @@ class MirrorSession:
             ) from problem
 
     def claim(self, newest: Stamp | None) -> None:
-        """See that nobody who opened the mirror before can publish any more, and that it has a snapshot.
+        """Claim the mirror: earlier sessions cannot publish any more, and the mirror has a snapshot.
 
-        A session that does not see this one's lease may have the same epoch: the first of them to say it goes on.
+        A session that does not see this one's lease may have the same epoch: the first of them to claim goes on.
 
         Raises:
-            FencedError: A later session has been here, or another one of the same epoch.
+            FencedError: A later session, or another one of the same epoch, has claimed the mirror.
         """
         self.refuse_twin(newest)
         if self.claimed:
@@ -104,16 +104,16 @@ class MirrorSession:
         self.claimed = True
 
     def refuse_twin(self, newest: Stamp | None) -> None:
-        """See that a stamp of this session's epoch is its own.
+        """Refuse a stamp of this session's epoch, or a later one, that another session has made.
 
         Raises:
-            FencedError: Another session has made it.
+            FencedError: Another session has made the stamp.
         """
         if not self.claimed and newest is not None and newest.epoch >= self.epoch:
             raise FencedError(self.target.owner, self.epoch, newest.epoch, self.mirror.table)
 
     def begin_branch(self, name: str, snapshot_id: int) -> None:
-        """Begin the branch of an attempt, which no other attempt has, at a snapshot."""
+        """Create the branch of an attempt, whose name is unique, at a snapshot."""
 
         def change(table: Table) -> None:
             if name not in table.metadata.refs:
@@ -122,10 +122,10 @@ class MirrorSession:
         self._change_refs(change)
 
     def branch_head(self, name: str) -> int:
-        """The snapshot at which a branch stands.
+        """Return the head of a branch.
 
         Raises:
-            FrazilError: It is gone.
+            FrazilError: The branch was removed.
         """
         there = self.target.catalog.load_table(self.mirror.table).metadata.refs.get(name)
         if there is None:
@@ -136,7 +136,7 @@ class MirrorSession:
         return there.snapshot_id
 
     def drop_branches(self, names: Callable[[Table], list[str]]) -> None:
-        """Remove branches of attempts; none that is not there any more."""
+        """Remove branches of attempts, as far as they still exist."""
 
         def change(table: Table) -> None:
             for name in names(table):
@@ -169,23 +169,23 @@ def mirror_session(
     wait_seconds: float = LOCK_SECONDS,
     backoff: Callable[[], Backoff] = Backoff,
 ) -> Iterator[MirrorSession]:
-    """Hold a mirror's table for merges for the length of the block; what earlier attempts have left is removed.
+    """Hold a mirror's table for merges within the block, and remove branches that earlier attempts have left.
 
     Args:
-        table: The mirror's, which is there.
-        wait_seconds: How long a merge that is under way, and then its maintenance, are waited for.
-        backoff: Between the attempts at a commit.
+        table: Table of the mirror.
+        wait_seconds: How long to wait for a merge of another process, and then for maintenance of the table.
+        backoff: Pauses between attempts at a commit.
 
     Raises:
-        LeaseHeldError: Somebody else merges for longer than that.
-        TableBusyError: The table is being maintained for longer than that.
-        RolledBackError: Somebody moved the mirror back to before its last merge.
+        LeaseHeldError: Another process still merges after the wait.
+        TableBusyError: The table is still being maintained after the wait.
+        RolledBackError: The mirror was rolled back to before its last merge.
     """
     name = mirror_id(spec.stream, mirror.table)
     lease = stream_lease(settings, name)
     deadline = time.monotonic() + wait_seconds
     while (held := lease.read()) and held.held():
-        # A merge ends soon; what merges beside a driver lets others in between two of them.
+        # A merge ends soon, and the process beside a driver lets others in between two merges.
         if time.monotonic() >= deadline:
             raise LeaseHeldError(
                 f"stream {spec.stream}: mirror {mirror.table} is being merged into by process {held.pid} on "
@@ -214,7 +214,7 @@ def mirror_session(
 
 
 def mirror_rolled_back(spec: StreamSpec, mirror: Mirror) -> RolledBackError:
-    """The error of a mirror that somebody moved back to before its last merge."""
+    """Return the error for a mirror that was rolled back to before its last merge."""
     return RolledBackError(
         f"stream {spec.stream}: mirror {mirror.table} was moved back to before its last merge, or replaced: what its "
         "stamp says is not what it has.",

@@ -1,1 +1,1 @@
-"""Merges, publication, status, rebuilds."""
+"""Runs of mirrors: merges, publication, status and rebuilds."""

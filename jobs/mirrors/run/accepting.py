@@ -1,4 +1,4 @@
-"""Accepting: an operator says that a mirror's source was restored, and where positions begin anew."""
+"""Operator's answer that a mirror's source was restored, with the offsets where positions start again."""
 
 from __future__ import annotations
 
@@ -30,25 +30,26 @@ def accept_new_generation(
     *,
     dry_run: bool = False,
 ) -> MirrorState | None:
-    """Note where positions of the source begin anew: what the changelog has from there on is later than all before.
+    """Record where positions of the source start again: changes from there on are later than all before.
 
-    It stands in the mirror's stamp, and holds for each rebuild too.
+    The mirror's stamp keeps the answer, and so does each rebuild.
 
     Args:
-        note: Who decides, and why; it is kept in the stamp.
-        at: The first offset of the restored source, by partition, as the error said. Partitions that are not named
-            begin anew with the next change that the mirror lacks.
-        dry_run: Whether to note nothing.
+        note: Who decides, and why; the stamp keeps it.
+        at: First offset of the restored source by partition, as the error named it. In other partitions positions start
+            again with the next change that the mirror lacks.
+        dry_run: Whether to record nothing.
 
     Returns:
-        What the mirror knows then; None if it is of other topics, or has no table: a first merge asks by itself.
+        The mirror's new state. None if the mirror has other topics, or has no table yet: its first merge asks by
+        itself.
 
     Raises:
-        FrazilError: Nothing was merged and no place is named, or somebody merged at the same moment.
+        FrazilError: Nothing was merged and no offset is given, or another process merged at the same time.
     """
     table = find_table(catalog, mirror.table)
     if table is None:
-        # One of a whole database: its table may have no primary key, so it never gets a mirror.
+        # A stream over a whole database may have tables without a primary key, which never get a mirror.
         if at:
             return None
         raise _nothing(spec, mirror)
@@ -61,7 +62,7 @@ def accept_new_generation(
             return None
         if dry_run:
             return (known.state if known else state_to_begin_with(newest)).accepted(at)
-        # A mirror that was merged into has a stamp; the first merge of another may have ended before it had one.
+        # The first merge into a mirror may have ended before the mirror had a stamp.
         session.refuse_twin(newest)
         if newest is None:
             session.claim(None)

@@ -1,8 +1,9 @@
-"""Merging: what a mirror lacks of its changelog is merged on a branch of its own, and published by compare-and-swap.
+"""Merge of new changes on a branch of the mirror, published by compare-and-swap.
 
-Each attempt has a branch that begins at main's head, so no reader of main sees half a merge, and no other process
-merges into the same branch. The commit that publishes it asserts both heads: whoever was killed before it has
-published nothing, and of two at once one finds main moved, drops its branch, and looks again.
+Each attempt has its own branch, which begins at main's head. So no reader of main sees half a merge, and no other
+process merges into the same branch. The commit that publishes it asserts both heads. A process that is killed before
+has published nothing. If two processes merge at once, one of them finds that main has moved, drops its branch and
+starts again.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ ATTEMPTS = 10
 
 
 class Merger(Protocol):
-    """What merges changes into a branch of a mirror: this process, Spark, or a stand-in of a test."""
+    """Implementation of merges into a branch of a mirror: this process, Spark, or a test's stand-in."""
 
     def merge(
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
-        """Merge the changes of files into a branch, in commits that stand on each other."""
+        """Merge the changes of files into a branch, in commits that follow each other."""
         ...
 
     def clear(self, mirror: Table, branch: str) -> None:
@@ -76,14 +77,14 @@ class Merger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge came to.
+    """Result of a published merge.
 
     Attributes:
         snapshot_id: Main's new head; None if there was nothing to merge.
-        increment: What the mirror lacked.
-        result: What the merge did; None if there was nothing.
-        stamp: What the mirror says now; None of one without a merge.
-        attempts: How often it was made.
+        increment: Files that the mirror lacked.
+        result: Result of the merge; None if there was nothing to merge.
+        stamp: Present stamp of the mirror; None if nothing was ever merged.
+        attempts: Number of attempts.
     """
 
     snapshot_id: int | None
@@ -94,33 +95,32 @@ class Merged:
 
 
 How = Literal["on", "anew", "incomplete"]
-"""Whether a merge goes on from what the mirror has, or makes it anew; also where changes are missing."""
+"""Whether a merge continues the mirror (`on`) or rebuilds it (`anew`), even from an incomplete changelog."""
 
 
 def merge_new(
     session: MirrorSession, merger: Merger, letters: Callable[[], int] = lambda: 0, *, how: How = "on"
 ) -> Merged:
-    """Merge what is new in the changelog into the mirror, and publish it.
+    """Merge new changes of the changelog into the mirror, and publish them.
 
     Args:
-        session: Held.
-        merger: Makes the merge on a branch.
-        letters: Counts the stream's dead letters that have not come back; asked before the changelog is read.
-        how: Make the mirror of the whole changelog, whatever it has now; with `incomplete` also where changes of it
-            have expired.
+        session: Open session on the mirror.
+        merger: Merges on a branch.
+        letters: Counts the stream's dead letters that have not been replayed; called before the changelog is read.
+        how: `anew` rebuilds the mirror from the whole changelog, `incomplete` even if changes of it have expired.
 
     Raises:
-        ExpiredChangesError: Changes of the changelog have expired, and the mirror is to be made of all of them.
+        ExpiredChangesError: The mirror is to be built from the whole changelog, and changes have expired.
         WaitingRowsError: The mirror lacks values for which an earlier release waited.
         MissedChangesError: Changes have expired that the mirror has not merged.
-        StaleExpiryError: The changelog stands before what has expired.
-        AnotherLogError: A topic of it was recreated or cut.
-        AddedPartitionsError: A topic of it got partitions, and only offsets order its changes.
-        ChangelogMovedError: The changelog was moved back to before what the mirror has.
-        RolledBackError: The mirror was.
-        FencedError: Another process has taken the mirror over.
-        CommitRefusedError: Others have committed to the mirror each time.
-        FrazilError: Its table cannot take the changelog's columns, or the changes cannot be ordered.
+        StaleExpiryError: The changelog's position is before its expired changes.
+        AnotherLogError: A topic of the changelog was recreated or cut.
+        AddedPartitionsError: A topic of the changelog got partitions, and only offsets order its changes.
+        ChangelogMovedError: The changelog was rolled back to before the mirror's position.
+        RolledBackError: The mirror was rolled back to before its last merge.
+        FencedError: Another process has claimed the mirror.
+        CommitRefusedError: Others committed to the mirror at each attempt.
+        FrazilError: The mirror's table cannot take the changelog's columns, or the changes cannot be ordered.
     """
     spec, mirror, target = session.spec, session.mirror, session.target
     anew = how != "on"
@@ -130,7 +130,7 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
+        # A rebuild merges the same changes again, and only the mirror's stamp has some of the operators' answers.
         former = known or former_stamp(target.history().newest, changelog)
         changed_topics.refuse_recreated_topics(spec, mirror, changelog, former, found.files)
         if anew and found.why:
@@ -148,18 +148,18 @@ def merge_new(
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
-        # Where a stamp is due, a merge of nothing says that the mirror has all changes of the changelog's head.
+        # If a stamp is due, an empty merge records that the mirror has all changes of the changelog's head.
         if known is not None and not found.files and not stamp_is_due(known, found, changelog.metadata):
             return Merged(None, found, None, known)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
         if anew:
-            # What refuses a mirror that was moved back leaves it as it is: it may be brought back.
+            # Only after all refusals: they leave a rolled-back mirror unchanged, so that it can be restored.
             newest = _newest_of_any(session)
         evolve(session, changelog)
         session.claim(newest)
         if target.newest is not None and target.newest.mirror != (newest.mirror if newest is not None else {}):
-            # Somebody whose lease this process does not see has merged since; nobody else can any more.
+            # A process whose lease this one does not see has merged since. After the claim nobody else can.
             log.info("mirror %s: another process has merged before it was claimed; it is merged anew", mirror.table)
             continue
         base = target.snapshot_id
@@ -175,12 +175,12 @@ def merge_new(
                 start = session.branch_head(branch)
             state = known.state if known else state_to_begin_with(newest)
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id)
-            # Changes that expired by their offset do not count, also where a file has kept them beside younger ones: of
-            # a row that was deleted, the deletion may be gone and an earlier change left.
+            # Changes below the expired offsets do not count, even if a file still has them: the deletion of a row may
+            # have expired while an earlier change is left.
             plan = replace(plan, incomplete=how == "incomplete")
             result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")
-            # Where all of the changelog was read, most of it is what the mirror has.
+            # If the whole changelog was read, most of these changes are in the mirror already.
             too_late = 0 if found.why else result.counts.too_late
             _log_left_out(spec, mirror, too_late, result.counts.unresolved)
             stamp = MirrorStamp(
@@ -201,7 +201,7 @@ def merge_new(
             done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=anew)
         except Exception:
             _drop(session, branch)
-            # Whoever has opened the mirror since has removed the branch, which merges fail for in many ways.
+            # A later session removes this branch, and the merge then fails in many ways. A fenced session says so.
             target.refuse_later_claim(session.epoch)
             raise
         if done:
@@ -221,10 +221,10 @@ def merge_new(
 
 
 def load_changelog(catalog: Catalog, spec: StreamSpec) -> Table:
-    """The stream's changelog.
+    """Load the stream's changelog.
 
     Raises:
-        FrazilError: It is not there yet, or the stream writes it on a branch.
+        FrazilError: The changelog does not exist yet, or the stream writes it on a branch.
     """
     if (branch := spec.branch_of(spec.table.name)) != MAIN_BRANCH:
         raise FrazilError(
@@ -240,10 +240,10 @@ def load_changelog(catalog: Catalog, spec: StreamSpec) -> Table:
 
 
 def evolve(session: MirrorSession, changelog: Table) -> None:
-    """Give the mirror the columns that its changelog has got, in one commit that asserts its head.
+    """Add the changelog's new columns to the mirror, in one commit that asserts its head.
 
     Raises:
-        FrazilError: It cannot take them.
+        FrazilError: The mirror cannot take a column.
     """
     spec, mirror = session.spec, session.mirror
     wanted = mirror_schema(spec, mirror, changelog.schema())
@@ -261,11 +261,11 @@ def evolve(session: MirrorSession, changelog: Table) -> None:
 
 
 def _newest_of_any(session: MirrorSession) -> Stamp | None:
-    """The newest stamp of a mirror that is made anew, also after it was moved back, which is answered first."""
+    """Return the newest stamp of a mirror to rebuild; if the mirror was rolled back, that is answered first."""
     past = session.target.history()
     session.refuse_twin(past.newest)
     if past.rolled_back and past.newest is not None:
-        # Nothing is said of its rows any more: a merge that came instead would take up all of the changelog.
+        # The new stamp describes no rows, so that any other merge would read the whole changelog.
         kept = answers_alone(state_to_begin_with(past.newest))
         answer = replace(past.newest.decided(Decision("rollback_reland", removed=past.removed)), mirror=kept)
         session.target.restamp(signed_answer(answer, session.epoch, "it is made anew from its changelog"))
@@ -277,12 +277,12 @@ def _newest_of_any(session: MirrorSession) -> Stamp | None:
 def merge_plan(
     spec: StreamSpec, mirror: Mirror, changelog: Table, key: tuple[str, ...], state: MirrorState, until: int
 ) -> MergePlan:
-    """What a merge into a mirror is told by the stream's file, by the mirror's stamp and its changelog.
+    """Return the plan of a merge, from the stream's file, the mirror's stamp and its changelog.
 
     Args:
-        key: The columns that tell the mirror's rows apart.
-        state: Of the mirror's newest stamp.
-        until: The changelog's snapshot that is merged.
+        key: Key columns of the mirror.
+        state: State in the mirror's newest stamp.
+        until: Snapshot of the changelog to merge.
     """
     ordered_by_row = spec.changes is not None and bool(spec.changes.order_by)
     keyed = KEY_COLUMN in {field.name for field in changelog.schema().fields}
@@ -294,7 +294,7 @@ def merge_plan(
         until,
         mirror.deletes,
         mirror.where,
-        # Columns of rows may be versions, which say nothing of other rows.
+        # Columns of rows may be versions, which cannot be compared between rows.
         scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
         scattered=not keyed and not ordered_by_row,
         coordinates=spec.kafka_columns.coordinates,
@@ -318,7 +318,7 @@ def _log_left_out(spec: StreamSpec, mirror: Mirror, too_late: int, unresolved: i
 
 
 def _drop(session: MirrorSession, branch: str) -> None:
-    """Remove the branch of an attempt that was not published; if that fails, the next opening does."""
+    """Remove the branch of an unpublished attempt; if that fails, the next session removes it."""
     try:
         session.drop_branches(lambda _: [branch])
     except Exception as problem:

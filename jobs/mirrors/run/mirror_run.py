@@ -1,4 +1,4 @@
-"""Run of a stream's mirrors: what is new in the changelog is merged into each, once or for as long as it is wanted."""
+"""Runs and rebuilds of a stream's mirrors."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class IncrementMerger:
-    """Merges in this process what is small, all else with Spark, which starts with the first of that.
+    """Merger that merges few changes in this process and all others with Spark, which starts when it is needed.
 
     Args:
-        settings: Of the deployment.
-        spark: Gives a session for SQL.
+        settings: Settings of the deployment.
+        spark: Returns a session for SQL.
     """
 
     def __init__(self, settings: Settings, spark: Callable[[], SparkSession]) -> None:
@@ -52,7 +52,7 @@ class IncrementMerger:
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
         """See `Merger`."""
-        # Both make the same rows, and go on from each other.
+        # Both produce the same rows, and can continue each other's merges.
         small = merge_small(changelog, files, mirror, branch, plan)
         if small is not None:
             return small
@@ -77,11 +77,11 @@ def run_mirror(
     *,
     wait_seconds: float = LOCK_SECONDS,
 ) -> Merged:
-    """Merge what is new in the changelog into one mirror; a session is opened only if there is something.
+    """Merge new changes of the changelog into one mirror; a session is opened only if there are some.
 
     Raises:
-        LeaseHeldError, TableBusyError: Somebody else merges into the table, or maintains it.
-        FrazilError: As `merge_new`.
+        LeaseHeldError, TableBusyError: Another process merges into the table, or maintains it.
+        FrazilError: See `merge_new`.
     """
     changelog = load_changelog(catalog, spec)
     table = ensure_mirror(spec, mirror, catalog, changelog.schema())
@@ -111,14 +111,14 @@ def rebuild_mirror(
     *,
     incomplete: bool = False,
 ) -> Merged:
-    """Make a mirror anew from the whole changelog, beside its readers, who get it in one commit.
+    """Rebuild a mirror from the whole changelog; readers get the new mirror in one commit.
 
     Args:
-        incomplete: Also where the changelog lacks rows that the stream has landed there.
+        incomplete: Whether to accept a changelog that lacks rows which the stream has landed there.
 
     Raises:
-        LeaseHeldError, TableBusyError: Somebody else merges into the table, or maintains it.
-        FrazilError: The changelog lacks rows; or as `merge_new`.
+        LeaseHeldError, TableBusyError: Another process merges into the table, or maintains it.
+        FrazilError: The changelog lacks rows; or see `merge_new`.
     """
     changelog = load_changelog(catalog, spec)
     if not incomplete:
@@ -133,15 +133,15 @@ def rebuild_mirror(
 
 
 def chosen_mirrors(spec: StreamSpec, catalog: Catalog, named: str | None = None) -> list[tuple[StreamSpec, Mirror]]:
-    """The mirrors that are meant, the one of a name or all, each with its stream as the rows of its changelog are made.
+    """Return the mirror of a name, or all, each with the spec of its stream for its changelog.
 
     Args:
-        spec: As its file says.
-        catalog: Is asked for the changelogs of a stream that has several.
-        named: A mirror's name.
+        spec: Spec of the stream.
+        catalog: Catalog with the stream's dynamic tables.
+        named: Name of a mirror; None for all.
 
     Raises:
-        FrazilError: The stream has none, or none of that name.
+        FrazilError: The stream has no mirrors, or none of that name.
     """
     if not spec.mirrors:
         raise FrazilError(
@@ -159,6 +159,6 @@ def chosen_mirrors(spec: StreamSpec, catalog: Catalog, named: str | None = None)
 
 
 def _hold(spec: StreamSpec, mirror: Mirror, catalog: Catalog, done: Merged) -> None:
-    """Let the changelog's expiry know how far the mirror says it is."""
+    """Record the mirror's snapshot on the changelog, so that later snapshots do not expire."""
     if done.stamp is not None:
         hold_changelog(catalog, spec.table.name, spec.stream, mirror.table, done.stamp.snapshot_id)

@@ -1,4 +1,4 @@
-"""Status of a mirror: through when and which position it is its source, and what it lacks of its changelog."""
+"""Status of a mirror: time and source position that it has reached, and its lag behind the changelog."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from jobs.tables.dead_letter_table.tally import tally_dead_letters
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How a mirror stands.
+    """Status of a mirror.
 
     Attributes:
-        table: Its name.
-        stamp: What its newest merge says; None before the first.
-        offsets: Through which the stream had landed in the changelog then.
-        position: Through which it is its source; None where no position says it.
+        table: Name of the mirror.
+        stamp: Stamp of the newest merge; None before the first.
+        offsets: Offsets of the stream in the changelog at that merge.
+        position: Source position that the mirror has reached; None if unknown.
         merged_at: When the newest merge was published.
-        lag_rows: Changes that the changelog has and the mirror lacks; None if nobody can say.
+        lag_rows: Number of changes that the changelog has and the mirror lacks; None if unknown.
         lag_since: When the first of these was committed.
-        letters: Dead letters of the stream that have not come back.
-        others: Snapshots by which somebody else has changed the mirror since it was made from the whole changelog.
-        problem: Why the next merge will stop, or why the newest one beside the stream's driver was not made.
+        letters: Dead letters of the stream that have not been replayed.
+        others: Snapshots in which somebody else has changed the mirror since its last rebuild.
+        problem: Why the next merge will stop, or why the last one beside the stream's driver failed.
     """
 
     table: str
@@ -62,14 +62,14 @@ class MirrorStatus:
     problem: FrazilError | None = None
 
     def lag_seconds(self, now: datetime) -> float | None:
-        """For how long the mirror has lacked a change; 0 if it lacks none, None if nobody can say."""
+        """How long the mirror has lacked a change, in seconds; 0 if it lacks none, None if unknown."""
         if self.lag_rows is None:
             return None
         return max(0.0, (now - self.lag_since).total_seconds()) if self.lag_since else 0.0
 
 
 def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog) -> MirrorStatus:
-    """How a mirror stands, by the metadata of its table and of the changelog.
+    """Return a mirror's status from the metadata of its table and of the changelog.
 
     Raises:
         FrazilError: The catalog does not answer.
@@ -110,7 +110,7 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
 
 
 def pending_letters(spec: StreamSpec, catalog: Catalog) -> int:
-    """The stream's dead letters that have not come back, and that nobody has dismissed: changes that a mirror lacks."""
+    """Return the number of dead letters that are neither replayed nor dismissed; a mirror lacks their changes."""
     letters = find_table(catalog, spec.dead_letter_table)
     return tally_dead_letters(letters, spec.stream).waiting if letters is not None else 0
 
@@ -123,7 +123,7 @@ def _noted(settings: Settings, spec: StreamSpec, mirror: Mirror, merged_at: date
 
 
 def _unmade(spec: StreamSpec, mirror: Mirror, changelog: Table | None, table: Table | None) -> FrazilError | None:
-    """Why the mirror cannot be made of the changelog, as its file says it and its table is."""
+    """Return why the mirror cannot be built, given its file, its changelog and its table; None if it can."""
     if changelog is None:
         return None
     try:
@@ -136,7 +136,7 @@ def _unmade(spec: StreamSpec, mirror: Mirror, changelog: Table | None, table: Ta
 
 
 def _lag(spec: StreamSpec, changelog: Table, stamp: MirrorStamp | None) -> tuple[int, datetime | None]:
-    """Changes that a mirror lacks, by the summaries of the snapshots that are kept, and since when."""
+    """Return the number of changes that a mirror lacks, and the time of the first, from the changelog's snapshots."""
     found = snapshots_since(changelog.metadata, spec.stream, stamp.sequence if stamp else -1)
     rows = sum(int(each.summary["added-records"] or 0) for each in found if each.summary)
     return rows, datetime.fromtimestamp(found[0].timestamp_ms / 1000, UTC) if found else None

@@ -1,4 +1,4 @@
-"""Publication of a merge: its branch becomes the mirror's main, in one commit that asserts both heads."""
+"""Publication of a merge: main moves to the head of its branch, in one commit that asserts both heads."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Attempt:
     """One attempt at a merge.
 
     Attributes:
-        branch: On which it was made.
+        branch: Branch of the attempt.
         base: Main's head, where the branch began.
-        start: The branch's head when the merge began: `base`, or where its rows were deleted.
+        start: Head of the branch when the merge began: `base`, or the snapshot that deleted all rows for a rebuild.
     """
 
     branch: str
@@ -47,11 +47,11 @@ def publish_merge(
     *,
     anew: bool,
 ) -> bool:
-    """Make the merge main's; False if main is not as it was, or the branch is gone.
+    """Move main to the merge; return False if main has moved, or the branch was removed.
 
     Raises:
-        FencedError: A later session has been here.
-        FrazilError: The branch has something else than the merge left there.
+        FencedError: A later session has claimed the mirror.
+        FrazilError: Somebody else has written to the branch.
     """
     spec, name, target = session.spec, session.mirror.table, session.target
     merged = result.snapshots[-1] if result.snapshots else attempt.start
@@ -67,7 +67,7 @@ def publish_merge(
                 "somebody else has written it. Nothing was published.",
                 fix=f"frazil mirror run {spec.stream}",
             )
-        # What others wrote before the first merge is what was adopted; a rebuild has none of it any more.
+        # Rows from before the first merge were adopted, and a rebuild drops the rows of others.
         later = newest is not None and "changelog" in newest.mirror and not anew
         stamp = Stamp(
             session.commits.id,
@@ -88,15 +88,15 @@ def publish_merge(
 
 
 def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: TableMetadata) -> bool:
-    """Whether a mirror that lacks nothing is to say so of the changelog's head.
+    """Whether a mirror that lacks nothing needs a stamp for the changelog's present head.
 
-    A changelog to which nothing came goes on by compactions, and its snapshots expire: without it, the one that the
-    mirror's stamp names would be gone one day, and with it what shows that the changelog goes on from there.
+    Compactions give a changelog new heads even if no change comes, and old snapshots expire. If the snapshot in the
+    mirror's stamp expired, nothing would show that the changelog continues it.
 
     Args:
-        known: What the mirror's stamp says.
-        found: Nothing to merge.
-        changelog: Its metadata.
+        known: Stamp of the mirror.
+        found: Scan without files.
+        changelog: Metadata of the changelog.
     """
     if found.until is None or found.until.snapshot_id == known.snapshot_id:
         return False
@@ -105,5 +105,5 @@ def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: Table
 
 
 def _told(mirror: MirrorStamp, metadata: TableMetadata, session: MirrorSession) -> dict[str, Any]:
-    """The stamp with what others have written up to now."""
+    """Return the stamp's document with the snapshots that others have written up to now."""
     return replace(mirror, others=other_writes(metadata, session.commits.id, mirror.others)).to_json()

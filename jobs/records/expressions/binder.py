@@ -1,4 +1,4 @@
-"""Binder of expressions: from what a text says to nodes whose columns, functions and types are known."""
+"""Binder of expressions: it resolves columns, functions and types of a syntax tree, and returns typed nodes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from jobs.records.expressions.syntax import (
 )
 
 HEADERS = "_headers"
-"""The column of a row's record that header() reads."""
+"""Column with a record's headers, which header() reads."""
 
 
 class Binder:
@@ -71,8 +71,8 @@ class Binder:
 
     Args:
         text: The whole expression.
-        columns: Those of the row by their names.
-        hidden: Columns that are there when asked for, but are no columns of the row: Kafka's.
+        columns: Columns of the row by name.
+        hidden: Further columns that expressions may name, but that are no columns of the row: Kafka's.
     """
 
     def __init__(self, text: str, columns: Mapping[str, Column], hidden: Mapping[str, Column]) -> None:
@@ -81,10 +81,10 @@ class Binder:
         self._hidden: Mapping[str, Column] = hidden
 
     def bind(self, syntax: Syntax) -> Node:
-        """The node of a part.
+        """Return the node of a part.
 
         Raises:
-            ExpressionProblem: A column, a function or a type in it is wrong.
+            ExpressionProblem: A column, a function or a type in the part is wrong.
         """
         try:
             return self._bound(syntax)
@@ -92,7 +92,7 @@ class Binder:
             raise ExpressionProblem(problem.why, self._text, syntax.span.start) from None
 
     def written(self, syntax: Syntax) -> str:
-        """The part as it is written, on one line, for messages."""
+        """Return the text of a part on one line, for messages."""
         text = " ".join(self._text[syntax.span.start : syntax.span.stop].split())
         return text if len(text) <= 100 else text[:100] + "…"
 

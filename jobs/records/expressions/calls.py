@@ -1,4 +1,4 @@
-"""Calls of kernels: made of typed arguments, and worked out at once where all of them are literals."""
+"""Calls of kernels with typed arguments; calls with literals only are evaluated at once."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Function:
     """A function that expressions may call.
 
     Attributes:
-        form: How it is called: `substr(text, start [, length])`.
-        meaning: What it gives, in half a sentence.
-        bind: From arguments, and the part of the expression as it is written, to what gives the value. Raises Mismatch.
-        least, most: Numbers of arguments; None: any number.
+        form: Form of a call: `substr(text, start [, length])`.
+        meaning: Description of the result, in half a sentence.
+        bind: Returns the node of a call, from its arguments and its text in the expression. Raises Mismatch.
+        least, most: Numbers of arguments; None for any number.
     """
 
     form: str
@@ -44,12 +44,12 @@ class Function:
 
     @property
     def name(self) -> str:
-        """By which it is called, in whatever case."""
+        """Name of the function; calls ignore case."""
         return self.form.partition("(")[0]
 
 
 def function(form: str, meaning: str, bind: Callable[[Sequence[Node], str], Node]) -> Function:
-    """A function whose numbers of arguments are those of its form."""
+    """Return a function that takes as many arguments as its form shows."""
     inside = form.partition("(")[2].rstrip(")")
     needed, _, optional = inside.partition("[")
     least = len([each for each in needed.split(",") if each.strip()])
@@ -67,15 +67,15 @@ def call(
     why: str | None = None,
     nullable: bool | None = None,
 ) -> Node:
-    """A kernel with its arguments.
+    """Return a call of a kernel.
 
     Args:
-        kernel: Can be pickled; gives null where an argument is null, unless `nullable` says otherwise.
-        arguments: In the types that the kernel takes.
-        kind: What it gives.
-        expression: The part of the expression, as it is written.
-        why: What a dead letter says where the kernel fails; without it, what the kernel says.
-        nullable: Whether there may be null; without it, whether an argument may.
+        kernel: Picklable; its result is null if an argument is null, unless `nullable` is given.
+        arguments: Arguments in the types that the kernel takes.
+        kind: Type of the result.
+        expression: Text of the call in the expression.
+        why: Message of a dead letter if the kernel fails; by default the kernel's message.
+        nullable: Whether the result may be null; by default it may if an argument may.
 
     Raises:
         Mismatch: All arguments are literals, and the kernel fails for them.
@@ -95,7 +95,7 @@ def call(
 
 
 def _refuse_unworkable(kernel: Kernel, arguments: Sequence[Node], *, whole: bool) -> None:
-    """Refuse arguments that a kernel takes of no row, by a row of nulls beside the literals, or `whole` of nulls."""
+    """Refuse arguments that make a kernel fail for every row: try nulls beside the literals (all null if `whole`)."""
     nulls = [
         each.value if isinstance(each, Literal) and not whole else pa.nulls(1, arrow_of(each.type))
         for each in arguments
@@ -109,15 +109,15 @@ def _refuse_unworkable(kernel: Kernel, arguments: Sequence[Node], *, whole: bool
 
 
 def literal(value: object, kind: ice.IcebergType) -> Literal:
-    """One value of a type."""
+    """Return a literal of a type."""
     return Literal(pa.scalar(value, arrow_of(kind)), kind)
 
 
 def constant(node: Node, what: str) -> object:
-    """The value of an argument that has to be written in the expression.
+    """Return the value of an argument that has to be a literal.
 
     Raises:
-        Mismatch: It is none.
+        Mismatch: The argument is no literal.
     """
     if not isinstance(node, Literal) or not node.value.is_valid:
         raise Mismatch(f"needs {what} that is written in the expression")

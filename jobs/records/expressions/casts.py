@@ -1,6 +1,6 @@
-"""Casts: a value as one of another type, exactly, or a failure of its row.
+"""Casts of values to other types: exact, or a failure of the row.
 
-Texts mean what they mean to the decoders (`jobs/records/formats/columns`). No number loses a place: round() it first.
+Texts mean the same as in decoders (`jobs/records/formats/columns`). A cast drops no digits of a number: use round().
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _TEXT_ENCODINGS = {"int": "text", "long": "text", "float": "text", "double": "te
 
 
 def cast(node: Node, kind: ice.IcebergType, expression: str) -> Node:
-    """A value as one of another type.
+    """Return the cast of a value to another type.
 
     Raises:
-        Mismatch: Values of its type never become such values.
+        Mismatch: The type cannot be cast to the other one.
     """
     source = node.type
     if source == kind:
@@ -51,10 +51,10 @@ def cast(node: Node, kind: ice.IcebergType, expression: str) -> Node:
 
 
 def coerced(node: Node, kind: ice.IcebergType, expression: str) -> Node:
-    """A value as one of a type that it is taken for without a cast: a wider number, a written text as a date.
+    """Return the implicit conversion of a value: to a wider number, or of a literal text to a date.
 
     Raises:
-        Mismatch: It is taken for no such value.
+        Mismatch: The conversion needs a cast.
     """
     source = node.type
     if source == kind or isinstance(source, ice.UnknownType):
@@ -130,7 +130,7 @@ def _boolean_of_text(texts: pa.Array) -> pa.Array:
 
 
 def _decimal_of_float(declared: Primitive, numbers: pa.Array) -> pa.Array:
-    """By the shortest text that is this number and no other."""
+    """Convert floats by the shortest text that identifies each number."""
     return _of_text(declared, pc.cast(numbers, pa.string()))
 
 
@@ -150,7 +150,7 @@ def _date_of_timestamp(times: pa.Array) -> pa.Array:
 
 
 def checked(array: pa.Array, bad: pa.Array | pa.Scalar, why: str) -> pa.Array:
-    """The array, unless a row of the mask is true."""
+    """Return the array; raise if the mask is true for a row."""
     if isinstance(bad, pa.Scalar):
         bad = pa.repeat(bad, len(array))
     if not pc.any(bad, min_count=0).as_py():

@@ -1,7 +1,7 @@
-"""Expression: SQL over the columns of one row, compiled when a spec is validated and evaluated on Arrow in a task.
+"""SQL expression over the columns of one row, compiled when a spec is validated and evaluated on Arrow in a task.
 
-An expression has no state, knows no file and no network, and gives the same for the same row. Its text is compiled to
-nodes of typed kernels (`nodes`), which are data: they travel to a task pickled, and nothing is prepared there.
+An expression has no state, reads no file and no network, and has the same result for the same row. Its text is compiled
+to nodes of typed kernels (`nodes`). Nodes are picklable data, so a task evaluates them without preparation.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from jobs.records.schema.arrow_schema import rows_arrow_type
 from jobs.records.schema.kafka_columns import TYPES
 
 DEEPEST = 150
-"""Kernels within each other, so that a task evaluates wherever it stands in its own stack."""
+"""Limit of nested kernels, so that evaluation does not overflow a task's stack."""
 
 
 class ExpressionFailure(NamedTuple):
-    """A row that an expression has no value for.
+    """A row for which an expression fails.
 
     Attributes:
-        row: Its index in the batch.
-        message: The part of the expression that fails, and why.
+        row: Index in the batch.
+        message: Failing part of the expression, and the reason.
     """
 
     row: int
@@ -50,18 +50,18 @@ class ExpressionFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What an expression gives for a batch.
+    """Result of an expression for a batch.
 
     Attributes:
-        values: One for each row, in the Arrow type of the expression's; null where it failed.
-        failures: One for each row that failed, ascending.
+        values: One value for each row, in the Arrow type of the expression; null for failed rows.
+        failures: One failure for each failed row, ascending.
     """
 
     values: pa.Array
     failures: Sequence[ExpressionFailure] = ()
 
     def true(self) -> pa.BooleanArray:
-        """Which rows meet a condition: null is not true, and a row that failed is not either."""
+        """Mask of the rows that meet a condition; null and failed rows do not."""
         return pc.fill_null(self.values, False)
 
 
@@ -70,10 +70,10 @@ class Expression:
     """A compiled expression; can be pickled.
 
     Attributes:
-        text: As it was written.
-        node: What is evaluated.
-        columns: Names of the columns that it reads, in the order in which they are met; those of `FRAME_COLUMNS` are
-            not the row's.
+        text: Text of the expression.
+        node: Compiled node.
+        columns: Names of the columns that it reads, in the order of their first use; those in `FRAME_COLUMNS` are no
+            columns of the row.
     """
 
     text: str
@@ -82,25 +82,25 @@ class Expression:
 
     @property
     def type(self) -> ice.IcebergType:
-        """The type of the values."""
+        """Type of the values."""
         return self.node.type
 
     @property
     def nullable(self) -> bool:
-        """Whether a value may be null; if not, none is, of columns that keep what they promise."""
+        """Whether a value may be null; false only if required columns hold no nulls."""
         return self.node.nullable
 
     @property
     def needs_batch_time(self) -> bool:
-        """Whether it asks for now()."""
+        """Whether it calls now()."""
         return any(isinstance(each, BatchTime) for each in parts(self.node))
 
     def evaluate(self, batch: pa.RecordBatch, batch_time: datetime | None = None) -> Evaluated:
-        """The value of every row.
+        """Evaluate the expression for every row.
 
         Args:
-            batch: With `columns`, among others.
-            batch_time: What now() is; needed only if `needs_batch_time`.
+            batch: Batch with `columns`, and possibly others.
+            batch_time: Value of now(); required only if `needs_batch_time`.
         """
         if not batch.num_rows:
             return Evaluated(pa.array([], rows_arrow_type(self.type)))
@@ -112,15 +112,15 @@ class Expression:
 
 
 def compile_expression(text: str, columns: Iterable[ice.NestedField], *, frame: bool = True) -> Expression:
-    """An expression over rows with these columns.
+    """Compile an expression over rows with these columns.
 
     Args:
         text: One SQL expression.
-        columns: Of the row, with their types.
-        frame: Whether `FRAME_COLUMNS` and header() may be asked for; a column of the row with such a name counts first.
+        columns: Columns of the row with their types.
+        frame: Whether `FRAME_COLUMNS` and header() are allowed; a column of the row with such a name has precedence.
 
     Raises:
-        ExpressionProblem: With the place in the text.
+        ExpressionProblem: The text is no valid expression; the error has the place in the text.
     """
     node = _node(text, columns, frame)
     if isinstance(node.type, ice.UnknownType):
@@ -129,10 +129,10 @@ def compile_expression(text: str, columns: Iterable[ice.NestedField], *, frame: 
 
 
 def compile_condition(text: str, columns: Iterable[ice.NestedField], *, frame: bool = True) -> Expression:
-    """A condition over rows with these columns: an expression that gives booleans. A row meets it only if it is true.
+    """Compile a condition over rows with these columns: a boolean expression. A row meets it only if it is true.
 
     Raises:
-        ExpressionProblem: With the place in the text.
+        ExpressionProblem: The text is no valid condition; the error has the place in the text.
     """
     node = _node(text, columns, frame)
     try:
@@ -161,11 +161,11 @@ def _expression(text: str, node: Node) -> Expression:
 
 
 FRAME_PARTS: Mapping[str, str] = {f"_{part}": part for part in TYPES}
-"""The part of a record that each such column is: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, …"""
+"""Part of a record for each column of Kafka: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, …"""
 FRAME_COLUMNS: Mapping[str, ice.NestedField] = {
     name: ice.NestedField(
         2_000_000 + number, name, TYPES[part], required=part in ("topic", "partition", "offset", "timestamp")
     )
     for number, (name, part) in enumerate(FRAME_PARTS.items())
 }
-"""Such a column with its type, as a column of rows."""
+"""These columns with their types."""

@@ -1,4 +1,4 @@
-"""Functions that expressions may call: a closed list, so that none reaches a file, the network or chance."""
+"""Functions that expressions may call: a closed list, so that none reads a file or the network, or is random."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONDITIONALS: Mapping[str, str] = {
     "header(name)": "the record's last header of that name, as text",
     "now()": "the batch's time, the same for all of its rows; also current_timestamp, and current_date in UTC",
 }
-"""What is bound apart from the functions, because it is lazy or reads what is no column of the row."""
+"""Calls that are bound separately, because they are lazy or read something other than columns of the row."""
 MEANT: Mapping[str, str] = {
     "substring": "substr",
     "len": "length",
@@ -55,7 +55,7 @@ MEANT: Mapping[str, str] = {
     "safe_cast": "try_cast",
     "current_time": "now",
 }
-"""What other engines call a function, for the suggestion in a problem."""
+"""Names of functions in other engines, for the suggestion in a problem."""
 AGGREGATES = frozenset(
     {
         *("count", "sum", "avg", "min", "max", "any_value", "array_agg", "string_agg", "first", "last", "stddev"),

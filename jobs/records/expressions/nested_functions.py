@@ -30,10 +30,10 @@ from jobs.records.expressions.sql_types import (
 
 
 def member(node: Node, name: str, expression: str) -> Node:
-    """A field of a struct; null where the struct is.
+    """Return a field of a struct; null if the struct is null.
 
     Raises:
-        Mismatch: It is no struct, or has no such field.
+        Mismatch: The node is no struct, or has no such field.
     """
     kind = node.type
     if not isinstance(kind, ice.StructType):
@@ -46,7 +46,7 @@ def member(node: Node, name: str, expression: str) -> Node:
 
 
 def unknown(name: str, known: Sequence[str], what: str) -> str:
-    """Says that there is no such name, with the nearest one that is."""
+    """Return the sentence about an unknown name, with the nearest known one."""
     folded = {each.casefold(): each for each in reversed(known)}
     near = get_close_matches(name.casefold(), folded, n=1)
     if near:
@@ -56,10 +56,10 @@ def unknown(name: str, known: Sequence[str], what: str) -> str:
 
 
 def element(node: Node, index: Node, expression: str) -> Node:
-    """An element of a list, from 1, or the value of a map's key; null where there is none.
+    """Return an element of a list, counted from 1, or the value of a map's key; null if there is none.
 
     Raises:
-        Mismatch: It is neither list nor map, or the index is none of it.
+        Mismatch: The node is neither list nor map, or the index has the wrong type.
     """
     match node.type:
         case ice.ListType() as kind:
@@ -98,7 +98,7 @@ def _entries(maps: pa.MapArray) -> pa.Array:
 
 
 def header(headers: Node, name: Node, expression: str, *, text: bool = True) -> Node:
-    """The value of a record's last header of a name; null without one."""
+    """Return the value of a record's last header of a name; null if there is none."""
     wanted = constant(name, "the name of a header")
     found = call(partial(_last_header, str(wanted)), [headers], BINARY, expression, nullable=True)
     return call(partial(pc.cast, target_type=pa.string()), [found], STRING, expression) if text else found
@@ -111,7 +111,7 @@ def _last_header(name: str, headers: pa.ListArray) -> pa.Array:
     hits = np.flatnonzero(pc.fill_null(pc.equal(values.field("key"), name), False).to_numpy(zero_copy_only=False))
     hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
     last = np.full(count, -1, np.int64)
-    # A hit belongs to the record whose headers begin last before it; a later one takes the place of an earlier one.
+    # A hit belongs to the last record whose headers begin before it; later hits overwrite earlier ones.
     last[np.searchsorted(offsets, hits, side="right") - 1] = hits
     return values.field("value").take(pa.array(last, mask=last < 0))
 
@@ -122,7 +122,7 @@ FUNCTIONS: tuple[Function, ...] = (
 
 
 def element_of(index: int, lists: pa.ListArray) -> pa.Array:
-    """The element of this number, from 0, of each list; null where a list is null or shorter."""
+    """Return the element with this index, from 0, of each list; null if a list is null or shorter."""
     offsets = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     at = offsets[:-1] + index
     there = (at < offsets[1:]) & lists.is_valid().to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Nodes of an expression whose types are known: what each makes of rows.
+"""Typed nodes of an expression, and their evaluation on rows.
 
 Conditions are lazy: the failure of a part counts only in rows whose value needs that part.
 """
@@ -23,24 +23,24 @@ from jobs.records.expressions.values import (
 from jobs.records.schema.arrow_schema import rows_arrow_type
 
 NULL_TYPE = ice.UnknownType()
-"""The type of NULL before it is known what it stands for."""
+"""Type of NULL before its context gives it another one."""
 
 
 BOOLEAN, TIMESTAMPTZ = ice.BooleanType(), ice.TimestamptzType()
 
 
 def arrow_of(kind: ice.IcebergType) -> pa.DataType:
-    """The Arrow type of values of a type."""
+    """Return the Arrow type for values of an Iceberg type."""
     return pa.null() if isinstance(kind, ice.UnknownType) else rows_arrow_type(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What an expression is asked for.
+    """Input of an expression.
 
     Attributes:
-        batch: The rows, with the columns that the expression reads.
-        batch_time: What now() is; None where no expression asks for it.
+        batch: Rows, with the columns that the expression reads.
+        batch_time: Value of now(); None if no expression calls it.
     """
 
     batch: pa.RecordBatch
@@ -77,7 +77,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class BatchTime:
-    """The time of the batch, which is the same whenever the batch is run again."""
+    """The time of the batch, which is the same in each repetition of the batch."""
 
     type: ice.IcebergType = TIMESTAMPTZ
     nullable: bool = False
@@ -104,7 +104,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    """AND or OR: from left to right, the failure of a part counts only where the parts before it do not decide."""
+    """AND or OR, from left to right: the failure of a part counts only if the parts before it do not decide."""
 
     word: str
     parts: tuple[Node, ...]
@@ -127,7 +127,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The value of the first condition that is true; COALESCE and IF are such."""
+    """The value of the first true condition, as in CASE and IF."""
 
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
@@ -158,7 +158,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Coalesce:
-    """The first value that is not null; what stands behind it does not fail."""
+    """The first value that is not null; failures of later values do not count."""
 
     parts: tuple[Node, ...]
     type: ice.IcebergType
@@ -177,7 +177,7 @@ class Coalesce:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """The value, null where it fails."""
+    """The value, or null if it fails."""
 
     of: Node
     type: ice.IcebergType
@@ -191,14 +191,14 @@ Node = Column | Literal | BatchTime | Call | Logic | Case | Coalesce | Try
 
 
 def parts(node: Node) -> Iterator[Node]:
-    """The node, and every node in it."""
+    """Yield the node and every node in it."""
     yield node
     for each in _inside(node):
         yield from parts(each)
 
 
 def depth(node: Node) -> int:
-    """How many nodes stand within each other."""
+    """Return the depth of nested nodes."""
     return 1 + max((depth(each) for each in _inside(node)), default=0)
 
 

@@ -110,7 +110,7 @@ def _extreme(kernel: Kernel, arguments: Sequence[Node], expression: str) -> Node
 def _element_wise(kernel: Kernel, *columns: pa.Array) -> pa.Array:
     kind = columns[0].type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        # Arrow has no such kernel for them.
+        # Arrow has no such kernel for these types.
         columns = tuple(pc.cast(each, pa.timestamp("us")) for each in columns)
     return pc.cast(kernel(*columns, skip_nulls=True), kind)
 

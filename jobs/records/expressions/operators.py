@@ -1,4 +1,4 @@
-"""Operators over values of expressions: arithmetic, comparison, and what of them is a kernel of Arrow's."""
+"""Operators of expressions: arithmetic, comparisons, and their Arrow kernels."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _TOO_WIDE = "fits no decimal of 38 digits; cast one of them to fewer digits"
 
 
 def arithmetic(operator: str, left: Node, right: Node, expression: str) -> Node:
-    """Two numbers with +, -, *, / or % between them.
+    """Return two numbers combined by +, -, *, / or %.
 
     Raises:
-        Mismatch: They are no numbers, or no type holds the result.
+        Mismatch: A node is no number, or no type can hold the result.
     """
     for each in (left, right):
         if not (is_number(each.type) or isinstance(each.type, ice.UnknownType)):
@@ -61,10 +61,10 @@ def arithmetic(operator: str, left: Node, right: Node, expression: str) -> Node:
 
 
 def negated(node: Node, expression: str) -> Node:
-    """A number with its sign turned.
+    """Return the negation of a number.
 
     Raises:
-        Mismatch: It is no number.
+        Mismatch: The node is no number.
     """
     node = signed(node)
     kernel = pc.negate if is_floating(node.type) else pc.negate_checked
@@ -72,10 +72,10 @@ def negated(node: Node, expression: str) -> Node:
 
 
 def signed(node: Node) -> Node:
-    """A number that a sign stands before.
+    """Return a number with a sign in front, unchanged.
 
     Raises:
-        Mismatch: It is no number.
+        Mismatch: The node is no number.
     """
     if not is_number(node.type):
         raise Mismatch(f"a sign stands before a number, found {name_of(node.type)}")
@@ -83,10 +83,10 @@ def signed(node: Node) -> Node:
 
 
 def whole_division(left: Node, right: Node, expression: str) -> Node:
-    """The quotient of whole numbers without what is left, towards zero.
+    """Return the quotient of integers, truncated towards zero.
 
     Raises:
-        Mismatch: They are no whole numbers.
+        Mismatch: A node is no integer.
     """
     if not (is_integer(left.type) and is_integer(right.type)):
         raise Mismatch(f"needs whole numbers, found {name_of(left.type)} and {name_of(right.type)}")
@@ -141,8 +141,7 @@ def _divided(left: Node, right: Node, expression: str) -> Node:
     first, second = decimal_for(left), decimal_for(right)
     scale = max(first.scale, _PLACES)
     whole = first.precision - first.scale
-    # Arrow gives a quotient more places than are asked for here; they are cut off, which rounding by the next place
-    # does not see.
+    # Arrow's quotient has more places than needed here. They are cut off, not rounded.
     places = max(4, scale + second.precision - second.scale + 1)
     if whole + second.scale + places > _WIDE or scale > MOST_DIGITS:
         raise Mismatch(f"{name_of(first)} / {name_of(second)} {_TOO_WIDE}")
@@ -175,7 +174,7 @@ def _without_zero(divisor: pa.Array | pa.Scalar, zero: pa.Array | pa.Scalar) -> 
 
 
 def _unless_zero(found: pa.Array, dividend: pa.Array | pa.Scalar, zero: pa.Array | pa.Scalar) -> pa.Array:
-    """The quotients, unless a divisor is zero; null divided by zero is null."""
+    """Return the quotients; raise if a divisor is zero, unless the dividend is null."""
     return checked(found, pc.and_(zero, pc.is_valid(dividend)), _ZERO)
 
 
@@ -187,8 +186,8 @@ def _remainder(left: Node, right: Node, expression: str) -> Node:
 
 
 def _rest(left: pa.Array | pa.Scalar, right: pa.Array | pa.Scalar) -> pa.Array:
-    """With the sign of the dividend, as in C."""
-    # The smallest number has no quotient with -1, but a remainder.
+    """Return the remainder, with the sign of the dividend, as in C."""
+    # The quotient of the smallest integer and -1 overflows, but the remainder is 0.
     divisor = pc.if_else(pc.equal(right, -1), pa.scalar(1, right.type), right)
     zero = pc.equal(divisor, 0)
     quotient = pc.divide(left, _without_zero(divisor, zero))
@@ -206,10 +205,10 @@ COMPARISONS = {
 
 
 def compared(operator: str, left: Node, right: Node, expression: str) -> Node:
-    """Two values with a comparison between them.
+    """Return the comparison of two values.
 
     Raises:
-        Mismatch: They have no type in common, or one that has no order.
+        Mismatch: The values have no common type, or one without an order.
     """
     sides = alike([left, right], expression)
     _refuse_nested(sides[0].type)
@@ -217,17 +216,17 @@ def compared(operator: str, left: Node, right: Node, expression: str) -> Node:
 
 
 def distinct(left: Node, right: Node, expression: str) -> Node:
-    """Whether two values differ, where null is a value like others."""
+    """Return IS DISTINCT FROM: whether two values differ, with null as an ordinary value."""
     sides = alike([left, right], expression)
     _refuse_nested(sides[0].type)
     return call(_distinct, sides, BOOLEAN, expression, nullable=False)
 
 
 def alike(nodes: Sequence[Node], expression: str) -> list[Node]:
-    """The values as ones that Arrow compares; exact numbers stay exact, however many digits they have.
+    """Convert values to types that Arrow can compare; exact numbers stay exact, however many digits they have.
 
     Raises:
-        Mismatch: They have no type in common.
+        Mismatch: The values have no common type.
     """
     numbers = [each for each in nodes if is_number(each.type)]
     exact = numbers and not any(is_floating(each.type) for each in numbers)
@@ -238,7 +237,7 @@ def alike(nodes: Sequence[Node], expression: str) -> list[Node]:
 
 
 def among(value: Node, items: Sequence[Node], expression: str) -> Node:
-    """Whether a value is one of several: null if it is none of them and one of them, or the value, is null."""
+    """Return IN: null if the value is none of the items, and the value or an item is null."""
     kind = common_type([value, *items])
     _refuse_nested(kind)
     simple = all(isinstance(each, Literal) for each in items) and not is_floating(kind)
@@ -256,7 +255,7 @@ def among(value: Node, items: Sequence[Node], expression: str) -> Node:
 
 
 def like(value: Node, pattern: Node, expression: str, *, ignore_case: bool) -> Node:
-    """Whether a text has the form of a pattern: % is any text, _ any character, a backslash takes their meaning."""
+    """Return LIKE: % matches any text, _ any character, and a backslash escapes them."""
     text = constant(pattern, "a pattern")
     if not isinstance(text, str):
         raise Mismatch("needs a text as pattern")
@@ -266,12 +265,12 @@ def like(value: Node, pattern: Node, expression: str, *, ignore_case: bool) -> N
 
 
 def null_test(value: Node, expression: str) -> Node:
-    """Whether a value is null."""
+    """Return IS NULL."""
     return call(pc.is_null, [value], BOOLEAN, expression, nullable=False)
 
 
 def truth_test(value: Node, truth: bool, expression: str) -> Node:
-    """Whether a condition is true, or false; null is neither."""
+    """Return IS TRUE or IS FALSE; null is neither."""
     return call(partial(_is, truth), [coerced(value, BOOLEAN, expression)], BOOLEAN, expression, nullable=False)
 
 
@@ -281,7 +280,7 @@ def _refuse_nested(kind: ice.IcebergType) -> None:
 
 
 def _compared(kernel: Kernel, left: pa.Array | pa.Scalar, right: pa.Array | pa.Scalar) -> pa.Array:
-    """Decimals that no decimal of 38 digits holds at once are compared in 76."""
+    """Compare two arrays; decimals without a common type of 38 digits are compared with 76 digits."""
     if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
         digits = [(each.type.precision - each.type.scale, each.type.scale) for each in (left, right)]
         if sum(map(max, zip(*digits, strict=True))) > MOST_DIGITS:

@@ -38,14 +38,14 @@ _LARGEST = 2**62
 
 
 def number_of(text: str) -> int | Decimal | float:
-    """A number as it is written: whole, with a point (exact), or with an exponent (a double)."""
+    """Return a number as it is written: whole, with a point (exact), or with an exponent (a double)."""
     if "e" in text.lower():
         return float(text)
     return Decimal(text) if "." in text else int(text)
 
 
 def duration_of(text: str) -> tuple[int, int]:
-    """Months and microseconds of `1 day`, `3 hours 30 minutes`, `-1 month`.
+    """Return the months and microseconds of `1 day`, `3 hours 30 minutes`, `-1 month`.
 
     Raises:
         ValueError: With a sentence that says what is wrong.
@@ -68,10 +68,10 @@ def duration_of(text: str) -> tuple[int, int]:
 
 
 def type_name(tokens: TokenStream) -> TypeName:
-    """The type that stands next, such as `decimal(12,2)` or `timestamp with time zone`.
+    """Read the next type, such as `decimal(12,2)` or `timestamp with time zone`.
 
     Raises:
-        ExpressionProblem: None does.
+        ExpressionProblem: The next tokens are no type.
     """
     token = tokens.take()
     if token.kind != "word":
@@ -98,9 +98,9 @@ def type_name(tokens: TokenStream) -> TypeName:
 
 
 DEEPEST = 40
-"""Brackets, calls and the like within each other."""
+"""Limit of brackets, calls and the like within each other."""
 LONGEST_CHAIN = 100
-"""Operators of one kind that follow each other."""
+"""Limit of operators of one kind that follow each other."""
 
 _RESERVED = frozenset(
     {
@@ -119,12 +119,12 @@ _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">"
 
 
 def is_reserved(word: str) -> bool:
-    """Whether a column of this name has to stand in quotes."""
+    """Return whether a column of this name has to stand in quotes."""
     return word.lower() in _RESERVED
 
 
 def parse(text: str) -> Syntax:
-    """The syntax of an expression.
+    """Return the syntax of an expression.
 
     Raises:
         ExpressionProblem: The text is no expression over one row.
@@ -176,7 +176,7 @@ class _Parser(TokenStream):
         negated = True
         while self.take_words("not"):
             negated = not negated
-        # Two of them are none; null stays null.
+        # Two negations cancel each other; null stays null.
         return Apply(self.span(start), "not" if negated else "condition", (self._predicate(),))
 
     def _predicate(self) -> Syntax:
@@ -208,7 +208,7 @@ class _Parser(TokenStream):
         return Apply(self.span(start), "not", (made,)) if negated else made
 
     def _negatable(self, left: Syntax, start: int) -> Syntax | None:
-        """A BETWEEN, IN or LIKE behind an operand, with or without NOT; None if nothing of it stands here."""
+        """Parse a BETWEEN, IN or LIKE behind an operand, with or without NOT; None if none of these stands here."""
         begin = self.position
         negated = self.take_words("not")
         if self.take_words("between"):
@@ -402,7 +402,7 @@ _CALLS = frozenset({"now", "current_timestamp", "current_date"})
 
 @lru_cache(maxsize=512)
 def asks_batch_time(text: str) -> bool:
-    """Whether an expression asks for now(), current_timestamp or current_date; False of what is no expression."""
+    """Return whether an expression asks for now(), current_timestamp or current_date; False for a text that is none."""
     if not _MAY.search(text):
         return False
     try:
@@ -412,7 +412,7 @@ def asks_batch_time(text: str) -> bool:
 
 
 def _parts(syntax: Syntax) -> Iterator[Syntax]:
-    """An expression and all within it."""
+    """Yield an expression and all expressions within it."""
     yield syntax
     inner: list[Syntax] = []
     match syntax:

@@ -1,4 +1,4 @@
-"""Types in expressions: their names, and the one type that several values have in common."""
+"""Types in expressions: their names, and the common type of several values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BOOLEAN, STRING, BINARY, UUID = ice.BooleanType(), ice.StringType(), ice.BinaryT
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ = ice.DateType(), ice.TimeType(), ice.TimestampType(), ice.TimestamptzType()
 
 MOST_DIGITS = 38
-"""Of a decimal."""
+"""Most digits of a decimal."""
 DIGITS = {"int": 10, "long": 19}
-"""Of the widest number of a type of whole numbers."""
+"""Most digits of an integer, by type."""
 _NAMED: dict[str, ice.IcebergType] = {
     **dict.fromkeys(["int", "integer"], INT),
     **dict.fromkeys(["long", "bigint"], LONG),
@@ -37,15 +37,15 @@ _DECIMAL_NAMES = ("decimal", "numeric")
 
 
 def name_of(kind: ice.IcebergType) -> str:
-    """A type in the words of schema text."""
+    """Return the name of a type in schema text."""
     return "null" if isinstance(kind, ice.UnknownType) else schema_text(kind)
 
 
 def named_type(name: str, numbers: tuple[int, ...]) -> ice.IcebergType:
-    """The type that a CAST names.
+    """Return the type that a CAST names.
 
     Raises:
-        Mismatch: There is none of that name, or its numbers are wrong.
+        Mismatch: The name is unknown, or its parameters are wrong.
     """
     if name in _DECIMAL_NAMES:
         precision, scale = (*numbers, 0)[:2] if len(numbers) in (1, 2) else (0, 0)
@@ -62,7 +62,7 @@ def named_type(name: str, numbers: tuple[int, ...]) -> ice.IcebergType:
 
 
 def is_integer(kind: ice.IcebergType) -> bool:
-    """Whether values are whole numbers of 32 or 64 bits."""
+    """Whether values are integers of 32 or 64 bits."""
     return isinstance(kind, (ice.IntegerType, ice.LongType))
 
 
@@ -77,7 +77,7 @@ def is_number(kind: ice.IcebergType) -> bool:
 
 
 def decimal_for(node: Node) -> ice.DecimalType:
-    """The decimal that every value of an exact number fits; of a literal, just so."""
+    """Return the decimal type that holds every value of an exact number; for a literal the smallest one."""
     kind = node.type
     if isinstance(kind, ice.DecimalType):
         return kind
@@ -87,10 +87,10 @@ def decimal_for(node: Node) -> ice.DecimalType:
 
 
 def common_number(nodes: Sequence[Node]) -> ice.IcebergType:
-    """The type that numbers are compared in, or that one of them is given as.
+    """Return the common type of numbers.
 
     Raises:
-        Mismatch: Decimals that no decimal of 38 digits can hold at once.
+        Mismatch: No decimal of 38 digits can hold all of the decimals.
     """
     kinds = [each.type for each in nodes]
     if any(map(is_floating, kinds)):
@@ -106,12 +106,12 @@ def common_number(nodes: Sequence[Node]) -> ice.IcebergType:
 
 
 def common_type(nodes: Sequence[Node]) -> ice.IcebergType:
-    """The one type that values of several expressions are given as.
+    """Return the common type of several expressions.
 
-    A text that is written in the expression is taken for a date, time or uuid beside one.
+    Beside a date, time or uuid, a literal text becomes one.
 
     Raises:
-        Mismatch: There is none.
+        Mismatch: There is no common type.
     """
     known = [each for each in nodes if not isinstance(each.type, ice.UnknownType)]
     if not known:
@@ -136,4 +136,4 @@ def common_type(nodes: Sequence[Node]) -> ice.IcebergType:
 
 
 FROM_TEXT = (ice.DateType, ice.TimeType, ice.TimestampType, ice.TimestamptzType, ice.UUIDType)
-"""Types that a written text is taken for beside a value of them."""
+"""Types that a literal text becomes beside a value of them."""

@@ -1,4 +1,4 @@
-"""Syntax of an expression: what a text says, before anything is known of columns and types."""
+"""Syntax tree of an expression, before columns and types are resolved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a part of an expression stands in its text."""
+    """Place of a part of an expression in its text."""
 
     start: int
     stop: int
@@ -24,7 +24,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal: a whole number as int, one with a point as Decimal, one with an exponent as float; None is NULL."""
+    """A literal: an integer as int, a number with a point as Decimal, one with an exponent as float; None is NULL."""
 
     span: Span
     value: int | Decimal | float | str | bytes | bool | None
@@ -50,7 +50,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function or an operator with its arguments; operators have their mark or their words for a name."""
+    """A function or an operator with its arguments; the name of an operator is its mark or its words."""
 
     span: Span
     name: str
@@ -59,7 +59,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class CaseWhen:
-    """Conditions with their values, the first that is true counts, and the value without one."""
+    """Conditions with their values, of which the first true one counts, and the default value."""
 
     span: Span
     branches: tuple[tuple[Syntax, Syntax], ...]
@@ -68,7 +68,7 @@ class CaseWhen:
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """A type as an expression writes it: a name and the numbers in its brackets."""
+    """A type in an expression: a name and the numbers in its brackets."""
 
     span: Span
     name: str

@@ -1,4 +1,4 @@
-"""Functions of texts; they count in code points, from 1."""
+"""Functions of texts, which count code points from 1."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from jobs.records.expressions.sql_types import (
 from jobs.records.expressions.values import Kernel
 
 LONGEST = 10_000
-"""Characters that a text is filled up to."""
+"""Limit of characters that a text is padded to."""
 
 
 def joined(arguments: Sequence[Node], expression: str) -> Node:
-    """Texts one behind the other; other values stand as a cast to text gives them. Null if one of them is null."""
+    """Return concatenated texts; other values are cast to text first. Null if one of them is null."""
     texts: list[Node] = []
     for each in arguments:
-        # What is joined already is joined with the rest at once.
+        # Nested concatenations are merged into one call.
         inner = each.arguments if isinstance(each, Call) and each.kernel is _joined else (each,)
         texts += [cast(one, STRING, expression) for one in inner]
     return call(_joined, texts, STRING, expression)
@@ -52,7 +52,7 @@ def _joined_with(arguments: Sequence[Node], expression: str) -> Node:
 
 
 def _skipping(separator: str, *texts: pa.Array | pa.Scalar) -> pa.Array:
-    """The empty text where all are null, which Arrow leaves out of the result altogether."""
+    """Join texts without nulls; empty if all are null, in which case Arrow would drop the row."""
     first = pc.if_else(pc.is_null(pc.coalesce(*texts)), "", texts[0])
     return pc.binary_join_element_wise(first, *texts[1:], separator, null_handling="skip")
 
@@ -113,7 +113,7 @@ def _left(arguments: Sequence[Node], expression: str) -> Node:
 
 def _right(arguments: Sequence[Node], expression: str) -> Node:
     count = _whole(arguments[1], "a number of characters", 0, 2**31 - 1)
-    # The last 0 characters are none, where a slice from -0 would be all of them.
+    # A slice from -0 would be the whole text.
     kernel = partial(_sliced, -count, None) if count else partial(_sliced, 0, 0)
     return call(kernel, [coerced(arguments[0], STRING, expression)], STRING, expression)
 
@@ -165,7 +165,7 @@ def _position(arguments: Sequence[Node], expression: str) -> Node:
 
 
 def _found(wanted: str, texts: pa.Array) -> pa.Array:
-    """Characters, where Arrow counts bytes."""
+    """Return positions in characters, where Arrow counts bytes."""
     at = pc.find_substring(texts, wanted)
     if not wanted:
         return pc.add(at, pa.scalar(1, pa.int32()))
@@ -213,7 +213,7 @@ def _extract_regex(arguments: Sequence[Node], expression: str) -> Node:
         pc.extract_regex(pa.array([""]), named)
         kernel = partial(_extracted, named)
     except pa.ArrowInvalid:
-        # It has groups, of which Arrow needs a name each.
+        # The pattern has groups, and Arrow requires a name for each.
         kernel = partial(_cut_out, pattern)
     return call(kernel, [coerced(arguments[0], STRING, expression)], STRING, expression, nullable=True)
 
@@ -223,7 +223,7 @@ def _extracted(pattern: str, texts: pa.Array) -> pa.Array:
 
 
 def _cut_out(pattern: str, texts: pa.Array) -> pa.Array:
-    """The first match, by taking away all around it."""
+    """Return the first match by removing everything around it."""
     matching = pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, pa.string()))
     return pc.replace_substring_regex(matching, rf"\A(?s:.*?)({pattern})(?s:.*)\z", r"\1")
 

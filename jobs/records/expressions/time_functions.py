@@ -1,7 +1,7 @@
-"""Functions of times, and local times of named zones with the instants that they are, in every year.
+"""Functions of times, and conversions between local times of named zones and instants, in every year.
 
-Arrow's tables of zones end in 2037, and it cuts what a zone is ahead of UTC to whole minutes, which some zones were not
-until 1972. Times outside those years are converted by the IANA database's own rules, each distinct one once."""
+Arrow's time-zone tables end in 2037, and it truncates UTC offsets to minutes, which some zones did not use until 1972.
+Times outside of these years are converted by the rules of the IANA database, each distinct time once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _ARROW_FIRST, _ARROW_LAST = (
 
 
 def local_times(instants: pa.Array, zone: str) -> pa.Array:
-    """What clocks in a zone show, as timestamps without zone; at the ends of the calendar perhaps beyond it.
+    """Convert instants to local times of a zone. At the ends of the calendar, results may be beyond it.
 
     Args:
         instants: Timestamps in microseconds, with a zone.
@@ -81,7 +81,7 @@ def local_times(instants: pa.Array, zone: str) -> pa.Array:
 
 
 def instants_of(local: pa.Array, zone: str, *, first: bool = False) -> pa.Array:
-    """The instants at which clocks in a zone show some times.
+    """Convert local times of a zone to instants.
 
     Args:
         local: Timestamps in microseconds, without zone.
@@ -90,7 +90,7 @@ def instants_of(local: pa.Array, zone: str, *, first: bool = False) -> pa.Array:
             exist. Otherwise such a row fails.
 
     Raises:
-        RowFaults, pa.ArrowInvalid: Rows whose time the zone has twice or not at all.
+        RowFaults, pa.ArrowInvalid: Some times are ambiguous or do not exist in the zone.
     """
     known, kind = ZoneInfo(zone), pa.timestamp("us", "UTC")
     ambiguous, nonexistent = ("earliest", "latest") if first else ("raise", "raise")
@@ -125,7 +125,7 @@ def _converted(
 
 
 def _ahead(zone: ZoneInfo, instant: int) -> int:
-    """What a zone is ahead of UTC at an instant; all in microseconds."""
+    """Return the UTC offset of a zone at an instant; both in microseconds."""
     return _offset(_moment(instant).replace(tzinfo=UTC).astimezone(zone))
 
 
@@ -135,13 +135,13 @@ def _zone_instant(zone: ZoneInfo, local: int, *, first: bool) -> int:
         return local - before
     if not first:
         raise ValueError(f"the time {'is ambiguous' if before > after else 'does not exist'} in that zone")
-    # Clocks go forward between these two, on a whole second.
+    # Clocks go forward between these two instants, at a whole second.
     seconds = range((local - after) // _SECOND, (local - before) // _SECOND)
     return (seconds.start + bisect_left(seconds, after, key=lambda at: _ahead(zone, at * _SECOND))) * _SECOND
 
 
 def _moment(micros: int) -> datetime:
-    """Python's time, two days within the ends of the calendar, where no zone's clocks change."""
+    """Convert to Python's datetime, at least two days within the ends of the calendar, where no clocks change."""
     inside = 2 * MICROSECONDS_PER_DAY
     return _EPOCH + max(FIRST_MICROSECOND + inside, min(micros, LAST_MICROSECOND - inside)) * _MICROSECOND
 
@@ -169,10 +169,10 @@ _Time = (ice.DateType, ice.TimestampType, ice.TimestamptzType)
 
 
 def shifted(node: Node, months: int, micros: int, expression: str) -> Node:
-    """A date or timestamp with an interval added; a day that its month does not have is the month's last.
+    """Return a date or timestamp plus an interval; a day beyond its month's end becomes the last day of the month.
 
     Raises:
-        Mismatch: It is none, or a date with hours.
+        Mismatch: The node is neither date nor timestamp, or it is a date and the interval has hours.
     """
     kind = node.type
     if not isinstance(kind, _Time):
@@ -189,15 +189,15 @@ def shifted(node: Node, months: int, micros: int, expression: str) -> Node:
 
 
 def days_between(left: Node, right: Node, expression: str) -> Node:
-    """The days from a date to another."""
+    """Return the number of days between two dates."""
     return call(_days, [left, right], INT, expression)
 
 
 def at_zone(node: Node, zone: Node, expression: str) -> Node:
-    """A timestamptz as the local time of a zone, or a local time of a zone as the instant that it is.
+    """Return a timestamptz as local time of a zone, or a local time of a zone as timestamptz.
 
     Raises:
-        Mismatch: It is no timestamp, or there is no such zone.
+        Mismatch: The node is no timestamp, or the zone does not exist.
     """
     name = _zone(zone)
     if isinstance(node.type, ice.TimestamptzType):
@@ -251,7 +251,7 @@ def _truncate(arguments: Sequence[Node], expression: str) -> Node:
 
 
 def _beginning(unit: str, zone: str | None, times: pa.Array) -> pa.Array:
-    """In a zone, the first instant of the unit there, and of less than an hour the last one before the time."""
+    """Truncate times to a unit, in a zone to its local unit; units below an hour to the last begin before the time."""
     if zone is None or zone == "UTC":
         return _bounded(_floored(unit, times))
     local = local_times(times, zone)
@@ -265,7 +265,7 @@ def _beginning(unit: str, zone: str | None, times: pa.Array) -> pa.Array:
 def _floored(unit: str, times: pa.Array) -> pa.Array:
     if unit not in MICROS or unit == "week":
         return pc.floor_temporal(times, unit=unit)
-    # Of a unit of fixed length, in whole numbers.
+    # A unit of fixed length needs only integers.
     length = pa.scalar(MICROS[unit], pa.int64())
     return pc.cast(pc.multiply(_floor_div(pc.cast(times, pa.int64()), MICROS[unit]), length), times.type)
 
@@ -354,7 +354,7 @@ def _add_micros(micros: int, times: pa.Array) -> pa.Array:
 
 
 def _add_months(months: int, times: pa.Array) -> pa.Array:
-    """By the calendar, in UTC."""
+    """Add months to times, in UTC."""
     day = MICROS["day"]
     is_date = pa.types.is_date(times.type)
     wide = pc.cast(pc.cast(times, pa.timestamp("us")) if is_date else times, pa.int64())
@@ -373,7 +373,7 @@ def _add_months(months: int, times: pa.Array) -> pa.Array:
 
 
 def _bounded(times: pa.Array) -> pa.Array:
-    """The times, unless one is beyond the years that frazil reads."""
+    """Return the times; raise if one is beyond the years that frazil reads."""
     return checked(times, beyond_years(times), BEYOND_YEARS)
 
 

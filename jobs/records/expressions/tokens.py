@@ -10,7 +10,7 @@ from jobs.records.expressions.problem import ExpressionProblem
 from jobs.records.expressions.syntax import Span
 
 LONGEST_TEXT = 10_000
-"""Characters of an expression."""
+"""Limit of characters in an expression."""
 
 _TOKEN = re.compile(
     r"""\s+|--[^\n]*
@@ -30,8 +30,8 @@ class Token:
     """One word, mark or literal.
 
     Attributes:
-        text: Of a literal or a quoted name, what stands in the quotes.
-        start, stop: Where it stands.
+        text: Text of the token; for a literal or a quoted name the text within the quotes.
+        start, stop: Place in the expression.
     """
 
     kind: Kind
@@ -43,15 +43,15 @@ class Token:
         return "the end" if self.kind == "end" else f"'{self.text}'"
 
     def is_word(self, *words: str) -> bool:
-        """Whether it is one of these words, in whatever case."""
+        """Whether it is one of these words, ignoring case."""
         return self.kind == "word" and self.text.lower() in words
 
 
 def tokenize(text: str) -> list[Token]:
-    """Cut an expression into tokens; the last is of the kind `end`.
+    """Split an expression into tokens; the last has the kind `end`.
 
     Raises:
-        ExpressionProblem: On a character that no expression contains, a quote that is never closed, a text too long.
+        ExpressionProblem: The text has an invalid character or an unclosed quote, or is too long.
     """
     if len(text) > LONGEST_TEXT:
         raise ExpressionProblem(f"an expression has at most {LONGEST_TEXT} characters", text, LONGEST_TEXT)
@@ -89,7 +89,7 @@ def _unknown(character: str) -> str:
 
 
 class TokenStream:
-    """The tokens of an expression, taken from the first to the last.
+    """Stream of an expression's tokens.
 
     Args:
         text: The whole expression.
@@ -102,35 +102,35 @@ class TokenStream:
 
     @property
     def next(self) -> Token:
-        """The token that is not taken yet."""
+        """Return the next token without taking it."""
         return self._tokens[self._at]
 
     @property
     def following(self) -> Token:
-        """The token behind the next one."""
+        """Return the token after the next one."""
         return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
 
     @property
     def position(self) -> int:
-        """How many tokens are taken."""
+        """Number of tokens taken."""
         return self._at
 
     def back_to(self, position: int) -> None:
-        """Put back what was taken since."""
+        """Put back the tokens taken since a position."""
         self._at = position
 
     def take(self) -> Token:
-        """The next token, which is taken; the last one never is."""
+        """Take the next token and return it; the last token is never taken."""
         token = self.next
         self._at += token.kind != "end"
         return token
 
     def at_mark(self, *marks: str) -> bool:
-        """Whether one of these marks stands here."""
+        """Whether the next token is one of these marks."""
         return self.next.kind == "mark" and self.next.text in marks
 
     def take_words(self, *words: str) -> bool:
-        """Take these words if they stand here, one behind the other; whether they do."""
+        """Take these words if they come next, in this order; return whether they do."""
         following = self._tokens[self._at : self._at + len(words)]
         if len(following) < len(words) or not all(map(Token.is_word, following, words)):
             return False
@@ -138,28 +138,28 @@ class TokenStream:
         return True
 
     def problem(self, why: str, token: Token | None = None) -> ExpressionProblem:
-        """A problem at a token; without one, at the next."""
+        """Return a problem at a token, by default at the next one."""
         return ExpressionProblem(why, self._text, (token or self.next).start)
 
     def take_mark(self, mark: str) -> Token:
-        """This mark, which has to stand here.
+        """Take this mark, which has to come next.
 
         Raises:
-            ExpressionProblem: It does not.
+            ExpressionProblem: Another token comes next.
         """
         if not self.at_mark(mark):
             raise self.problem(f"needs '{mark}' here, found {self.next}")
         return self.take()
 
     def take_word(self, word: str) -> None:
-        """Take this word, which has to stand here.
+        """Take this word, which has to come next.
 
         Raises:
-            ExpressionProblem: It does not.
+            ExpressionProblem: Another token comes next.
         """
         if not self.take_words(word):
             raise self.problem(f"needs {word.upper()} here, found {self.next}")
 
     def span(self, start: int) -> Span:
-        """From a place to the end of the last token that was taken."""
+        """Return the span from a place to the end of the last taken token."""
         return Span(start, self._tokens[self._at - 1].stop if self._at else start)

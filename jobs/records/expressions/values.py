@@ -1,7 +1,7 @@
-"""Values of rows with the rows that failed: kernels applied to columns, so that a row at fault fails alone.
+"""Values of rows, and failed rows: kernels are applied to columns, and a bad row fails alone.
 
-A kernel of Arrow raises for a whole column. Only then are the rows at fault sought, by halving the column for this one
-kernel. A row that has failed is null in everything that is computed of it.
+An Arrow kernel raises for a whole column. Only then the bad rows are searched, by bisecting the column for this kernel.
+A failed row is null in everything that is computed from it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Kernel: TypeAlias = Callable[..., pa.Array]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 FAILURES = (ValueError, ArithmeticError, TypeError, LookupError, NotImplementedError)
-"""What kernels raise for rows: Arrow's exceptions, but for those of memory, are among them."""
+"""Exceptions of kernels for bad rows; they include Arrow's exceptions, except those about memory."""
 
 
 class RowFaults(Exception):
-    """Rows of a column that a kernel has no value for, each with the reason; a kernel may raise it instead of Arrow's.
+    """A kernel fails for some rows of a column; a kernel may raise it instead of Arrow's exceptions.
 
     Args:
-        reasons: By row; at least one.
+        reasons: Reason for each failed row; at least one.
     """
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
@@ -37,25 +37,25 @@ class RowFaults(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A column of values, or one value for all rows, and which rows have failed.
+    """A column of values, or one value for all rows, with the failed rows.
 
     Attributes:
-        array: Null where a row failed.
-        failed: The reason of each row that failed.
+        array: Values; null for failed rows.
+        failed: Reason for each failed row.
     """
 
     array: Column
     failed: Mapping[int, str] = field(default_factory=dict)
 
     def nulled(self, failed: Mapping[int, str]) -> Values:
-        """The same with these failures, null there."""
+        """Return the values with further failures, null in these rows."""
         if not failed:
             return self
         array = self.array
         return Values(array if isinstance(array, pa.Scalar) else null_at(array, list(failed)), failed)
 
     def mask(self, count: int) -> Mask:
-        """Which rows are true, of booleans; null is not."""
+        """Return the mask of true rows; null is not true."""
         if isinstance(self.array, pa.Scalar):
             return np.full(count, self.array.as_py() is True)
         return pc.fill_null(self.array, False).to_numpy(zero_copy_only=False)
@@ -63,28 +63,28 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a dead letter says of a row that a kernel fails for.
+    """Description, for dead letters, of a kernel's failure.
 
     Attributes:
-        expression: The part of the expression, as it is written.
-        why: The reason; None: what the kernel says.
+        expression: Text of the failing part of the expression.
+        why: Reason; None for the kernel's message.
     """
 
     expression: str
     why: str | None = None
 
     def message(self, said: str) -> str:
-        """The sentence for one row."""
+        """Return the sentence for one row."""
         return f"the expression `{self.expression}` fails: {self.why or said}"
 
 
 def applied(kernel: Kernel, arguments: Sequence[Values], fault: Fault) -> Values:
-    """What a kernel gives for each row; one that it fails for, or that has failed before, is a failure.
+    """Apply a kernel to columns; rows for which it fails, or that have failed before, are failures.
 
     Args:
-        kernel: Of columns; at least one of them is no single value. Raises pa.ArrowInvalid, or RowFaults.
-        arguments: What it gets.
-        fault: Tells of a failure.
+        kernel: Kernel of columns, of which at least one is no single value. Raises pa.ArrowInvalid or RowFaults.
+        arguments: Arguments of the kernel.
+        fault: Description of a failure.
     """
     failed: dict[int, str] = {}
     for each in arguments:
@@ -96,7 +96,7 @@ def applied(kernel: Kernel, arguments: Sequence[Values], fault: Fault) -> Values
         try:
             result = kernel(*columns)
             if not isinstance(result, pa.Scalar) and len(result) != count:
-                # Otherwise later values would belong to other rows.
+                # Otherwise values would be assigned to other rows.
                 raise RuntimeError(f"`{fault.expression}` has {len(result)} values for {count} rows")
             return Values(result).nulled(failed)
         except RowFaults as problem:
@@ -107,13 +107,13 @@ def applied(kernel: Kernel, arguments: Sequence[Values], fault: Fault) -> Values
             raise RuntimeError(f"`{fault.expression}` fails for rows, and for none of them alone")
         for row, said in reasons.items():
             failed.setdefault(row, fault.message(said))
-        # A row at fault is null from here on, also in what the kernel looks at next.
+        # A failed row is null from here on, even in the kernel's next attempt.
         rows = list(reasons)
         columns = [each if isinstance(each, pa.Scalar) else null_at(each, rows) for each in columns]
 
 
 def null_at(array: pa.Array, rows: Sequence[int]) -> pa.Array:
-    """The array with null in these rows."""
+    """Return the array with null in these rows."""
     mask = np.zeros(len(array), np.bool_)
     mask[rows] = True
     if not pa.types.is_nested(array.type):
@@ -147,7 +147,7 @@ def _reasons(kernel: Kernel, columns: Sequence[Column]) -> dict[int, str]:
 
 
 def _said(problem: Exception) -> str:
-    """What Arrow says, without the value, which it may quote."""
+    """Return Arrow's message without the value that it may quote."""
     text = str(problem).lower()
     for words, said in (
         ("divide by zero", "division by zero"),

@@ -1,1 +1,1 @@
-"""Decoders: bytes of a format to Arrow columns, or a failed row."""
+"""Decoders that turn bytes of a format into Arrow columns or failed rows."""

@@ -1,9 +1,9 @@
-"""Conforming rows of a writer schema to the columns of a stream: by name, each value exactly as it was, or not at all.
+"""Conform rows of a writer schema to the columns of a stream: by name, each value exactly as it was, or not at all.
 
-What a writer schema and the stream's columns disagree about is judged once, when the plan for the two is made
+Differences between a writer schema and the stream's columns are judged once, when the plan for the two is made
 (`jobs.records.formats.conform_plan`). A field that no column takes is left out and counted; a column that no field
-fills is null. A field whose type the column's does not hold is looked at value by value where the two are of one kind
-(a long that an int holds lands), and otherwise fails each record that has it.
+fills is null. If a column's type does not hold a field's type, but both are of one kind, each value is checked (a long
+that an int holds lands); otherwise each record that has the field fails.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Conform:
     Args:
         writer: The fields of the rows.
         rows: The stream's columns, without those that say where rows came from.
-        extra: What becomes of a field that no column takes.
-        refused: Fields that get no column, by their JSON path, with the reason: their records fail.
+        extra: What happens to a field that no column takes.
+        refused: Fields that get no column, by their JSON path, with the reason; records that have one fail.
         names: How fields and columns are matched.
 
     Attributes:
@@ -123,10 +123,10 @@ class Conform:
         self.needs: tuple[Need, ...] = with_former_column(tuple(needs(self._plan)), writer, columns, names)
 
     def apply(self, decoded: Decoded) -> Decoded:
-        """The rows in the stream's columns, without those that the columns do not hold: those become failures.
+        """Return the rows in the stream's columns; rows that the columns do not hold become failures.
 
         Args:
-            decoded: By a decoder of the writer schema.
+            decoded: A block from a decoder of the writer schema.
         """
         count, positions = decoded.rows.num_rows, decoded.positions
         work = ConformWork(self._extra, self._refused)
@@ -140,7 +140,7 @@ class Conform:
             return Decoded(rows, positions, decoded.failures, decoded.tombstones, unknown, found)
         good = np.ones(count, np.bool_)
         good[list(work.refused)] = False
-        # A refused value of a required column is null until its row is gone.
+        # A refused value of a required column is null until its row is dropped.
         kept = pa.RecordBatch.from_arrays(arrays, schema=self._relaxed).filter(pa.array(good))
         failures = [failure.at(int(positions[row])) for row, failure in work.refused.items()]
         return Decoded(
@@ -153,13 +153,13 @@ class Conform:
         )
 
     def surveyed(self, decoded: Decoded, if_beyond: Callable[[Need], bool] = lambda _: False) -> Decoded | None:
-        """What the rows need, of a block in which they need a column otherwise than it is; None of any other.
+        """Return the needs of a block whose rows need some column changed; None for any other block.
 
-        Nothing is told of what becomes of them: a task that surveys is going to run again.
+        Unknown fields are not reported: a task that surveys runs again.
 
         Args:
-            decoded: By a decoder of the writer schema.
-            if_beyond: Which needs count only if some value is out of its column's range.
+            decoded: A block from a decoder of the writer schema.
+            if_beyond: Tells the needs that count only if some value is out of its column's range.
         """
         if all(need.change == "add" for need in self.needs):
             return None
@@ -173,7 +173,7 @@ class Conform:
         return undecided(pa.RecordBatch.from_pylist([], schema=self._schema), needs)
 
     def _needed(self, work: ConformWork, decoded: Decoded, needs: Sequence[Need]) -> tuple[Need, ...]:
-        """What rows need beside what their decoder has told: of the first one that it would let land."""
+        """Return the decoder's needs, and the given needs for the first row that they would let land."""
         count = decoded.rows.num_rows
         if not needs or len(work.hopeless) >= count:
             return decoded.needs
@@ -181,7 +181,7 @@ class Conform:
         return (*decoded.needs, *(need.at(int(decoded.positions[first])) for need in needs))
 
     def _keep(self, work: ConformWork, decoded: Decoded, arrays: list[pa.Array]) -> Iterator[Need]:
-        """Put what no column takes in its column; of a table without one, say that the rows need it, or refuse them."""
+        """Put fields without a column into the column that keeps them; without it, yield a need or refuse the rows."""
         rescued = rescued_fields(self._plan, decoded.rows)
         if EXTRA_COLUMN in self._names:
             arrays.insert(self._names.index(EXTRA_COLUMN), pa.array(rescued, pa.string()))
@@ -195,7 +195,7 @@ class Conform:
             work.refused |= {row: refused_change(row, why, EXTRA_PLACE) for row in rows if row not in work.refused}
 
     def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
-        """Each field that no column takes and that a record has, by its path, with the first such record."""
+        """Yield each field that no column takes and that a record has, by its path, with the first such record."""
         work = ConformWork("ignore", NOTHING_REFUSED)
         work.columns(self._plan, decoded.rows.columns, top(decoded.rows.num_rows))
         for path, extra in work.extra.items():
@@ -205,8 +205,10 @@ class Conform:
 
 
 Extra: TypeAlias = Literal["ignore", "fail", "propose", "keep"]
-"""What becomes of a field that no column takes: it is left out and counted; its record fails; or it does until somebody
-has decided about the column that is proposed for it; or it is kept in a column with all others."""
+"""What happens to a field that no column takes: it is left out and counted (`ignore`); its record fails (`fail`), or
+fails until somebody decides about the column that is proposed for it (`propose`); or it is kept in a column with all
+others (`keep`).
+"""
 
 _EXTRA = {
     "fail": (UNKNOWN_FIELD, "is not declared, and this stream refuses keys that are not declared"),
@@ -222,7 +224,7 @@ _OWN_COLUMN = (
 
 @dataclass(frozen=True, slots=True)
 class ExtraField:
-    """A field that no column takes: the rows that have it, and the path of the struct that does."""
+    """A field that no column takes: the rows that have it, and the path of the struct that it is in."""
 
     field: ice.NestedField
     rows: Indices
@@ -230,18 +232,18 @@ class ExtraField:
 
 
 class ConformWork:
-    """Conforms the rows of one block.
+    """Conform the rows of one block.
 
     Args:
-        extra: What becomes of a field that no column takes.
+        extra: What happens to a field that no column takes.
         refused: Fields that get no column, by their JSON path, with the reason.
-        unexplained: How many rows there are, of a block of which nothing but the hopeless ones is told, and no reason.
+        unexplained: Number of rows of a block for which only the hopeless rows are noted, without reasons.
 
     Attributes:
         refused: The first reason against each row that has one.
         hopeless: Rows that no change of the table lets land.
         extra: The fields that no column takes, by path.
-        beyond: Whether that is the first reason against an unexplained row that a value was out of its column's range.
+        beyond: Whether the first reason against an unexplained row is a value out of its column's range.
     """
 
     def __init__(self, extra: Extra, refused: Mapping[str, str], unexplained: int | None = None) -> None:
@@ -254,7 +256,7 @@ class ConformWork:
         self.extra: dict[str, ExtraField] = {}
 
     def counts(self, good: Mask) -> dict[str, int]:
-        """Of each field that no column takes, how many good rows have it."""
+        """Return how many good rows have each field that no column takes."""
         counted = {path: int(good[extra.rows].sum()) for path, extra in self.extra.items()}
         return {path: count for path, count in counted.items() if count}
 
@@ -271,7 +273,7 @@ class ConformWork:
         return self._column(plan, values[plan.index], place)
 
     def _of_several(self, plan: ColumnPlan, values: Sequence[pa.Array], place: Place) -> pa.Array:
-        """A column that several fields are for: a record may have a value in one of them; null is no value."""
+        """Fill a column that several fields are for: a record may have a value in one of them; null is no value."""
         parts = [(each, values[each.index]) for each in plan.several if each.index is not None]
         there = np.array([np.asarray(part.is_valid()) for _, part in parts])
         filled = there.sum(axis=0)
@@ -369,7 +371,7 @@ def _nulls(values: pa.Array) -> pa.Array | None:
 
 
 def _filled(keys: pa.Array) -> pa.Array:
-    """Keys of maps, with some value in place of those that were refused: their rows are dropped."""
+    """Return keys of maps with some value in place of the refused ones, whose rows are dropped."""
     if not keys.null_count:
         return keys
     some = pa.array([None], pa.struct([pa.field("key", keys.type, nullable=False)])).field(0)
@@ -378,10 +380,10 @@ def _filled(keys: pa.Array) -> pa.Array:
 
 
 MOST_WRITERS = 500
-"""Writer schemas whose decoders a process keeps."""
+"""Limit of writer schemas whose decoders a process keeps."""
 
 Options: TypeAlias = tuple[tuple[str, Any], ...]
-"""Of a format, by name, in order; hashable."""
+"""Options of a format by name, in order; hashable."""
 
 
 @runtime_checkable
@@ -389,25 +391,25 @@ class FindsUnknown(Protocol):
     """A decoder of writer schemas whose records may have fields that their own schema does not name."""
 
     def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> dict[str, UnknownField]:
-        """Of those paths, the ones that are met in these records, each with the first one that was found."""
+        """Return those of the paths that these records have, each with the first field that was found."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A writer schema's decoder, and what brings its rows to the stream's columns."""
+    """A writer schema's decoder, with the step that conforms its rows to the stream's columns."""
 
     decoder: WriterDecoder
     conform: Conform
 
     def decode(self, values: pa.BinaryArray, *, survey: bool = False) -> Decoded:
-        """Records of this writer schema in the stream's columns; in a survey perhaps their needs alone."""
+        """Decode records of this writer schema to the stream's columns; a survey may give only their needs."""
         decoded = self.decoder.decode(values)
         told = self.conform.surveyed(decoded) if survey else None
         return self.conform.apply(decoded) if told is None else told
 
     def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> Iterator[tuple[str, UnknownField]]:
-        """Fields that no column takes, or that the writer schema does not name, by their paths."""
+        """Yield the fields that no column takes, or that the writer schema does not name, by their paths."""
         yield from self.conform.unknown_fields(self.decoder.decode(values))
         if isinstance(self.decoder, FindsUnknown):
             yield from self.decoder.unknown_fields(values, paths).items()
@@ -417,14 +419,14 @@ class Writer:
 def writer_of(
     make: MakeWriterDecoder, schema: WriterSchema, given: Options, options: Options, rows: RowsSchema
 ) -> Writer | str:
-    """What decodes records of a writer schema, or why there is nothing that does.
+    """Return the decoder of records of a writer schema, or why there is none.
 
     Args:
         make: Makes the decoder.
         schema: The writer schema.
         given: The options that the decoder takes.
-        options: All that the stream has: what becomes of fields that no column takes, and how its table evolves.
-        rows: Where the stream's columns are from.
+        options: All options of the stream, with those for fields that no column takes and for the table's evolution.
+        rows: The source of the stream's columns.
     """
     try:
         decoder = make(schema, dict(given))
@@ -440,11 +442,11 @@ def writer_of(
 
 
 def by_rows(part: Decoded, rows: Indices) -> Decoded:
-    """A part of a block by the block's own rows.
+    """Number the rows of a part of a block as the block does.
 
     Args:
-        part: Its records, by their index in it.
-        rows: Of each, the row in the block.
+        part: The part's records, by their index in it.
+        rows: For each record of the part, its row in the block.
     """
     return Decoded(
         part.rows,
@@ -458,13 +460,13 @@ def by_rows(part: Decoded, rows: Indices) -> Decoded:
 
 
 def merged(parts: Sequence[Decoded], failures: Iterable[Failure], tombstones: Indices, schema: pa.Schema) -> Decoded:
-    """One block of its parts.
+    """Merge the parts of a block.
 
     Args:
-        parts: By the block's rows; each row in one of them at most.
-        failures: Of records that are in none.
-        tombstones: Of the whole block.
-        schema: Of the stream's rows.
+        parts: Parts by the block's rows; each row is in at most one of them.
+        failures: Failures of records that are in no part.
+        tombstones: Tombstones of the whole block.
+        schema: The schema of the stream's rows.
     """
     batches = [part.rows for part in parts if part.rows.num_rows]
     positions = np.concatenate([part.positions for part in parts] or [np.zeros(0, np.int64)])

@@ -1,4 +1,4 @@
-"""Places of values within the rows of a block: their rows, their JSON paths, and whether anything is there."""
+"""Places of values within the rows of a block: their rows, their JSON paths, and whether a value exists there."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where values stand.
+    """The place of values in rows.
 
     Attributes:
-        rows: Of each, the row that it is in, ascending.
-        inside: Which are in something that is not null; None if all are.
-        path: The JSON path of a single one.
-        paths: Of all of them.
+        rows: The row of each value, ascending.
+        inside: Mask of the values inside something that is not null; None if all are.
+        path: The JSON path of one value.
+        paths: The JSON path of all values together.
     """
 
     rows: Indices
@@ -31,11 +31,11 @@ class Place:
     paths: str
 
     def of(self, name: str) -> Place:
-        """The place of a field of the structs here."""
+        """Return the place of a field of the structs here."""
         return Place(self.rows, self.inside, lambda index: f"{self.path(index)}.{name}", f"{self.paths}.{name}")
 
     def within(self, values: pa.Array) -> Mask | None:
-        """Which of the values that stand here are there: neither null themselves nor in something that is."""
+        """Return a mask of the values here that are not null and not inside a null; None if all are."""
         if not values.null_count:
             return self.inside
         there = np.asarray(values.is_valid())
@@ -43,17 +43,17 @@ class Place:
 
 
 def top(count: int) -> Place:
-    """The place of so many rows."""
+    """Return the place of `count` rows."""
     return Place(np.arange(count, dtype=np.int64), None, lambda _: "$", "$")
 
 
 def everywhere(place: Place) -> Mask:
-    """All that stands there."""
+    """Return a mask that is true for every value of a place."""
     return np.ones(len(place.rows), np.bool_)
 
 
 def elements(place: Place, offsets: npt.NDArray[np.int32], there: Mask | None) -> Place:
-    """The place of the elements of lists, by the offsets of these and which of them are there."""
+    """Return the place of the elements of lists, from the lists' offsets and the mask of the lists that exist."""
     owners = _owners(offsets)
 
     def path(index: int) -> str:
@@ -64,7 +64,7 @@ def elements(place: Place, offsets: npt.NDArray[np.int32], there: Mask | None) -
 
 
 def entries(place: Place, offsets: npt.NDArray[np.int32], there: Mask | None) -> Place:
-    """The place of the keys, or the values, of maps, by the offsets of these and which of them are there."""
+    """Return the place of the keys or values of maps, from the maps' offsets and the mask of the maps that exist."""
     owners = _owners(offsets)
 
     def path(index: int) -> str:
@@ -79,7 +79,7 @@ def _owners(offsets: npt.NDArray[np.int32]) -> Indices:
 
 
 def own_offsets(values: pa.ListArray | pa.MapArray) -> tuple[npt.NDArray[np.int32], int, int]:
-    """Offsets of a list, which may be a slice of another, counted from its own first element; and where that lies."""
+    """Return a list's offsets counted from its own first element, and where its elements begin and end."""
     offsets = values.offsets.to_numpy(zero_copy_only=False)
     start, end = int(offsets[0]), int(offsets[-1])
     return (offsets - start).astype(np.int32), start, end

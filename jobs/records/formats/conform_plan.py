@@ -25,15 +25,15 @@ from jobs.records.schema.needs import Need, Path
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Values that are as the column wants them."""
+    """The column takes the values as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """Values of the column's kind, each converted if it stays the same.
+    """The column takes values of its kind, each converted if it stays the same.
 
     Attributes:
-        widened: The type that the column would have to have to hold them all; None if it does, or never will.
+        widened: The type with which the column would hold them all; None if it holds them, or never will.
     """
 
     apply: Conversion
@@ -42,11 +42,11 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Values that the column never holds.
+    """The column never holds the values.
 
     Attributes:
-        former: The field's name, if it is a former name of the column, that of a message which had no fields: a column
-            of its own would take the values.
+        former: The field's name, if the column was made for a message without fields and has this name as a former
+            name; a column of its own would take the values.
     """
 
     writer: ice.IcebergType
@@ -55,22 +55,22 @@ class Clash:
 
     @property
     def got_fields(self) -> bool:
-        """Whether the column may be that of a Protobuf message which had no fields before."""
+        """Return whether the column may belong to a Protobuf message that had no fields before."""
         return isinstance(self.column, ice.BooleanType) and isinstance(self.writer, ice.StructType)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """How a column is filled.
+    """The way in which a column is filled.
 
     Attributes:
         column: The column.
-        index: Of the writer's field; None if it has none.
+        index: Index of the writer's field; None if it has none.
         refuses_null: Whether the column is required, and the writer's field may be null.
-        node: How its values are brought to the column.
-        several: The plans of all the writer's fields that are for the column, if they are more than one: of a record
-            one may have a value. `index` is None then.
-        names: Of those fields.
+        node: How values are converted to the column's.
+        several: Plans of the writer's fields for the column, if there are more than one: a record may have a value in
+            one of them. `index` is None then.
+        names: Names of those fields.
     """
 
     column: ice.NestedField
@@ -83,7 +83,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class StructPlan:
-    """How the columns of a struct, or of the rows, are filled.
+    """The way in which the columns of a struct, or of the rows, are filled.
 
     Attributes:
         extra: The writer's fields that no column takes, by their index, with types that tables have.
@@ -95,14 +95,14 @@ class StructPlan:
 
 @dataclass(frozen=True, slots=True)
 class ListPlan:
-    """How the elements of a list become those of the column."""
+    """The way in which elements of a list become those of the column."""
 
     element: ColumnPlan
 
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """How the keys and values of a map become those of the column."""
+    """The way in which keys and values of a map become those of the column."""
 
     key: ColumnPlan
     value: ColumnPlan
@@ -116,20 +116,20 @@ SAME = Same()
 def struct_plan(
     writer: ice.StructType, columns: ice.StructType, names: NameRule = EXACT_NAMES, path: Path = ()
 ) -> StructPlan:
-    """How rows, or structs, of the writer's fields fill columns.
+    """Plan how rows, or structs, of the writer's fields fill columns.
 
     Args:
         writer: The fields.
         columns: The columns.
         names: How fields and columns are matched.
-        path: Of the columns' struct.
+        path: Path of the columns' struct.
     """
     matching = names.of_struct(path, [each.name for each in columns.fields])
     at: dict[str, list[int]] = {}
     extra: list[tuple[int, ice.NestedField]] = []
     for index, each in enumerate(writer.fields):
         if (column := matching.column(each.name)) is None:
-            # Kept as a column of its own would have it: true of a message without fields.
+            # The type that a column for the field would have; a message without fields is kept as true.
             extra.append((index, each.model_copy(update={"field_type": _plain(each.field_type)})))
         else:
             at.setdefault(column, []).append(index)
@@ -140,7 +140,7 @@ def struct_plan(
 def _of_fields(
     writer: ice.StructType, column: ice.NestedField, at: Sequence[int], names: NameRule, path: Path
 ) -> ColumnPlan:
-    """How the writer's fields at these indices fill a column."""
+    """Plan how the writer's fields at these indices fill a column."""
     plans = tuple(_column_plan(writer.fields[index], column, names, path, index) for index in at)
     match plans:
         case ():
@@ -167,7 +167,7 @@ def _node(writer: ice.IcebergType, column: ice.IcebergType, names: NameRule, pat
         if isinstance(writer, JsonText):
             return SAME
         return Convert(lambda values: (pa.array(json_texts(values, writer), pa.binary()).cast(pa.string()), []), None)
-    # Nested types are equal with their names, order and nullability; a uuid and sixteen bytes are, too.
+    # Nested types are equal only with equal names, order and nullability; a uuid and sixteen bytes are equal, too.
     if rows_arrow_type(writer) == rows_arrow_type(column) and not _has_json(column):
         return SAME
     match writer, column:
@@ -188,7 +188,7 @@ def _node(writer: ice.IcebergType, column: ice.IcebergType, names: NameRule, pat
 
 
 def _without_fields(values: pa.Array, column: ice.StructType) -> pa.Array:
-    """Structs whose fields are null, where a message without fields is there."""
+    """Return structs whose fields are null, where a message without fields exists."""
     kind = rows_arrow_type(column)
     fields = [kind.field(index) for index in range(kind.num_fields)]
     nulls = [pa.nulls(len(values), each.type) for each in fields]
@@ -208,7 +208,7 @@ def _has_json(column: ice.IcebergType) -> bool:
 
 
 def needs(plan: Node, path: Path = ()) -> Iterator[Need]:
-    """The changes of the table without which rows lose a field, or may be refused."""
+    """Yield the changes of the table without which rows lose a field, or may be refused."""
     match plan:
         case StructPlan(columns, extra):
             for _, each in extra:
@@ -230,7 +230,7 @@ def needs(plan: Node, path: Path = ()) -> Iterator[Need]:
 
 
 def _plain(kind: ice.IcebergType) -> ice.IcebergType:
-    """A type as tables have it, which know no texts that are JSON, and no messages without fields."""
+    """Return a type as tables have it, without JSON texts and messages without fields."""
     return column_type(column_text(kind))
 
 
@@ -242,5 +242,5 @@ def _column_needs(plan: ColumnPlan, path: Path) -> Iterator[Need]:
 
 
 def arrow_kind(column: ice.NestedField) -> pa.DataType:
-    """The Arrow type of a column's values."""
+    """Return the Arrow type of a column's values."""
     return rows_arrow_type(column.field_type)

@@ -33,7 +33,7 @@ class Refused:
     """Values that a column does not hold.
 
     Attributes:
-        indices: Of the values, ascending.
+        indices: Indices of the values, ascending.
         error_class: Stable name of the reason.
         message: The reason, without a value.
     """
@@ -44,15 +44,15 @@ class Refused:
 
 
 Conversion: TypeAlias = Callable[[pa.Array], tuple[pa.Array, list[Refused]]]
-"""Values in the column's Arrow type, those that it does not hold as null, and which those are."""
+"""Converts values to the column's Arrow type; returns them with refused ones null, and the refused ones."""
 
 
 def conversion(writer: ice.IcebergType, column: ice.IcebergType) -> Conversion | None:
-    """How values of one type become those of a column without parts; None where a column never holds them.
+    """Return how values of one type become those of a column without parts; None if the column never holds them.
 
     Args:
-        writer: The values'.
-        column: Another one, that of the column.
+        writer: The values' type.
+        column: The column's type, another one.
     """
     match writer, column:
         case ice.IntegerType(), ice.LongType():
@@ -92,13 +92,13 @@ def _within(least: int, greatest: int, kind: pa.DataType, column: ice.IcebergTyp
 
 
 def _round_trip(column: ice.IcebergType) -> Conversion:
-    """A float of a width that is the very number, or the same infinity or NaN."""
+    """Convert floats to another width, each to the same number, infinity or NaN, or not at all."""
     kind = rows_arrow_type(column)
 
     def convert(values: pa.Array) -> tuple[pa.Array, list[Refused]]:
         narrow = values.cast(kind, safe=False)
         if pa.types.is_integer(values.type):
-            # A float beyond 64 bits cannot come back as one; those below it are compared as decimals of both.
+            # A float beyond 64 bits never comes back unchanged; smaller ones are compared as decimals.
             exact = pa.decimal128(38, 0)
             differs = pc.not_equal(narrow.cast(pa.float64()).cast(exact, safe=False), values.cast(exact))
             return _without(narrow, [(differs, PRECISION_LOSS, _inexact(column))], lambda kept: kept)
@@ -118,10 +118,10 @@ def _to_decimal(first: pa.DataType | None, column: ice.DecimalType) -> Conversio
     def convert(values: pa.Array) -> tuple[pa.Array, list[Refused]]:
         given = values if first is None else values.cast(first)
         if given.type.precision + max(0, scale - given.type.scale) <= _MOST_DIGITS:
-            # Arrow looks at each value, and no product wraps around; which it does not take is told below.
+            # Arrow checks each value, and no product wraps around; values that it refuses are found below.
             with suppress(pa.ArrowInvalid):
                 return given.cast(target), []
-        # Both scales, and every digit of the greatest number of 38, have room in 76.
+        # 76 digits hold both scales and every digit of the greatest number of 38 digits.
         fine = max(scale, given.type.scale)
         wide = given.cast(pa.decimal256(76, fine))
         cut = wide.cast(pa.decimal256(76, scale), safe=False)
@@ -142,7 +142,7 @@ def _to_decimal(first: pa.DataType | None, column: ice.DecimalType) -> Conversio
 
 
 def _is_scaled(writer: ice.StructType) -> bool:
-    """Whether structs are Debezium's VariableScaleDecimal: a decimal with a scale of its own."""
+    """Return whether structs are Debezium's VariableScaleDecimal: decimals each with its own scale."""
     return {each.name: str(each.field_type) for each in writer.fields} == {"scale": "int", "value": "binary"}
 
 

@@ -1,7 +1,7 @@
 """Connect types: what the logical types of Kafka Connect and of Debezium mean, by their names in schemas.
 
-The names are those of `org.apache.kafka.connect.data` and `io.debezium.time`. Connect's own sink knows only the former
-and writes the others as the numbers that they are carried in; here they become what they mean.
+The names are those of `org.apache.kafka.connect.data` and `io.debezium.time`. Connect's own sink knows only the former,
+and writes the others as the numbers that carry them; Frazil converts all of them to what they mean.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Unit: TypeAlias = Literal["days", "ms", "us", "ns", "iso"]
 
 
 class LogicalType(NamedTuple):
-    """What values of a logical type are.
+    """A logical type.
 
     Attributes:
-        carrier: The type of Connect that carries them.
-        type: Iceberg's word for what they are: `decimal`, `date`, `time`, `timestamp`, `timestamptz` or `uuid`.
-        unit: What a number counts: days since 1970-01-01, parts of a second since then or since midnight; `iso` of a
-            text; None of a decimal and a uuid.
+        carrier: The type of Connect that carries the values.
+        type: Iceberg's word for the values: `decimal`, `date`, `time`, `timestamp`, `timestamptz` or `uuid`.
+        unit: What a number counts: days since 1970-01-01, or parts of a second since then or since midnight; `iso` for
+            a text; None for a decimal and a uuid.
     """
 
     carrier: Carrier
@@ -29,13 +29,14 @@ class LogicalType(NamedTuple):
 
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
-"""Bytes: the unscaled value, big-endian, two's complement. The schema's parameter `scale` says the digits after the
-point; Connect knows no precision, so it is a decimal of MOST_DIGITS."""
+"""A decimal in bytes: the unscaled value, big-endian, in two's complement. The schema's parameter `scale` is the number
+of digits after the point; Connect has no precision, so the type is a decimal of MOST_DIGITS.
+"""
 
 MOST_DIGITS = 38
 
 JSON = "io.debezium.data.Json"
-"""Strings whose text is JSON: they are strings, and what they say where a column is declared as `json`."""
+"""A string whose text is JSON: it stays a string, unless its column is declared as `json`."""
 
 LOGICAL_TYPES: Mapping[str, LogicalType] = {
     DECIMAL: LogicalType("bytes", "decimal"),
@@ -52,18 +53,18 @@ LOGICAL_TYPES: Mapping[str, LogicalType] = {
     "io.debezium.time.ZonedTimestamp": LogicalType("string", "timestamptz", "iso"),
     "io.debezium.data.Uuid": LogicalType("string", "uuid"),
 }
-"""By the name of a schema. A schema of one of these names that has another type than the carrier is none.
+"""Logical types by the name of a schema; such a schema must have the type that carries them.
 
 Debezium's `Timestamp`, `MicroTimestamp` and `NanoTimestamp` are of columns without a zone. `VariableScaleDecimal`,
 geometries and intervals are structs and numbers like any other.
 """
 
 AS_SENT = "as_sent"
-"""The option of formats with logical types: the names of those whose values stay what carries them."""
+"""Option of formats with logical types: the names of those whose values stay as they are carried."""
 
 
 def decimal_scale(parameters: Mapping[str, str]) -> int | None:
-    """The scale of a schema with the name DECIMAL; None if it does not say, or says none from 0 to 38."""
+    """Return the scale of a schema with the name DECIMAL; None if it gives none, or none from 0 to 38."""
     text = parameters.get("scale", "")
     if not (text.isascii() and text.isdigit() and len(text) < 3):
         return None

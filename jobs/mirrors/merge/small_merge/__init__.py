@@ -1,1 +1,1 @@
-"""Few changes become rows of a mirror in this process, with Arrow."""
+"""Merge of few changes into a mirror, in this process and with Arrow."""

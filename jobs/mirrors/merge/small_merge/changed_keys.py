@@ -1,4 +1,4 @@
-"""Keys of a small merge's changes: which rows of a batch have one of them."""
+"""Keys of a small merge's changes, and the search for rows that have one of them."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -23,18 +23,18 @@ KEY_TYPES = (
     ice.BinaryType,
     ice.DecimalType,
 )
-"""Types of key columns whose values are equal if their bytes are; floating numbers are not among them."""
+"""Types of key columns whose values are equal if their bytes are; floats are not among them."""
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _CHANGE, _ROW = "frazil_change", "frazil_row"
 _MARKS_TO_A_KEY = 64
 _LEAST_BITS, _MOST_BITS = 16, 22
-"""2**22 marks, 4 MB, are about as much as a processor's cache holds."""
+"""Bits of the table of marks; 2**22 marks take 4 MB, about as much as a CPU's cache."""
 
 
 class ChangedKeys:
-    """Keys of changes, which are all different, and without nulls.
+    """Keys of changes: distinct, and without nulls.
 
     Args:
         keys: Columns of the key, in the mirror's types.
@@ -50,24 +50,24 @@ class ChangedKeys:
         self._sorted: _SortedNumbers | None = None if numbers is None else _SortedNumbers(numbers)
 
     def met(self, batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
-        """The rows of a batch that have one of the keys, ascending, and for each the place of its change."""
+        """Return the indices of a batch's rows that have one of the keys, ascending, and of each row's change."""
         if self._sorted is not None:
             return self._sorted.met(batch.column(self.names[0]))
         rows = pa.Table.from_arrays([batch.column(name) for name in self.names], names=self._numbers)
         rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-        # Arrow hashes the right side, for each batch anew.
+        # Arrow hashes the right side again for each batch, so the smaller side is the right one.
         left, right = (self._changes, rows) if rows.num_rows < self._changes.num_rows else (rows, self._changes)
         both = left.join(right, self._numbers, join_type="inner", use_threads=False).sort_by(_ROW)
         return both[_ROW].to_numpy(), both[_CHANGE].to_numpy()
 
 
 class _SortedNumbers:
-    """Different whole numbers, found by binary search.
+    """Distinct integers, found by binary search.
 
-    Most rows of a mirror have no change. A table of marks by hash drops them at a fifth of the time of a join.
+    Most rows of a mirror have no change. A table of marks by hash drops them in a fifth of the time of a join.
 
     Args:
-        numbers: In any order.
+        numbers: Integers in any order.
     """
 
     def __init__(self, numbers: Numbers) -> None:
@@ -79,7 +79,7 @@ class _SortedNumbers:
         self._marks[self._hashes(numbers)] = True
 
     def met(self, values: pa.Array) -> tuple[Numbers, Numbers]:
-        """The places of values that are among the numbers, ascending, and for each the place of its number."""
+        """Return the indices of values that are among the numbers, ascending, and the index of each one's number."""
         numbers = _as_numbers(values)
         assert numbers is not None, "rows have the types of the keys"
         rows = np.flatnonzero(self._marks[self._hashes(numbers)])
@@ -90,12 +90,12 @@ class _SortedNumbers:
         return rows[equal], self._order[places[equal]]
 
     def _hashes(self, numbers: Numbers) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        # Multiplied by 2**64 over the golden ratio, numbers that follow each other are far apart.
+        # Fibonacci hashing: the factor is 2**64 divided by the golden ratio, which spreads successive numbers.
         return (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(self._shift)
 
 
 def _as_numbers(values: pa.Array) -> Numbers | None:
-    """Values as numbers of 64 bits, with 0 for nulls; None if their type is none of whole numbers or of times."""
+    """Return integers, dates or timestamps as 64-bit integers, with 0 for nulls; None for other types."""
     if pa.types.is_date32(values.type):
         values = values.view(pa.int32())
     elif pa.types.is_timestamp(values.type):

@@ -1,7 +1,7 @@
-"""Mirror files: the data files of a mirror's snapshot, and those of deleted positions, with what applies to what.
+"""Data files and position-delete files of a mirror's snapshot, and which delete file applies to which data file.
 
-PyIceberg holds each data file against each delete file of its partition, by an expression: with a hundred of both that
-takes longer than all else of a small merge.
+PyIceberg compares each data file with each delete file of its partition by an expression. With a hundred of both that
+takes longer than the rest of a small merge.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_FILES = 20_000
 
 
 class NotSmallError(Exception):
-    """A merge is left to Spark; nothing has changed. Its text says why, for the log."""
+    """A merge is left to Spark; nothing has changed. The text is the reason, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class MirrorFile:
     """A file of a snapshot.
 
     Attributes:
-        file: It.
-        sequence: Its data sequence number: deletes apply to data that is not younger.
+        file: The file.
+        sequence: Data sequence number of the file: deletes apply to data files that are not younger.
     """
 
     file: DataFile
@@ -38,7 +38,7 @@ class MirrorFile:
 
     @property
     def partition(self) -> tuple[object, ...]:
-        """What tells its partition apart."""
+        """Identity of its partition."""
         return self.file.spec_id, *partition_key(self.file.partition)
 
 
@@ -47,8 +47,8 @@ class MirrorFiles:
     """The files of a snapshot.
 
     Attributes:
-        data: Those of rows.
-        deletes: Those of deleted positions.
+        data: Data files.
+        deletes: Position-delete files.
     """
 
     data: tuple[MirrorFile, ...]
@@ -59,8 +59,8 @@ class MirrorFiles:
         """Read the manifests of a snapshot.
 
         Raises:
-            NotSmallError: It has deletes by values, or files that are not of Parquet or not of the current partitions;
-                or partitions whose values PyIceberg does not read exactly; or very many files.
+            NotSmallError: The snapshot has equality deletes, files other than Parquet, files of a former partitioning,
+                partition values that PyIceberg does not read exactly, or very many files.
         """
         snapshot, spec = table.metadata.snapshot_by_id(snapshot_id), table.metadata.default_spec_id
         if positions_of_type(DoubleType, table.spec(), table.schema()):
@@ -83,7 +83,7 @@ class MirrorFiles:
         return MirrorFiles(tuple(data), tuple(deletes))
 
     def deletes_of(self, data: Sequence[MirrorFile]) -> list[MirrorFile]:
-        """Those of deleted positions that may have some in one of the data files."""
+        """Return the position-delete files that may apply to one of the data files."""
         by_partition: dict[tuple[object, ...], list[MirrorFile]] = {}
         for each in data:
             by_partition.setdefault(each.partition, []).append(each)
@@ -94,7 +94,7 @@ def _may_apply(deletes: MirrorFile, data: Iterable[MirrorFile]) -> bool:
     lower, upper = ((each or {}).get(PATH_ID) for each in (deletes.file.lower_bounds, deletes.file.upper_bounds))
     for each in data:
         path = each.file.file_path.encode()
-        # A bound may be cut: the upper one is then not below what it stands for.
+        # A bound may be truncated; a truncated upper bound is still not below the real one.
         inside = (lower is None or lower <= path) and (upper is None or path <= upper)
         if inside and each.sequence <= deletes.sequence:
             return True

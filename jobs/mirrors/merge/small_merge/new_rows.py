@@ -1,4 +1,4 @@
-"""Rows that a small merge writes, and positions of the rows that they replace."""
+"""Rows that a small merge writes, and the positions of the rows that they replace."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -27,19 +27,19 @@ from jobs.tables.write.pyiceberg_files import arrow_schema_in_files
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 128 * 1024**2
-"""Of values of the mirror's rows that are kept."""
+"""Limit of bytes read from the mirror for values that stay."""
 TOGETHER = 8
 FEW_POSITIONS = 100_000
-"""So many delete files of a partition, with fewer positions than that in all, become one with the next merge."""
+"""`TOGETHER` delete files of a partition with fewer positions than this in all become one in the next merge."""
 _MOST_AT_ONCE = 200
 _NONE: Positions = np.zeros(0, np.int64)
 
 
 def in_types_of(schema: Schema, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Columns of folded rows in the types of a mirror's.
+    """Project columns of collapsed rows to the mirror's types.
 
     Raises:
-        ProjectionError: The mirror cannot hold them.
+        ProjectionError: The mirror cannot hold a value.
     """
     fields = [schema.find_field(name) for name in names]
     kinds = arrow_schema_in_files(Schema(*fields))
@@ -51,13 +51,13 @@ def in_types_of(schema: Schema, rows: pa.Table, names: Sequence[str]) -> pa.Tabl
 
 
 def one_array(values: pa.ChunkedArray) -> pa.Array:
-    """The values in one array."""
+    """Combine the chunks into one array."""
     whole = values.combine_chunks()
     return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 def unmet_rows(folded: pa.Table, there: Sequence[RowsThere]) -> Mask:
-    """Which of the folded rows meet no row of the mirror."""
+    """Mask of the collapsed rows that meet no row of the mirror."""
     unmet = np.ones(folded.num_rows, bool)
     for part in there:
         unmet[part.changes] = False
@@ -65,14 +65,14 @@ def unmet_rows(folded: pa.Table, there: Sequence[RowsThere]) -> Mask:
 
 
 def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: MergePlan) -> Iterator[pa.RecordBatch]:
-    """The rows that a merge writes.
+    """Yield the rows that a merge writes.
 
     Args:
-        folded: The changes, one for each key.
-        there: The rows that they meet.
+        folded: Collapsed changes, one for each key.
+        there: Rows of the mirror that they meet.
 
     Raises:
-        NotSmallError: A value stands in no row of the mirror, or there are too many.
+        NotSmallError: No row of the mirror has a value that a change lacks, or too many values are needed.
         ProjectionError: The mirror cannot hold the rows.
     """
     changes = np.concatenate([np.zeros(0, np.int64), *(part.changes for part in there)])
@@ -85,9 +85,9 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     if (lacking & unmet).any():
         raise NotSmallError("a value that was not sent stands in no row of the mirror")
     soft = plan.deletes == "soft"
-    # A column that the changelog does not have, or has no more, keeps its value.
+    # Columns that the changelog does not have keep their values.
     own = other_columns(mirror.schema(), plan)
-    # Rows of which values are wanted, by their place among all that are there.
+    # Rows whose values are needed, by their index among all met rows.
     kept = np.flatnonzero(lacking[changes] | (newer & upsert[changes] if own else False))
     stay = np.flatnonzero(newer & ~upsert[changes]) if soft else np.zeros(0, np.int64)
     values = _values(mirror, there, folded, kept, stay, own, soft=soft)
@@ -97,7 +97,7 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     set_at = np.flatnonzero(newer & upsert[changes])
     chosen = np.concatenate([changes[set_at], np.flatnonzero(unmet & upsert)])
     by_key = np.argsort(chosen, kind="stable")
-    # For each new row the place of its values in `values`; -1 without one.
+    # The index of each new row's values in `values`; -1 if it needs none.
     place_of = np.full(len(changes), -1)
     place_of[kept] = np.arange(len(kept))
     places = np.concatenate([place_of[set_at], np.full(len(chosen) - len(set_at), -1)])[by_key]
@@ -109,7 +109,7 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
 
 
 def other_columns(schema: Schema, plan: MergePlan) -> tuple[str, ...]:
-    """Columns of a mirror that no change sets."""
+    """Return the columns of a mirror that no change sets."""
     ours = {*plan.columns, ORDER_COLUMN, DELETED_COLUMN}
     return tuple(field.name for field in schema.fields if field.name not in ours)
 
@@ -124,14 +124,14 @@ def _values(
     *,
     soft: bool,
 ) -> pa.Table:
-    """The values of rows that are there: first those of `kept`, then those of `stay`."""
+    """Read values of the mirror's rows: first those of `kept`, then those of `stay`."""
     if not len(kept) and not len(stay):
         return pa.table({})
     names = {field.name for field in mirror.schema().fields}
     if not len(stay):
         lists = one_array(folded[FROM_TARGET_COLUMN])
         names = {*pc.unique(lists.flatten()).to_pylist(), *own, *([DELETED_COLUMN] if soft else ())}
-    # Files are read in their order, once.
+    # Files are read once, in their order.
     wanted = np.unique(np.concatenate([kept, stay]))
     parts, start = list[RowsThere](), 0
     for part in there:
@@ -147,11 +147,11 @@ def _values(
 def _set_rows(
     schema: Schema, folded: pa.Table, values: pa.Table, places: Numbers, own: Sequence[str], plan: MergePlan
 ) -> pa.RecordBatch:
-    """Rows as their changes set them; a value that was not sent is that of the row that is there.
+    """Return rows as their changes set them; values that the source left out come from the mirror's row.
 
     Args:
-        values: Of rows that are there.
-        places: Of each row its place among these; -1 of one without.
+        values: Values of the mirror's rows.
+        places: Index of each row among these; -1 if it has none.
         own: Columns that no change sets.
     """
     rows = in_types_of(schema, folded, [*plan.columns, ORDER_COLUMN])
@@ -175,7 +175,7 @@ def _set_rows(
 
 
 def _deleted_rows(schema: Schema, values: pa.Table, folded: pa.Table) -> pa.RecordBatch:
-    """Rows that stay, as deleted, in the order of their deletion."""
+    """Return rows that stay as deleted, with the order of their deletion."""
     order = in_types_of(schema, folded, [ORDER_COLUMN])[ORDER_COLUMN]
     rows = values.set_column(values.schema.get_field_index(ORDER_COLUMN), ORDER_COLUMN, order)
     gone = pa.repeat(pa.scalar(True), len(rows))
@@ -191,7 +191,7 @@ def _batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def replaced_rows(there: Sequence[RowsThere]) -> list[tuple[MirrorFile, dict[str, Positions]]]:
-    """By partition, told by one of its files: the positions of the rows that changes replace, by their files' paths."""
+    """Return for each partition one of its files, and the positions of replaced rows by the paths of their files."""
     found: dict[tuple[object, ...], tuple[MirrorFile, dict[str, Positions]]] = {}
     for part in there:
         if part.newer.any():
@@ -203,15 +203,15 @@ def replaced_rows(there: Sequence[RowsThere]) -> list[tuple[MirrorFile, dict[str
 def with_former_deletes(
     mirror: Table, found: MirrorFiles, at: MirrorFile, positions: dict[str, Positions]
 ) -> tuple[list[DataFile], dict[str, Positions]]:
-    """Positions of a partition's new delete file: also those of its small delete files, once these are many.
+    """Return the positions for a partition's new delete file, with those of its small delete files if these are many.
 
     Args:
         found: All files of the snapshot.
         at: A data file of the partition.
-        positions: New ones.
+        positions: New positions.
 
     Returns:
-        The files that it makes superfluous, and the positions.
+        The delete files that the new one replaces, and the positions.
     """
     small, total = list[MirrorFile](), 0
     for each in sorted(found.deletes, key=lambda each: each.file.record_count):

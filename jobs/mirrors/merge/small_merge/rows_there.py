@@ -1,4 +1,4 @@
-"""Rows there: where in the data files of a mirror the rows stand that changes meet, and their values."""
+"""Rows of a mirror that changes meet: their positions in data files, and their values."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -29,18 +29,18 @@ from jobs.tables.write.partitioning import partition_values
 from jobs.tables.write.position_deletes import read_position_deletes
 
 MOST_ROWS = 20_000_000
-"""So many rows are looked through for their keys; where there are more, Spark does it."""
+"""Limit of rows whose keys are read here; Spark merges if there are more."""
 MOST_FILES = 1_000
-"""So many data files are, and as many files of deleted positions; each takes some requests to an object store."""
+"""Limit of data files, and of position-delete files, that are read here; each takes some requests to the store."""
 MOST_DELETES = 4_000_000
-"""So many deleted positions are read."""
+"""Limit of deleted positions that are read here."""
 _AT_ONCE = 8
 _KEYS_AT_ONCE = 262_144
 _VALUES_AT_ONCE = 4_096
 _BYTES_AT_ONCE = 8 * 1024**2
 _INT_BYTES = 4
 _BOUNDED = (ice.IntegerType, ice.LongType, ice.StringType, ice.DateType)
-# A function by type, whose signature no type checker sees.
+# A function with one implementation for each type, whose signature a type checker does not see.
 _from_bytes: Any = conversions.from_bytes
 
 T = TypeVar("T")
@@ -53,9 +53,9 @@ class RowsThere:
 
     Attributes:
         at: The file.
-        positions: Of the rows, ascending.
-        changes: For each the place of the change among the folded rows.
-        newer: For each whether the change is later than the row.
+        positions: Positions of the rows, ascending.
+        changes: Index of each row's change among the collapsed rows.
+        newer: Whether each row's change is later than the row.
     """
 
     at: MirrorFile
@@ -65,12 +65,12 @@ class RowsThere:
 
 
 def may_have_rows(files: Sequence[MirrorFile], mirror: Table, keys: pa.Table, first: str) -> list[MirrorFile]:
-    """The data files that may have a row with one of the keys, by their bounds and their partition.
+    """Return the data files that may have a row with one of the keys, by their bounds and their partition.
 
     Args:
-        files: The mirror's data files, of its current partitions.
-        keys: In the mirror's types.
-        first: The first column of the key.
+        files: Data files of the mirror, of its current partitioning.
+        keys: Keys in the mirror's types.
+        first: First column of the key.
     """
     field = mirror.schema().find_field(first)
     if not isinstance(field.field_type, _BOUNDED):
@@ -96,8 +96,8 @@ def may_have_rows(files: Sequence[MirrorFile], mirror: Table, keys: pa.Table, fi
 
 
 def _bound(kind: ice.IcebergType, bound: bytes | None) -> Any:
-    """The value of a bound; None without one, and of one that cannot be read, as of a text that is cut."""
-    # A file that landed before the column was widened has the bounds of what it was.
+    """Return the value of a bound; None if there is none, or if it cannot be read, such as a truncated text."""
+    # A file from before the column was widened has bounds of the narrow type.
     narrow = bound is not None and isinstance(kind, ice.LongType) and len(bound) == _INT_BYTES
     try:
         return None if bound is None else _from_bytes(ice.IntegerType() if narrow else kind, bound)
@@ -106,7 +106,7 @@ def _bound(kind: ice.IcebergType, bound: bytes | None) -> Any:
 
 
 def _between(ascending: pa.Array, least: Any, greatest: Any) -> bool:
-    """Whether one of the values is neither below nor above."""
+    """Whether one of the values is within the bounds."""
     kind = ascending.type
     above = pc.greater_equal(ascending, pa.scalar(least, kind))
     below = pc.less_equal(ascending, pa.scalar(greatest, kind))
@@ -116,19 +116,19 @@ def _between(ascending: pa.Array, least: Any, greatest: Any) -> bool:
 def rows_there(
     mirror: Table, found: MirrorFiles, files: Sequence[MirrorFile], keys: ChangedKeys, orders: pa.Array
 ) -> list[RowsThere]:
-    """The rows of data files that have the key of a change and are not deleted.
+    """Return the rows of data files that have the key of a change and are not deleted.
 
     Args:
-        mirror: Of which the files are; its columns have the types of the keys.
+        mirror: Mirror that the files belong to; its columns have the types of the keys.
         found: All files of the snapshot.
-        files: The data files that are looked through.
-        keys: The keys of the changes.
-        orders: Of each change its order.
+        files: Data files to read.
+        keys: Keys of the changes.
+        orders: Order of each change.
 
     Raises:
-        NotSmallError: There is more to read than is read here.
+        NotSmallError: There is more to read than the limits allow.
         UnreadableFileError: A data file is no Parquet file with field ids, or it cannot be read.
-        OSError, pa.ArrowException: A file of deleted positions is gone, or damaged.
+        OSError, pa.ArrowException: A position-delete file is missing or damaged.
     """
     if len(files) > MOST_FILES:
         raise NotSmallError(f"the keys may stand in more than {MOST_FILES:,} files")
@@ -145,14 +145,15 @@ def rows_there(
 
 
 def deleted_positions(mirror: Table, deletes: Sequence[MirrorFile], data: Sequence[MirrorFile]) -> dict[str, Numbers]:
-    """The positions that are deleted in data files, ascending, by the path of each that has some.
+    """Return the deleted positions of data files, ascending, by the path of each file that has some.
 
     Args:
-        deletes: What may tell of them.
+        deletes: Position-delete files that may apply.
+        data: Data files.
 
     Raises:
-        NotSmallError: There is more to read than is read here.
-        OSError, pa.ArrowException: A file is gone, or damaged.
+        NotSmallError: There is more to read than the limits allow.
+        OSError, pa.ArrowException: A file is missing or damaged.
     """
     if len(deletes) > MOST_FILES or sum(each.file.record_count for each in deletes) > MOST_DELETES:
         raise NotSmallError(f"there are more than {MOST_FILES:,} delete files, or {MOST_DELETES:,} deletes in them")
@@ -167,7 +168,7 @@ def deleted_positions(mirror: Table, deletes: Sequence[MirrorFile], data: Sequen
 
 
 def at_once(work: Callable[[T], R], of: Sequence[T]) -> list[R]:
-    """What work gives of each, in their order; several are worked on at once, as they wait for a store."""
+    """Apply `work` to each item, several at once because they wait for the store; results keep the order."""
     if len(of) < 2:
         return [work(each) for each in of]
     with ThreadPoolExecutor(min(_AT_ONCE, len(of)), thread_name_prefix="files of a mirror") as threads:
@@ -180,10 +181,10 @@ def at_once(work: Callable[[T], R], of: Sequence[T]) -> list[R]:
 
 
 def _rows_of(mirror: Table, at: MirrorFile, keys: ChangedKeys, orders: pa.Array, *, asked: bool) -> RowsThere | None:
-    """Rows of a file with a key of a change, deleted ones among them; None if there are none.
+    """Return the rows of a file that have the key of a change, including deleted rows; None if there are none.
 
     Args:
-        asked: Whether a row of it may be newer than its change.
+        asked: Whether a row of the file may be newer than its change, so that orders have to be read.
     """
     columns = [*keys.names, ORDER_COLUMN] if asked else keys.names
     start, found = 0, list[tuple[Numbers, Numbers, Any]]()
@@ -205,7 +206,7 @@ def _rows_of(mirror: Table, at: MirrorFile, keys: ChangedKeys, orders: pa.Array,
 
 
 def _may_be_newer(schema: Schema, file: DataFile, least: str) -> bool:
-    """Whether a row of a file may have an order that is not below the least of the changes."""
+    """Whether a row of a file may have an order at or above the least order of the changes."""
     field = schema.find_field(ORDER_COLUMN).field_id
     upper = (file.upper_bounds or {}).get(field)
     return upper is None or upper >= least.encode()
@@ -219,15 +220,15 @@ def _alive(rows: RowsThere, gone: Numbers | None) -> RowsThere:
 
 
 def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[str], *, most_bytes: int) -> pa.Table:
-    """Values of rows, one part behind the other.
+    """Read values of rows, in the order of `rows`.
 
     Args:
         rows: At least one.
         columns: Names, at least one.
-        most_bytes: Of the values.
+        most_bytes: Limit of bytes for the values.
 
     Raises:
-        NotSmallError: They are more.
+        NotSmallError: The values exceed the limit.
     """
     schema = mirror.schema()
     named = [field.name for field in schema.fields if field.name in columns]
@@ -249,25 +250,29 @@ def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[s
 
 
 class _ReadGroups:
-    """The row groups of a file in which rows stand.
+    """The row groups of a file that contain some rows.
 
     Args:
-        positions: Of the rows in the file, ascending.
+        positions: Positions of the rows in the file, ascending.
 
     Attributes:
-        places: Of the rows among those of the groups that are read.
+        places: Indices of the rows among all rows of the groups that are read.
     """
 
     def __init__(self, positions: Numbers) -> None:
         self.places: Numbers = positions
 
     def chosen(self, counts: Sequence[int]) -> list[int]:
-        """Those with a row, by how many rows each has."""
+        """Return the indices of the groups to read.
+
+        Args:
+            counts: Number of rows in each group.
+        """
         ends = np.cumsum(counts)
         group = np.searchsorted(ends, self.places, side="right")
         taken = np.unique(group)
         sizes = np.array(counts)[taken]
-        # Where each group that is read begins, among the rows that are read, less where it begins in the file.
+        # For each group: its first index among the rows read, minus its first position in the file.
         shift = (np.cumsum(sizes) - sizes) - (ends[taken] - sizes)
         self.places = self.places + shift[np.searchsorted(taken, group)]
         return taken.tolist()

@@ -1,9 +1,9 @@
-"""Small merge: an increment of few changes becomes the rows of a mirror in this process, without Spark.
+"""Small merge: few new changes are merged into a mirror in this process, without Spark.
 
-It reads the changes, and of the mirror's files those columns that tell which rows they meet. New rows go into data
-files, the positions of those that they replace into files of deletes, and one commit on the branch has both: what
-Spark's MERGE makes of the same. Whatever is more than that is left to Spark: late changes, truncates, keys that have
-to be folded again, and tables that are not written here.
+It reads the changes, and the key columns of the mirror's files to find the rows that the changes meet. One commit on
+the branch adds new rows in data files, and the positions of the rows that they replace in delete files, as Spark's
+MERGE does. Spark merges everything else: late changes, truncates, keys that need all their changes, and tables that
+this module cannot write.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -64,9 +64,9 @@ log = logging.getLogger(__name__)
 
 MOST_ROWS = 100_000
 MOST_BYTES = 32 * 1024**2
-"""Of the values: a merge has several copies of them at once."""
+"""Limit of bytes in the changes: a merge has several copies of them at once."""
 _ROWS_AT_ONCE = 1_024
-"""A large text that many rows have is once in a file, and as often in a batch as there are rows."""
+"""Rows in a batch. A large text of many rows is in a file once, but in a batch once for each row."""
 _BYTES_AT_ONCE = 8 * 1024**2
 _OPTIONAL: dict[str, pa.DataType] = {
     POSITION: pa.string(),
@@ -75,7 +75,7 @@ _OPTIONAL: dict[str, pa.DataType] = {
     UNAVAILABLE_COLUMN: pa.list_(pa.string()),
 }
 _MOST_MET = 400_000
-"""Rows of the mirror with keys of changes; there are more than changes where keys stand there several times."""
+"""Limit of the mirror's rows that changes meet; duplicate keys in the mirror may make them more than the changes."""
 
 
 def merge_small(
@@ -83,22 +83,22 @@ def merge_small(
 ) -> MergeResult | None:
     """Merge the changes in data files into a branch of the mirror, in one commit.
 
-    Merging the same files again, from where the branch stood before, gives the same.
+    If the same files are merged again into the branch's former head, the result is the same.
 
     Args:
-        changelog: With the schema by which its rows are read.
-        files: What the increment added to the changelog.
-        mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
-        branch: Of the mirror; nobody else writes it.
+        changelog: Changelog with the schema to read its rows with.
+        files: Data files with the new changes.
+        mirror: Mirror with the plan's columns, `_change_order`, and `_change_deleted` if deletes are soft.
+        branch: Branch of the mirror; nobody else writes it.
 
     Returns:
         None if the merge is left to Spark; nothing has changed then.
 
     Raises:
         NullKeyError, RestoredSourceError, UnorderedTruncateError, ScatteredChangesError: The mirror has to stop.
-        CommitRefusedError, CommitDeniedError, CommitUnknownError: The branch is not as it was, or the catalog refuses.
+        CommitRefusedError, CommitDeniedError, CommitUnknownError: The branch has moved, or the catalog refuses.
         OSError: Files cannot be written.
-        FrazilError: A table is none that Spark could read.
+        FrazilError: Spark cannot read one of the tables.
     """
     refuse_unread(plan.stream, changelog, mirror)
     if not files:
@@ -115,10 +115,10 @@ def merge_small(
 
 
 def _small_increment(changelog: Table, files: Sequence[DataFile], plan: MergePlan) -> pa.Table | None:
-    """The changes in data files, in the columns that ordering and folding go by; None if they are many.
+    """Read the changes in data files, with the columns that ordering and collapsing need; None if there are many.
 
     Args:
-        changelog: With the schema by which its rows are read.
+        changelog: Changelog with the schema to read its rows with.
         files: At least one.
 
     Raises:
@@ -147,7 +147,11 @@ def _small_increment(changelog: Table, files: Sequence[DataFile], plan: MergePla
 
 
 def _refuse_table(mirror: Table, plan: MergePlan) -> None:
-    """See that the mirror is a table that is written here."""
+    """Refuse a mirror that this module cannot write.
+
+    Raises:
+        NotSmallError: Its format version, write mode or key is not supported here.
+    """
     metadata = mirror.metadata
     if metadata.format_version != 2:
         raise NotSmallError(f"the table has format {metadata.format_version}")
@@ -162,7 +166,7 @@ class _Merge:
     """One merge.
 
     Args:
-        changes: All of the increment.
+        changes: All new changes.
     """
 
     def __init__(self, mirror: Table, branch: str, plan: MergePlan, changes: pa.Table) -> None:
@@ -205,7 +209,7 @@ class _Merge:
         return MergeResult(state, counts, self._merged(folded))
 
     def _folded(self, order: Order) -> pa.Table | None:
-        """One row for each key; None without one."""
+        """Collapse the changes by key; None if no change is left."""
         plan = self.plan
         ordered = list(OrderTask(order, plan.columns)(self.changes.to_batches()))
         rows = sorted_rows(pa.Table.from_batches(ordered), (*plan.key, ORDER_COLUMN)).combine_chunks()
@@ -214,7 +218,7 @@ class _Merge:
         return pa.Table.from_batches(folded).combine_chunks() if folded else None
 
     def _merged(self, folded: pa.Table) -> tuple[int, ...]:
-        """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""
+        """Write and commit the collapsed rows; return the ids of the new snapshots, one or none."""
         mirror, prefix = self.mirror, f"merge-{self.branch}"
         found = MirrorFiles.of(mirror, self.head)
         there = self._rows_there(found, folded)
@@ -244,7 +248,7 @@ class _Merge:
         return (self._committed(RowDelta(self.branch, self.head, files, deletes, replaced)),)
 
     def _committed(self, delta: RowDelta) -> int:
-        """Commit to the branch, whatever happens to main meanwhile; files of what is refused are orphans."""
+        """Commit to the branch, whatever happens to main meanwhile; a refused commit leaves its files as orphans."""
         mirror = self.mirror
         name = ".".join(mirror.name())
         tables = itertools.chain([mirror], iter(lambda: mirror.catalog.load_table(mirror.name()), None))
@@ -255,7 +259,7 @@ class _Merge:
             if there is None or there.snapshot_id != self.head:
                 raise given_up(f"branch {self.branch} of mirror {name} is not as this merge began")
             if _ids(table) != self.written_for:
-                # Manifests have the partitions of the table: those of the files would be taken for others.
+                # A manifest has the table's present partitioning, which would not be that of the files.
                 raise given_up(f"columns or partitions of mirror {name} were changed while a merge was made")
             return commit_once(table, delta, summary={}, properties={})
 
@@ -268,7 +272,7 @@ class _Merge:
         return compare_and_swap(name, attempt, given_up)
 
     def _rows_there(self, found: MirrorFiles, folded: pa.Table) -> list[RowsThere]:
-        """The rows of the branch that the folded ones meet."""
+        """Return the rows of the branch that the collapsed rows meet."""
         mirror = self.mirror
         keys = in_types_of(mirror.schema(), folded, self.plan.key)
         files = may_have_rows(found.data, mirror, keys, self.plan.key[0])
@@ -282,5 +286,5 @@ class _Merge:
 
 
 def _ids(table: Table) -> tuple[int, int]:
-    """Those of a table's columns and partitions."""
+    """Return the ids of a table's schema and partitioning."""
     return table.metadata.current_schema_id, table.metadata.default_spec_id

@@ -1,9 +1,9 @@
-"""Block decoder of Avro: many records of one writer schema at a time; it gives what the reference decoder gives.
+"""Block decoder of Avro for many records of one writer schema, with the same results as the reference decoder.
 
-A block is taken only if each of its records is known to have been read from its first byte to its last
-(`jobs.records.formats.avro.container`). Of any other the records that are not as their schema says are sought
-(`jobs.records.formats.avro.block`) and the rest is read again; if that fails as well, it is halved. What is left goes
-to the reference, so failures are always its own. So do records with a value that its logical type does not hold.
+A block is accepted only if each record is proven to be read from its first byte to its last
+(`jobs.records.formats.avro.container`). Otherwise the malformed records are searched, and the rest is read again; if
+that fails, too, the block is bisected. The remaining records go to the reference decoder, so all failures come from it.
+It also gets records with a value that its logical type cannot hold.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from jobs.records.schema.arrow_schema import rows_arrow_schema
 Mask = npt.NDArray[np.bool_]
 
 MOST_ITEMS = 10_000
-"""Steps over values of lists and maps; what would take more is left to the reference, which takes less time."""
+"""Limit of steps over values of lists and maps; records with more go to the reference decoder, which is faster."""
 
 _LONGEST_NUMBER = 10
 _BOUNDS = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
@@ -62,13 +62,13 @@ _SIZE_BOUNDS = (0, 2**63 - 1)
 
 
 def misfits(node: Node, values: pa.BinaryArray) -> Mask:
-    """Which records end too early or too late, or have a number out of its bounds, or a text that is not UTF-8.
+    """Mask of malformed records: they end too early or too late, or have a number out of bounds, or invalid UTF-8.
 
-    Good records with very long lists may be among them.
+    Good records with very long lists may be included.
 
     Args:
         node: The schema.
-        values: Records, none of them null.
+        values: Records; none is null.
     """
     steps = _Steps(values)
     steps.over(node, np.arange(len(values)))
@@ -79,15 +79,15 @@ class _Steps:
     """Steps over the records of a block.
 
     Attributes:
-        at: Where each record is stepped to, among the bytes of all.
-        ends: Where each ends.
-        bad: The misfits; they are not stepped on.
+        at: Position of each record's cursor, in the bytes of all records.
+        ends: End of each record.
+        bad: Mask of malformed records, which are not read further.
     """
 
     def __init__(self, values: pa.BinaryArray) -> None:
         _, offsets, data = values.buffers()
         bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-        # One byte more: there is none to be looked at where the last record ends.
+        # One more byte, which is read at the end of the last record.
         self._data: npt.NDArray[np.uint8] = np.append(np.frombuffer(data or b"", np.uint8), np.uint8(0))
         self.at: Indices = bounds[:-1].copy()
         self.ends: Indices = bounds[1:]
@@ -96,7 +96,7 @@ class _Steps:
         self._beyond_ascii: Indices = np.flatnonzero(self._data >= 0x80)
 
     def over(self, node: Node, rows: Indices) -> None:
-        """Over a value in each of some records."""
+        """Step over a value in each of some records."""
         rows = self._good(rows)
         if not len(rows):
             return
@@ -133,13 +133,13 @@ class _Steps:
         return rows[~self.bad[rows]]
 
     def _blocks(self, rows: Indices, members: tuple[Node, ...]) -> None:
-        """Over lists: blocks of values, each with their count before it, until a count of 0."""
+        """Step over lists: blocks of values, each preceded by its count, until a count of 0."""
         while len(rows):
             counts = self._numbers(rows, _BOUNDS["long"])
             sized = rows[counts < 0]
             self._numbers(sized, _SIZE_BOUNDS)
             counts = np.abs(counts)
-            # Values that take no bytes are the reference's, as is the one number that has no opposite.
+            # The reference decoder handles values without bytes, and the one number whose negation overflows.
             self.bad[rows[(counts > self.ends[rows] - self.at[rows]) | (counts < 0)]] = True
             left = ~self.bad[rows] & (counts > 0)
             rows, counts = rows[left], counts[left]
@@ -155,7 +155,7 @@ class _Steps:
             rows = self._good(rows)
 
     def _numbers(self, rows: Indices, bounds: tuple[int, int]) -> Indices:
-        """Over a number in each of some records; what it is, where it is within bounds."""
+        """Step over a number in each of some records; return the numbers within bounds."""
         found, left = np.zeros(len(rows), np.uint64), np.arange(len(rows))
         at = self.at[rows]
         for place in range(_LONGEST_NUMBER):
@@ -173,13 +173,13 @@ class _Steps:
         return numbers
 
     def _bytes(self, rows: Indices, sizes: Indices) -> None:
-        """Over so many bytes in each of some records."""
+        """Step over `sizes` bytes in each of some records."""
         fit = ~self.bad[rows] & (sizes <= self.ends[rows] - self.at[rows])
         self.at[rows[fit]] += sizes[fit]
         self.bad[rows[~fit]] = True
 
     def _text(self, rows: Indices, sizes: Indices) -> None:
-        """Over a text of so many bytes in each of some records."""
+        """Step over a text of `sizes` bytes in each of some records."""
         starts = self.at[rows]
         self._bytes(rows, sizes)
         begin, end = (np.searchsorted(self._beyond_ascii, each) for each in (starts, self.at[rows]))
@@ -192,10 +192,10 @@ class _Steps:
 
 
 SMALLEST_BLOCK = 24
-"""Records; the reference takes no longer for fewer."""
+"""Smallest number of records in a block; for fewer, the reference decoder is as fast."""
 
 MOST_FAILED = 8
-"""Reads of a block that may fail; what is left is the reference's then, which takes less time than further halves."""
+"""Limit of failed reads of a block; the reference decoder then gets the rest, because more bisections take longer."""
 
 Indices = npt.NDArray[np.int64]
 
@@ -205,7 +205,7 @@ class AvroBlockDecoder:
 
     Args:
         node: The schema.
-        smallest: Of how many records a block must be to be read as one.
+        smallest: Smallest number of records that are read as a block.
     """
 
     def __init__(self, node: Node, *, smallest: int = SMALLEST_BLOCK) -> None:
@@ -243,13 +243,13 @@ class AvroBlockDecoder:
     def _parts(
         self, values: pa.BinaryArray, indices: Indices, parts: list[tuple[pa.RecordBatch, Indices]], left: list[Indices]
     ) -> None:
-        """Reads records; where that fails, those among them that fit their schema, and then halves.
+        """Reads records; if that fails, first those that fit their schema, then each half.
 
         Args:
             values: The records.
-            indices: Of each, in the whole block.
-            parts: Rows that were read, with the indices of their records; added to.
-            left: Indices of records that are left to the reference; added to.
+            indices: Index of each record in the whole block.
+            parts: Rows read so far, with the indices of their records; appended to.
+            left: Indices of records that are left to the reference decoder; appended to.
         """
         count, failed = len(values), self._failed
         if failed >= MOST_FAILED:
@@ -274,7 +274,7 @@ class AvroBlockDecoder:
         self._parts(values.slice(half), indices[half:], parts, left)
 
     def _rows(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, Indices] | None:
-        """The rows of records, and the indices of those that the reference has to look at; None if one is bad."""
+        """Return records' rows, and the indices of those for the reference decoder; None if a record is malformed."""
         if values.nbytes > LARGEST_BLOCK:
             return None
         try:
@@ -291,13 +291,13 @@ class AvroBlockDecoder:
         return drop(arrays, column.refused, self._arrow), column.refused
 
     def _whole(self, array: pa.Array, kinds: list[pa.DataType]) -> Any:
-        """The column of a value that is no record."""
+        """Return the column of values that are no records."""
         kind = kinds[0] if not is_struct(self._node) else pa.struct(list(self._arrow))
         return convert(self._node, array, kind)
 
 
 def _merged(parts: list[tuple[pa.RecordBatch, Indices]]) -> tuple[pa.RecordBatch, Indices]:
-    """Rows in the order of their records."""
+    """Merge rows in the order of their records."""
     rows, positions = parts[0]
     if len(parts) == 1:
         return rows, positions
@@ -307,9 +307,9 @@ def _merged(parts: list[tuple[pa.RecordBatch, Indices]]) -> tuple[pa.RecordBatch
 
 
 def make_block(schema: WriterSchema, options: Mapping[str, Any]) -> AvroBlockDecoder:
-    """The block decoder of a writer schema.
+    """Return the block decoder of a writer schema.
 
     Raises:
-        BadWriterSchema: It cannot be read, or no column holds its records.
+        BadWriterSchema: The schema cannot be read, or no column can hold its records.
     """
     return AvroBlockDecoder(top_node(schema, AvroOptions.of(options)))

@@ -1,6 +1,6 @@
-"""Columns of a block: what DataFusion read of each node, in the Arrow types of rows.
+"""Columns of a block: conversion of the arrays that DataFusion read to the Arrow types of rows.
 
-What a value of a column cannot mean is told by its index, and handed up to the row that it is in.
+Each conversion also returns the indices of invalid values, which are mapped to their rows.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Column(NamedTuple):
     """Converted values.
 
     Attributes:
-        array: In the type of the rows; what stands at a refused index means nothing.
-        refused: Indices of what the reference has to look at, ascending.
+        array: Values in the type of the rows; undefined at refused indices.
+        refused: Indices of values for the reference decoder, ascending.
     """
 
     array: pa.Array
@@ -60,12 +60,12 @@ class Column(NamedTuple):
 
 
 def convert(node: Node, array: pa.Array, kind: pa.DataType) -> Column:
-    """The values of a node as rows have them.
+    """Convert the values of a node to the type of rows.
 
     Args:
         node: The schema.
-        array: As read with the schema of `block_schema`.
-        kind: The Arrow type that rows have.
+        array: Array read with the schema of `reading_schema`.
+        kind: Arrow type of rows.
     """
     match node:
         case Plain("boolean"):
@@ -91,12 +91,12 @@ def convert(node: Node, array: pa.Array, kind: pa.DataType) -> Column:
 
 
 def struct_columns(node: Record, arrays: Sequence[pa.Array], kinds: Sequence[pa.DataType]) -> list[Column]:
-    """The columns of a record's fields.
+    """Convert the columns of a record's fields.
 
     Args:
         node: The record.
-        arrays: Of its fields that take bytes.
-        kinds: The Arrow types of its fields that have a column.
+        arrays: Arrays of its fields that take bytes.
+        kinds: Arrow types of its fields that have a column.
     """
     read = zip(members(node), arrays, strict=True)
     filled = [(each, array) for each, array in read if not is_null(each)]
@@ -104,7 +104,7 @@ def struct_columns(node: Record, arrays: Sequence[pa.Array], kinds: Sequence[pa.
 
 
 def together(columns: Sequence[Column]) -> Indices:
-    """What at least one of some columns of equal length refuses."""
+    """Return the indices that at least one of some columns of equal length refuses."""
     refused = [each.refused for each in columns if len(each.refused)]
     return np.unique(np.concatenate(refused)) if refused else NONE
 
@@ -150,7 +150,7 @@ def _map(values: Node, array: pa.MapArray, kind: pa.DataType) -> Column:
 
 
 def _parents(array: pa.ListArray | pa.MapArray, children: Indices) -> Indices:
-    """The lists that some values are in, by the indices of those."""
+    """Return the indices of the lists that contain the values with these indices."""
     if not len(children):
         return NONE
     ends = array.offsets.to_numpy()
@@ -158,7 +158,7 @@ def _parents(array: pa.ListArray | pa.MapArray, children: Indices) -> Indices:
 
 
 def _double_keys(array: pa.MapArray) -> Indices:
-    """The maps in which a key comes twice."""
+    """Return the indices of maps with a duplicate key."""
     offsets = array.offsets.to_numpy()
     sizes = np.diff(offsets)
     if not len(sizes) or sizes.max() < 2:
@@ -170,13 +170,13 @@ def _double_keys(array: pa.MapArray) -> Indices:
 
 
 def _optional(only: Node, number: int, array: pa.UnionArray, kind: pa.DataType) -> Column:
-    """The values of a union of null and one other type, and a spare one that none has.
+    """Convert a union of null, one other type and a spare type that no value has.
 
     Args:
         only: The other type.
-        number: Its number.
+        number: Number of the other type in the union.
         array: The union.
-        kind: The Arrow type of rows.
+        kind: Arrow type of rows.
     """
     column = convert(only, array.field(number), kind)
     if len(array.field(number)) == len(array):
@@ -192,7 +192,7 @@ def _optional(only: Node, number: int, array: pa.UnionArray, kind: pa.DataType) 
 
 
 def _union(node: Union, array: pa.UnionArray, kind: pa.DataType) -> Column:
-    """A struct with the value in the field of its type, null in the others."""
+    """Convert a union to a struct with the value in the field of its type, and null in the others."""
     codes, offsets = array.type_codes.to_numpy(), array.offsets.to_numpy()
     fields = [kind.field(n) for n in range(kind.num_fields)]
     numbers = [n for n, each in enumerate(node.branches) if not isinstance(each.node, Null)]
@@ -214,7 +214,7 @@ def _union(node: Union, array: pa.UnionArray, kind: pa.DataType) -> Column:
 
 
 def drop(columns: Sequence[pa.Array], refused: Indices, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of columns that are not refused."""
+    """Return the rows that are not refused."""
     if not len(refused):
         return pa.RecordBatch.from_arrays(list(columns), schema=schema)
     relaxed = pa.schema([each.with_nullable(True) for each in schema])
@@ -227,7 +227,7 @@ def drop(columns: Sequence[pa.Array], refused: Indices, schema: pa.Schema) -> pa
 Bytes = npt.NDArray[np.uint8]
 
 _WIDTH = 16
-"""Bytes of a decimal in Arrow, and of a UUID."""
+"""Number of bytes of a decimal in Arrow, and of a UUID."""
 _HALF = 8
 _HYPHENS = np.array([8, 13, 18, 23])
 _DIGITS = np.setdiff1d(np.arange(36), _HYPHENS)
@@ -238,12 +238,12 @@ for _value, _pair in enumerate(zip(b"0123456789abcdef", b"0123456789ABCDEF", str
 
 
 def convert_logical(logical: Logical, array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Indices]:
-    """The values of a column, and the indices of those that the reference has to look at.
+    """Convert values of a logical type; return them with the indices of values for the reference decoder.
 
     Args:
-        logical: What carries them.
-        array: Numbers, bytes or texts.
-        kind: The Arrow type of what they mean.
+        logical: The logical type.
+        array: Numbers, bytes or texts that carry the values.
+        kind: Arrow type of the result.
     """
     match logical.type:
         case ice.DecimalType():
@@ -262,7 +262,7 @@ def convert_logical(logical: Logical, array: pa.Array, kind: pa.DataType) -> tup
 
 
 def convert_scaled(array: pa.StructArray, scaled: ice.PrimitiveType, kind: pa.DataType) -> tuple[pa.Array, Indices]:
-    """The values of Debezium's VariableScaleDecimal, one by one."""
+    """Convert values of Debezium's VariableScaleDecimal, one by one."""
     found, refused = [], []
     scale, value = (array.type.field(n).name for n in range(2))
     for index, each in enumerate(array.to_pylist()):
@@ -284,7 +284,7 @@ def _instants(array: pa.Array, unit: str, first: int, last: int, kind: pa.DataTy
     times = MICROS[unit]
     low, high = -(-first // times), last // times
     refused = _outside(numbers, low, high)
-    # Of what is refused the product may wrap around; it is not looked at.
+    # The product of refused values may overflow; it is not used.
     return pc.multiply(numbers, times).cast(kind), refused
 
 
@@ -318,22 +318,22 @@ def _decimals(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Indices]:
 
 
 def _short_numbers(starts: Indices, lengths: Indices, data: Bytes) -> npt.NDArray[np.uint64]:
-    """Numbers of one to eight bytes each, as two halves; each is read at once, with what follows it."""
+    """Return numbers of one to eight bytes as two halves; each is read as one word with the bytes that follow it."""
     words = np.ndarray(len(data) - _HALF + 1, ">i8", data, strides=(1,))
-    # The last ones are read with what comes before them.
+    # The last numbers are read with the bytes before them.
     at = np.minimum(starts, len(data) - _HALF)
     numbers = (words[at].astype(np.int64) << 8 * (starts - at)) >> (64 - 8 * lengths)
     return np.stack([numbers, numbers >> 63], axis=1).view(np.uint64)
 
 
 def _numbers(starts: Indices, ends: Indices, data: Bytes, bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    """Numbers of up to sixteen bytes each, as two halves; those that are bad mean nothing."""
+    """Read numbers of up to sixteen bytes each, as two halves; bad ones are undefined."""
     lengths = np.where(bad, 0, ends - starts)
     longest = int(lengths.max(initial=0))
     halves = np.zeros((len(lengths), 2), np.uint64)
     if longest:
         last = len(data) - 1
-        # Bytes that a value does not have repeat its sign.
+        # Missing bytes are filled with the sign.
         fill = np.where((data[np.minimum(starts, last)] & 0x80 > 0) & ~bad, np.uint64(0xFF), np.uint64(0))
         uniform = int(lengths.min()) == longest
         for half in range(2):
@@ -352,7 +352,7 @@ def _validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def _at_least(low: npt.NDArray[np.uint64], high: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.bool_]:
-    """Which of the numbers of 128 bits are not less than a bound."""
+    """Mask of the 128-bit numbers that are not less than a bound."""
     bound_high, bound_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
     return (high > bound_high) | ((high == bound_high) & (low >= bound_low))
 
@@ -375,7 +375,7 @@ def _uuids(array: pa.StringArray) -> tuple[pa.Array, Indices]:
 
 
 def _extents(array: pa.Array) -> tuple[Indices, Indices, Bytes]:
-    """Where each value of a column of bytes begins and ends, and the bytes."""
+    """Return begin and end of each value in a column of bytes, and the bytes."""
     buffers = array.buffers()
     data = np.frombuffer(buffers[-1] or b"", np.uint8)
     if pa.types.is_fixed_size_binary(array.type):

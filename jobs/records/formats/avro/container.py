@@ -1,13 +1,13 @@
-"""Container blocks: many Avro records of one schema, read by DataFusion into Arrow at once, or not at all.
+"""Container blocks: many Avro records of one schema, which DataFusion reads into Arrow at once or not at all.
 
-Records carry no length: one that is too short or too long shifts all that follow, perhaps without an error. So each is
-followed by a marker, eight random bytes drawn for the block, which the reading schema declares as its last field. If
-every row ends with the marker, every record was read from its first byte to its last: a record that ends elsewhere
-meets other bytes there, or the marker of a later one, and then some row has none. No writer can know the marker.
+Records carry no length: one that is too short or too long shifts all later ones, possibly without an error. So each
+record is followed by a marker of eight random bytes, which the reading schema declares as its last field. If every row
+ends with the marker, every record was read from its first byte to its last: a record that ends elsewhere meets other
+bytes there, or the marker of a later record, and then some row has no marker. No writer can know the marker.
 
-The block lies in memory, in a file without a name that is gone with the process; the next block is written over it. Its
-header claims more records than there are, and DataFusion is asked for as many as there are: at the end of a block of
-which bytes are left it would look for the next record for ever.
+The block is in a memory file without a name, which ends with the process; the next block overwrites it. Its header
+claims more records than there are, and DataFusion is asked for the real number: at the end of a block with bytes left,
+it would search for the next record for ever.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ from jobs.records.formats.avro.nodes import (
 )
 
 MARKER = "marker"
-"""Name of the last field of a reading schema."""
+"""Name of the last field in a reading schema."""
 MARKER_SIZE = 8
 
 LARGEST_BLOCK = 1 << 30
-"""Bytes."""
+"""Limit of bytes in a block."""
 
 LARGEST_SPARE = 32 << 20
-"""Bytes of a file that is kept for the next block."""
+"""Limit of bytes of a file that is kept for the next block."""
 
 _BEYOND = bytes(64)
 _spare: list[tuple[int, int]] = []
 
 
 class UnreadableBlock(Exception):
-    """A block in which some record is not as its schema says, or none that DataFusion reads."""
+    """Some record of a block does not fit the schema, or DataFusion cannot read the block."""
 
 
 def read_block(schema: dict[str, Any], arrow: pa.Schema, values: pa.BinaryArray) -> pa.RecordBatch:
-    """The records of a block as DataFusion reads them.
+    """Read the records of a block with DataFusion.
 
     Args:
-        schema: Avro's, a record whose last field is MARKER, a fixed of MARKER_SIZE bytes.
-        arrow: What DataFusion makes of it.
-        values: At least one, none of them null, LARGEST_BLOCK at most.
+        schema: Avro schema of a record whose last field is MARKER, a fixed of MARKER_SIZE bytes.
+        arrow: Arrow schema of DataFusion's result.
+        values: At least one value, none of them null, at most LARGEST_BLOCK bytes.
 
     Returns:
-        As many rows as values, without the marker.
+        One row for each value, without the marker.
 
     Raises:
-        UnreadableBlock: At least one of them is no record of the schema, to the byte.
+        UnreadableBlock: At least one value is not exactly a record of the schema.
         OSError: The block cannot be written.
     """
     marker = secrets.token_bytes(MARKER_SIZE)
@@ -90,12 +90,12 @@ def read_block(schema: dict[str, Any], arrow: pa.Schema, values: pa.BinaryArray)
 
 
 def _new_file() -> int:
-    """A file in memory; that of a former block where there is one, whose pages need not be made anew."""
+    """Return a file in memory; if possible that of a former block, whose pages are allocated already."""
     with suppress(IndexError):
         process, file = _spare.pop()
         if process == os.getpid():
             return file
-        # The process of which this one is a fork goes on with the same file.
+        # The parent process of this fork still uses the file.
         os.close(file)
     return os.memfd_create("frazil-avro", os.MFD_CLOEXEC)
 
@@ -129,7 +129,7 @@ def _read(file: int, arrow: pa.Schema, count: int) -> pa.RecordBatch:
     except Exception as error:
         raise UnreadableBlock(str(error)) from error
     except BaseException as error:
-        # A panic within DataFusion, which is no Exception.
+        # A panic in DataFusion is no Exception.
         if type(error).__name__ != "PanicException":
             raise
         raise UnreadableBlock(str(error)) from error
@@ -140,7 +140,7 @@ def _read(file: int, arrow: pa.Schema, count: int) -> pa.RecordBatch:
 
 @lru_cache(maxsize=4)
 def _context(count: int) -> datafusion.SessionContext:
-    """A context that gives so many rows at once, and reads no further."""
+    """Return a context that reads `count` rows at once, and no further."""
     return datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1).with_batch_size(count))
 
 
@@ -151,7 +151,7 @@ def _header(schema: str) -> bytes:
 
 
 def _number(number: int) -> bytes:
-    """A number that is not negative, as Avro writes it."""
+    """Encode a non-negative number in Avro's form."""
     number, found = number << 1, bytearray()
     while number >= 0x80:
         found.append(number & 0x7F | 0x80)
@@ -164,7 +164,7 @@ def _all_are(markers: pa.FixedSizeBinaryArray, marker: bytes) -> bool:
     return markers.null_count == 0 and bool((data == np.frombuffer(marker, np.uint64)).all())
 
 
-# Arrow makes no such field, but DataFusion has one.
+# DataFusion has such a field, although Arrow creates none.
 _NULL = pa.field("null", pa.null()).with_nullable(False)
 _ARROW: Mapping[str, pa.DataType] = {
     "int": pa.int32(),
@@ -177,16 +177,17 @@ _ARROW: Mapping[str, pa.DataType] = {
 
 
 class NoBlocks(Exception):
-    """A schema whose records are not read in blocks."""
+    """Records of a schema cannot be read in blocks."""
 
 
 def reading_schema(node: Node) -> tuple[dict[str, Any], pa.Schema]:
-    """The schema with which a block of records is read, and the one in Arrow of what comes.
+    """Return the Avro schema for reading a block of records, and the Arrow schema of the result.
 
-    The record has one field, of the whole value, or those of a record at the top, in their order; then the marker.
+    The Avro record has one field for the whole value, or the fields of a record at the top in their order; then the
+    marker.
 
     Raises:
-        NoBlocks: Some of its values become JSON.
+        NoBlocks: Some values become JSON.
     """
     maker = _Maker()
     fields = top_members(node)
@@ -199,12 +200,12 @@ def reading_schema(node: Node) -> tuple[dict[str, Any], pa.Schema]:
 
 
 def top_members(node: Node) -> tuple[Node, ...]:
-    """What a block's columns hold, as read: a record's fields that take bytes, or the whole value."""
+    """Return the nodes of a block's columns: a record's fields that take bytes, or the whole value."""
     return members(node) if isinstance(node, Record) and node.scaled is None else (node,)
 
 
 def members(record: Record) -> tuple[Node, ...]:
-    """A record's fields that take bytes."""
+    """Return a record's fields that take bytes."""
     return tuple(each.node for each in record.fields if not isinstance(each.node, Null))
 
 
@@ -212,13 +213,13 @@ _SPARE = "spare"
 
 
 class _Maker:
-    """Makes the schemas, and names the named types, each the first time that it is met."""
+    """Maker of the schemas, which names each named type at its first use."""
 
     def __init__(self) -> None:
         self._known: dict[Node, tuple[str, pa.Field]] = {}
 
     def made(self, node: Node) -> tuple[Any, pa.Field]:
-        """Avro's schema of a node, and the field that Arrow has for its values, with the name of a union's type."""
+        """Return the Avro schema of a node, and the Arrow field of its values, with its name in a union."""
         match node:
             case Null():
                 return "null", _NULL
@@ -265,7 +266,8 @@ class _Maker:
         made = [self.made(each.node) for each in node.branches]
         avro = [each for each, _ in made]
         if node.nullable and len(made) == 2:
-            # Of null and one other type any number but 0 would pass for 1; of three types no number but theirs does.
+            # In a union of null and one other type, any number except 0 would count as 1. With a third type, it is
+            # refused.
             spare, field = self._once(Fixed(_SPARE, 1), lambda name: _fixed(1, name))
             avro, made = [*avro, spare], [*made, (spare, field)]
         return avro, pa.field("union", pa.dense_union([field for _, field in made]), nullable=node.nullable)

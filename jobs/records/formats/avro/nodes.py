@@ -1,4 +1,4 @@
-"""Nodes of an Avro schema: its types, with every name resolved and every logical type known."""
+"""Nodes of an Avro schema: its types with resolved names and logical types."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Unit: TypeAlias = Literal["days", "ms", "us", "ns", "iso", "unscaled", "uuid", "
 
 
 class Logical(NamedTuple):
-    """What the numbers, bytes or texts of a type mean.
+    """Meaning of the numbers, bytes or texts of a type.
 
     Attributes:
         type: Iceberg's type of the values.
-        unit: How they are carried: as days since 1970-01-01, as parts of a second since then or since midnight, as an
-            ISO 8601 text, as the unscaled bytes of a decimal, as the text of a UUID, or as the same bytes.
+        unit: Encoding: days since 1970-01-01, parts of a second since then or since midnight, ISO 8601 text, unscaled
+            bytes of a decimal, text of a UUID, or the same bytes.
     """
 
     type: ice.PrimitiveType
@@ -26,12 +26,12 @@ class Logical(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """Nothing: a value of no bytes, which no column holds."""
+    """Null: a value without bytes, which has no column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A primitive type; `json` of texts that are JSON."""
+    """A primitive type; `json` for texts that are JSON."""
 
     name: PlainName
     logical: Logical | None = None
@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Bytes, always as many."""
+    """Bytes of a fixed length."""
 
     name: str
     size: int
@@ -49,7 +49,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Enum:
-    """One of some symbols, by its number."""
+    """One of some symbols, encoded by its number."""
 
     name: str
     symbols: tuple[str, ...]
@@ -64,14 +64,14 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Values by texts."""
+    """A map with texts as keys."""
 
     values: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One type of a union, with the name of the column that holds its values where the union becomes a struct."""
+    """One type of a union, with the name of its column if the union becomes a struct."""
 
     name: str
     node: Node
@@ -79,12 +79,12 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One of several types, by its number.
+    """One of several types, encoded by its number.
 
     Attributes:
-        branches: All of them, as they are numbered.
-        only: The one type that a value has if it is not null; None where the union becomes a struct with a field for
-            each type, or where it holds nothing but nulls.
+        branches: All types, in the order of their numbers.
+        only: The single type of values that are not null; None if the union becomes a struct with a field for each
+            type, or has only nulls.
     """
 
     branches: tuple[Branch, ...]
@@ -114,7 +114,7 @@ class Record:
     """Fields, one after the other.
 
     Attributes:
-        scaled: Of Debezium's VariableScaleDecimal where it becomes one value: Iceberg's type of that.
+        scaled: Iceberg's type of Debezium's VariableScaleDecimal, if it becomes one value.
     """
 
     name: str
@@ -124,18 +124,18 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A record by its name, where it is not yet defined whole: within its own definition."""
+    """Reference to a record by its name within its own definition."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """Values of a type that no column has; they become their JSON.
+    """Values of a type that no column can hold; they become JSON.
 
     Attributes:
         node: The type.
-        within: The records that it lies in, and the others that it names.
+        within: The records that contain it, and the others that it names.
     """
 
     node: Node

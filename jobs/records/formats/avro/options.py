@@ -1,4 +1,4 @@
-"""Avro options: what of a writer schema's types becomes which columns."""
+"""Avro options: how types of a writer schema become columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pyiceberg import types as ice
 
 VARIABLE_SCALE = re.compile(r"struct|text|decimal\(\s*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*\)")
-"""What `variable.scale.decimal` may say."""
+"""Allowed values of `variable.scale.decimal`."""
 
 WITHOUT_MEANING: Mapping[str, str] = {
     "connect.meta.data": "is about what Connect writes into schemas; what it has written is always read",
@@ -20,18 +20,18 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "ignore.default.for.nullables": "is always so here: a null that was sent stays null, whatever the default",
     "avro.use.logical.type.converters": "is always so here: logical types are read as what they mean",
 }
-"""Options of Connect's AvroConverter that cannot be said here, and why."""
+"""Options of Connect's AvroConverter that have no meaning here, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroOptions:
-    """Options under the names that Connect's AvroConverter has for them, with `_` in place of each point.
+    """Options with the names of Connect's AvroConverter, with `_` in place of each point.
 
     Attributes:
         enhanced_avro_schema_support: The types of a union are named by their full names.
         flatten_singleton_unions: A union of one type is that type; otherwise a struct of one field.
         scrub_invalid_names: Characters of names that Avro does not allow become `_`.
-        variable_scale_decimal: What Debezium's VariableScaleDecimal becomes: `struct`, `text` or `decimal(P,S)`.
+        variable_scale_decimal: Type for Debezium's VariableScaleDecimal: `struct`, `text` or `decimal(P,S)`.
         as_sent: Names in `connect.name` of logical types whose values stay texts, numbers or bytes.
     """
 
@@ -43,12 +43,12 @@ class AvroOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> AvroOptions:
-        """The options that a decoder's spec has; those that it does not have are at their defaults."""
+        """Return the options in a decoder's spec, with defaults for the others."""
         return cls(**{name.replace(".", "_"): value for name, value in options.items()})
 
     @property
     def scaled(self) -> ice.PrimitiveType | None:
-        """Iceberg's type of a VariableScaleDecimal; None where it stays a struct."""
+        """Iceberg's type of a VariableScaleDecimal; None if it stays a struct."""
         if self.variable_scale_decimal == "struct":
             return None
         match = VARIABLE_SCALE.fullmatch(self.variable_scale_decimal)
@@ -58,7 +58,7 @@ class AvroOptions:
 
 
 def variable_scale_problem(text: str) -> str | None:
-    """What is wrong with a setting of `variable.scale.decimal`; None if nothing."""
+    """Return the problem of a value of `variable.scale.decimal`; None if there is none."""
     match = VARIABLE_SCALE.fullmatch(text)
     if match is None:
         return f"must be struct, text or decimal(P,S), not {text!r}"

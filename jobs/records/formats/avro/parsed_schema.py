@@ -1,4 +1,4 @@
-"""Parsed Avro schemas: the text of a writer schema, with what it refers to, as nodes."""
+"""Parser of Avro schemas: it turns the text of a writer schema and its references into nodes."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ _AVRO: Mapping[tuple[str, str], Logical] = {
 
 
 def logical_type(name: str, attributes: Mapping[str, Any], size: int | None = None) -> Logical | None:
-    """What values of a type mean; None if they are what they are.
+    """Return the logical type of a schema; None if it has none.
 
     Args:
-        name: Of the type: a primitive one, or `fixed`.
-        attributes: Of the schema.
-        size: Of a fixed one, in bytes.
+        name: Name of the type: a primitive one, or `fixed`.
+        attributes: Attributes of the schema.
+        size: Size of a fixed in bytes.
 
     Raises:
-        BadWriterSchema: A decimal has more digits after the point than a column holds.
+        BadWriterSchema: A decimal has more digits after the point than a column can hold.
     """
     if (known := _by_connect_name(name, attributes)) is not None:
         return known
@@ -94,7 +94,7 @@ def _by_connect_name(name: str, attributes: Mapping[str, Any]) -> Logical | None
 
 
 def _connect_decimal(attributes: Mapping[str, Any]) -> Logical | None:
-    """Connect's decimal: the precision that Avro's attributes or Debezium's parameter say, if a column holds it."""
+    """Return Connect's decimal, with the precision of Avro or of Debezium's parameter, if a column can hold it."""
     given = attributes.get("connect.parameters")
     parameters = {key: text for key, text in given.items() if isinstance(text, str)} if isinstance(given, dict) else {}
     scale: Any = decimal_scale(parameters)
@@ -113,7 +113,7 @@ def _decimal(attributes: Mapping[str, Any], size: int | None) -> Logical | None:
     precision, scale = attributes.get("precision"), attributes.get("scale", 0)
     if not _whole(precision) or not _whole(scale) or precision < 1 or not 0 <= scale <= precision:
         return None
-    # Of two to the power of the bits, one for the sign, the digits that any number has.
+    # Most digits of a number with so many bits, one of them for the sign.
     if size is not None and precision > (8 * size - 1) * math.log10(2):
         return None
     return _decimal_of(min(precision, MOST_DIGITS), scale)
@@ -130,7 +130,7 @@ def _whole(value: Any) -> TypeGuard[int]:
 
 
 LARGEST_FIXED = 65_536
-"""Bytes; each null of such a type takes as many in memory."""
+"""Limit of bytes of a fixed; each null takes as many bytes in memory."""
 
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 _PLAIN = frozenset(get_args(PlainName))
@@ -139,10 +139,10 @@ _NEVER = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 def parsed_schema(schema: WriterSchema, options: AvroOptions) -> tuple[Node, Mapping[str, Record]]:
-    """The nodes of a writer schema, and all records that it and its references define, by name.
+    """Return the nodes of a writer schema, and all records that it and its references define, by name.
 
     Raises:
-        BadWriterSchema: It is none, or has names that no column can have.
+        BadWriterSchema: The text is no schema, or has names that no column can have.
     """
     parser = _Parser(options)
     try:
@@ -158,35 +158,35 @@ def _json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        # A schema that is one name may be stored without quotation marks.
+        # A schema that is only a name may be stored without quotation marks.
         if _NAME.fullmatch(text.strip()):
             return text.strip()
         raise NoSchema(f"{what} is no JSON: {error.msg} at character {error.pos}") from None
 
 
 class _Parser:
-    """Makes nodes, and knows the named types that it has met.
+    """Parser that remembers the named types.
 
     Args:
-        options: Of the stream.
+        options: Options of the stream.
     """
 
     def __init__(self, options: AvroOptions) -> None:
         self._options: AvroOptions = options
-        # None of a type that is being read.
+        # None for a type that is being parsed.
         self._named: dict[str, Node | None] = {}
 
     @property
     def records(self) -> dict[str, Record]:
-        """The records that it has met, by name."""
+        """The parsed records, by name."""
         return {name: node for name, node in self._named.items() if isinstance(node, Record)}
 
     def node(self, schema: Any, namespace: str | None) -> Node:
-        """The node of a schema.
+        """Return the node of a schema.
 
         Args:
-            schema: As JSON says it.
-            namespace: Of what it stands in.
+            schema: Parsed JSON of the schema.
+            namespace: Namespace of the enclosing type.
         """
         match schema:
             case str():
@@ -294,7 +294,7 @@ class _Parser:
         return found
 
     def _begun(self, schema: Mapping[str, Any], namespace: str | None) -> str:
-        """The full name of a type that is defined here."""
+        """Return the full name of a type whose definition begins here."""
         name = schema.get("name")
         if not isinstance(name, str) or not name.strip("."):
             raise NoSchema(f"a type {schema['type']} without a name")

@@ -1,4 +1,4 @@
-"""Reference decoder of Avro: what the bytes of a record mean, one record at a time."""
+"""Reference decoder of Avro, which decodes one record at a time."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ from jobs.records.formats.json_texts import json_texts
 from jobs.records.schema.arrow_schema import rows_arrow_schema, rows_arrow_type
 
 MOST_WITHOUT_BYTES = 65_536
-"""Values of lists that take no bytes, of a record that has fewer bytes than these."""
+"""Limit of list elements without bytes in a record with fewer bytes."""
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
 class Cursor:
-    """The bytes of one record, and how far they are read.
+    """The bytes of one record, with the position of reading.
 
     Args:
         data: The bytes.
 
     Attributes:
-        at: How many are read.
-        spare: How many values without bytes its lists may still have.
+        at: Number of bytes read.
+        spare: Remaining number of list elements without bytes.
     """
 
     __slots__ = ("at", "data", "spare")
@@ -76,7 +76,7 @@ class Cursor:
         self.spare: int = max(len(data), MOST_WITHOUT_BYTES)
 
     def take(self, size: int, needed: str) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         end = self.at + size
         if size < 0 or end > len(self.data):
             raise ValueProblem(MALFORMED_AVRO, f"needs {needed}, found the end of the record")
@@ -85,7 +85,7 @@ class Cursor:
         return taken
 
     def number(self, needed: str) -> int:
-        """The next number, zig-zag and in groups of seven bits."""
+        """Read the next number, in zig-zag coding with groups of seven bits."""
         data, at, shift, found = self.data, self.at, 0, 0
         while at < len(data):
             byte = data[at]
@@ -105,15 +105,15 @@ class Cursor:
 
 
 Read: TypeAlias = Callable[[Cursor], Any]
-"""Reads a value; raises `ValueProblem` with the path below it."""
+"""Function that reads a value; raises `ValueProblem` with the path below the value."""
 
 
 def reads(node: Node, named: dict[str, Read] | None = None) -> Read:
-    """What reads values of a node: records and unions of several types as dicts, maps as lists of pairs.
+    """Return the reader of a node's values: records and unions of several types become dicts, maps lists of pairs.
 
     Args:
         node: The type.
-        named: What reads the records that it lies in; added to.
+        named: Readers of the records that contain it; added to.
     """
     named = {} if named is None else named
     match node:
@@ -212,10 +212,10 @@ def _takes_no_bytes(node: Node) -> bool:
 
 
 def _count(cursor: Cursor, *, empty: bool = False) -> int:
-    """How many values the next block of a list or a map has; 0 at its end.
+    """Read the number of values in the next block of a list or a map; 0 at its end.
 
     Args:
-        cursor: Behind the block before.
+        cursor: Cursor after the block before.
         empty: Whether the values take no bytes.
     """
     count = cursor.number("the number of values")
@@ -307,11 +307,11 @@ _Members = Callable[[Any], Any]
 
 
 def json_of(node: Node, within: tuple[Record, ...]) -> Callable[[Any], str | None]:
-    """What makes the canonical JSON of a node's values; null is null.
+    """Return a function that converts a node's values to canonical JSON; null stays null.
 
     Args:
-        node: The type; its values are those that `jobs.records.formats.avro.reference` gives.
-        within: The records that it lies in, and the others that it names.
+        node: The type; its values are those of the readers here.
+        within: The records that contain it, and the others that it names.
     """
     named: dict[str, _Members] = {}
     for each in within:
@@ -325,7 +325,7 @@ def json_of(node: Node, within: tuple[Record, ...]) -> Callable[[Any], str | Non
 
 
 def _members(node: Node, named: dict[str, _Members]) -> _Members:
-    """What makes, of values that are not null, what msgspec writes."""
+    """Return a function that converts values, except null, to values that msgspec can write."""
     match node:
         case Array(items):
             item = _or_null(items, named)
@@ -415,9 +415,9 @@ class AvroReferenceDecoder:
 
 
 def make_reference(schema: WriterSchema, options: Mapping[str, Any]) -> AvroReferenceDecoder:
-    """The reference decoder of a writer schema.
+    """Return the reference decoder of a writer schema.
 
     Raises:
-        BadWriterSchema: It cannot be read, or no column holds its records.
+        BadWriterSchema: The schema cannot be read, or no column can hold its records.
     """
     return AvroReferenceDecoder(top_node(schema, AvroOptions.of(options)))

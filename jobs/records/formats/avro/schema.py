@@ -1,8 +1,8 @@
 """Schema of Avro records: the columns that the nodes of a writer schema become.
 
-A record becomes a struct, a union of null and one type an optional column of it, a union of several types a struct with
-an optional field for each. What is always null has no column, and what no column holds, such as a record within itself,
-becomes its JSON.
+A record becomes a struct, a union of null and one type an optional column, and a union of several types a struct with
+an optional field for each. A type that is always null has no column. Values that no column can hold, such as a record
+within itself, become JSON.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from jobs.records.schema.iceberg_schema import JsonText
 from jobs.records.schema.parser import MAX_NESTING
 
 MOST_COLUMNS = 10_000
-"""Columns of a writer schema, nested ones too: types that are used again and again could become any number."""
+"""Limit of columns of a writer schema, including nested ones: repeated use of types could create any number."""
 
 T = TypeVar("T", FieldNode, Branch)
 
 VALUE = "value"
-"""The column of a schema that is no record."""
+"""Name of the column of a schema that is no record."""
 
 _PLAIN: dict[str, ice.PrimitiveType] = {
     "boolean": ice.BooleanType(),
@@ -55,10 +55,10 @@ _PLAIN: dict[str, ice.PrimitiveType] = {
 
 
 def top_node(schema: WriterSchema, options: AvroOptions) -> Node:
-    """The nodes of a writer schema; it can be read, and its records have columns.
+    """Return the nodes of a writer schema.
 
     Raises:
-        BadWriterSchema: It cannot, or they have not.
+        BadWriterSchema: The schema cannot be read, or its records have no columns.
     """
     parsed, records = parsed_schema(schema, options)
     node = _Holder(records).held(parsed, "$", 0)
@@ -68,14 +68,14 @@ def top_node(schema: WriterSchema, options: AvroOptions) -> Node:
 
 
 def avro_schema(node: Node) -> Schema:
-    """The columns of records of a writer schema."""
+    """Return the columns of a writer schema's records."""
     ids = iter(range(1, 10 * MOST_COLUMNS))
     fields = [_field(each, ids) for each in top_fields(node)]
     return assign_fresh_schema_ids(Schema(*fields))
 
 
 def top_fields(node: Node) -> tuple[FieldNode | Branch, ...]:
-    """What the columns are of: the fields of a record, the types of a union of several, or else the value itself."""
+    """Return what the columns are made of: fields of a record, types of a union of several, or the value itself."""
     match node:
         case _ if not is_struct(node):
             return columns((FieldNode(VALUE, node),))
@@ -88,7 +88,7 @@ def top_fields(node: Node) -> tuple[FieldNode | Branch, ...]:
 
 
 def is_struct(node: Node) -> bool:
-    """Whether the columns are of a value's own fields, and not of the value as a whole."""
+    """Whether the columns are fields of the value, and not the value as a whole."""
     match node:
         case Record(scaled=None):
             return True
@@ -101,7 +101,7 @@ def is_struct(node: Node) -> bool:
 
 
 def columns(fields: tuple[FieldNode, ...]) -> tuple[FieldNode, ...]:
-    """The fields that have a column."""
+    """Return the fields that have a column."""
     return tuple(each for each in fields if not is_null(each.node))
 
 
@@ -116,7 +116,7 @@ def optional(node: Node) -> bool:
 
 
 def leaf_type(node: Plain | Fixed) -> ice.PrimitiveType:
-    """Iceberg's type of values without parts."""
+    """Return Iceberg's type of values without parts."""
     if node.logical is not None:
         return node.logical.type
     if isinstance(node, Plain) and node.json:
@@ -152,11 +152,11 @@ def _type(node: Node, ids: Iterator[int]) -> ice.IcebergType:
 
 
 class _NoColumn(BadWriterSchema):
-    """A type that no column has."""
+    """No column can hold a type."""
 
 
 class _Holder:
-    """Puts JSON in place of what no column holds.
+    """Replaces types that no column can hold by JSON.
 
     Args:
         records: All records of the schema, by name.
@@ -169,11 +169,11 @@ class _Holder:
         self._within: tuple[Record, ...] = ()
 
     def held(self, node: Node, path: str, depth: int) -> Node:
-        """A node as columns hold it.
+        """Return a node that columns can hold.
 
         Raises:
-            _NoColumn: None does.
-            BadWriterSchema: There are too many, or too deep.
+            _NoColumn: No column can hold the node.
+            BadWriterSchema: There are too many columns, or they are nested too deep.
         """
         self._columns += 1
         if self._columns > MOST_COLUMNS:
@@ -216,7 +216,7 @@ class _Holder:
             return replace(each, node=Json(each.node, self._reached(each.node)))
 
     def _reached(self, node: Node) -> tuple[Record, ...]:
-        """The records that a node lies in, and those that it names from outside of them."""
+        """Return the records that contain a node, and those that it names from outside of them."""
         reached = {each.name: each for each in self._within}
         names, done = _names(node), set[str]()
         while names:
@@ -230,7 +230,7 @@ class _Holder:
 
 
 def _names(node: Node) -> set[str]:
-    """The names by which a node refers to records that are not in it at that place."""
+    """Return the names by which a node refers to records that it does not contain there."""
     names: set[str] = set()
     seen: set[int] = set()
     nodes = [node]

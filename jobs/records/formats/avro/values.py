@@ -1,4 +1,4 @@
-"""Values of Avro's logical types: what a number, bytes or a text mean, exactly, or why they mean nothing."""
+"""Values of Avro's logical types: exact conversion of numbers, bytes and texts, or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from jobs.records.formats.interface.problems import (
 )
 
 DAY = 86_400_000_000
-"""Microseconds."""
+"""Microseconds of a day."""
 MICROS: Mapping[str, int] = {"ms": 1_000, "us": 1}
-"""Microseconds of a unit that is no shorter."""
+"""Microseconds of units that are not shorter."""
 
 _LONGEST_DECIMAL = 32
-"""Bytes of an unscaled value that is looked at: far more than 38 digits take."""
+"""Limit of bytes of an unscaled value, far more than 38 digits take."""
 
 
 def exact(logical: Logical) -> Callable[[Any], Any]:
-    """What makes a value, as Arrow stores it, of what carries it; raises `ValueProblem` for one that is none.
+    """Return a function that converts encoded values to Arrow's storage; it raises `ValueProblem` for invalid ones.
 
-    Dates are days, times and timestamps microseconds, decimals of their scale, a UUID 16 bytes.
+    Dates become days, times and timestamps microseconds, decimals have their scale, a UUID becomes 16 bytes.
     """
     match logical.type:
         case ice.DecimalType() as kind:
@@ -55,10 +55,10 @@ def exact(logical: Logical) -> Callable[[Any], Any]:
 
 
 def exact_unscaled(data: bytes, precision: int, scale: int) -> Decimal:
-    """The decimal of unscaled bytes: two's complement, the most significant first; more of them than needed are fine.
+    """Return the decimal of unscaled bytes: two's complement, big-endian, possibly with more bytes than needed.
 
     Raises:
-        ValueProblem: wrong_length without a byte, or out_of_range.
+        ValueProblem: wrong_length for no bytes, or out_of_range.
     """
     needed = f"decimal({precision},{scale})"
     if not data:

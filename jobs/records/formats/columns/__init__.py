@@ -1,1 +1,1 @@
-"""Primitive values to Arrow arrays, exactly."""
+"""Exact conversion of primitive values to Arrow arrays."""

@@ -1,4 +1,4 @@
-"""Times of texts in declared patterns: exactly what they say, side by side or one at a time, or refused.
+"""Times from texts in declared patterns: converted exactly, in bulk or one at a time, or refused.
 
 
 A local time that its zone does not have, as clocks go forward, or has twice, as they go back, is refused: either way
@@ -37,13 +37,13 @@ _MONTHS = {name: number for number, month in enumerate(MONTHS, 1) for name in (m
 
 
 def exact_time_text(text: str, declared: Primitive) -> int:
-    """What a text says in the first of the declared forms in which it says anything.
+    """Convert a text by the first declared pattern that it fits.
 
     Returns:
         Days or microseconds after 1970-01-01 (UTC for a timestamptz), or microseconds after midnight.
 
     Raises:
-        ValueProblem: In no form, with the reason of the first that it has the look of.
+        ValueProblem: The text fits no pattern; the reason is that of the first pattern whose shape it has.
     """
     texts = declared.texts
     assert texts is not None
@@ -160,11 +160,11 @@ _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """Where the digits of a pattern are.
+    """Positions of the digits in a pattern.
 
     Attributes:
-        fixed: The places that are no digits, and their bytes.
-        digits: For each letter its places, the most significant first.
+        fixed: Positions without digits, and their bytes.
+        digits: Positions of each letter, the most significant first.
     """
 
     width: int
@@ -173,7 +173,7 @@ class _Layout:
 
 
 def pattern_times(declared: Primitive, text: pa.StringArray) -> Leaf:
-    """Dates, times or timestamps of texts in the forms that are declared."""
+    """Convert texts in the declared patterns to dates, times or timestamps."""
     storage = pa.int32() if declared.name == "date" else pa.int64()
     target = arrow_type(declared)
 
@@ -224,7 +224,7 @@ def _layout(pattern: TimePattern) -> _Layout | None:
 
 
 def _read(data: npt.NDArray[np.uint8], starts: Numbers, layout: _Layout, declared: Primitive) -> tuple[Numbers, Mask]:
-    """The values of texts of the layout's width, and which of them are read."""
+    """Return the values of texts with the layout's width, and the mask of those that were read."""
     table = data[starts[:, None] + np.arange(layout.width)]
     places, fixed = layout.fixed
     good = (table[:, places] == fixed).all(axis=1)
@@ -260,18 +260,18 @@ def _read(data: npt.NDArray[np.uint8], starts: Numbers, layout: _Layout, declare
 
 
 def _days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Mask]:
-    """Days after 1970-01-01, and which are in the calendar."""
+    """Return days after 1970-01-01, and the mask of dates that exist."""
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     last = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
     good = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= last)
-    # Years that begin with March, so that the leap day is the last one.
+    # Years begin in March, so that the leap day is the last day.
     shifted = year - (month <= 2)
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
     return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719_468, good
 
 
 def _utc(local: Numbers, zone: str) -> tuple[Numbers, Mask]:
-    """The instants of local times in microseconds, and which of them are certain: no change of clocks is near."""
+    """Return the instants of local times in microseconds, and the mask of certain ones: no clock change is near."""
     quarters, which = np.unique(local // _QUARTER, return_inverse=True)
     found = [_offset(zone, quarter) for quarter in quarters.tolist()]
     offsets = np.array([0 if each is None else each for each in found], np.int64)
@@ -281,9 +281,9 @@ def _utc(local: Numbers, zone: str) -> tuple[Numbers, Mask]:
 
 @lru_cache(maxsize=65536)
 def _offset(name: str, quarter: int) -> int | None:
-    """How far a zone is ahead of UTC in a quarter of an hour of its local time, in microseconds; None if that changes.
+    """Return a zone's UTC offset in a quarter of an hour of its local time, in microseconds; None if it changes there.
 
-    At both ends, each as the earlier and the later of two such times: a change within would be seen at one of them.
+    Both ends are compared, each with `fold` 0 and 1: a change within would show at one of them.
     """
     zone = known_zone(name)
     begin = EPOCH + quarter * _QUARTER * _MICROSECOND

@@ -1,4 +1,4 @@
-"""Primitive columns: decoded JSON values to an Arrow array; the few that do not fit are converted one by one."""
+"""Conversion of decoded JSON values to Arrow arrays; the few that do not fit are converted one by one."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _KINDS = {"n": "null", '"': "a string", "t": "a boolean", "f": "a boolean", "{":
 def number_texts(
     declared: Primitive, tokens: Sequence[Any], *, required: bool
 ) -> tuple[pa.StringArray, list[BadValue]]:
-    """The texts of those tokens that are numbers, null for the others; and which of these are refused.
+    """Return the texts of tokens that are numbers, null for others, and the refused tokens.
 
     Args:
-        tokens: Valid JSON values, as the parser has already proved.
+        tokens: JSON values, already validated by the parser.
     """
     if not tokens:
         return pa.array([], pa.string()), []
@@ -69,24 +69,24 @@ def number_texts(
 
 
 def joined(tokens: Sequence[Any]) -> pa.StringArray:
-    """A string column of buffers; joining them costs half of what a bytes object for each would."""
+    """Return a string column of buffers; joining them takes half the time of a bytes object for each."""
     offsets = np.zeros(len(tokens) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, tokens), np.int32, len(tokens)), out=offsets[1:])
     return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(b"".join(tokens)))
 
 
 def initials(text: pa.StringArray) -> npt.NDArray[np.uint8]:
-    """The first byte of each text of a column without offset, none of them empty."""
+    """Return the first byte of each text in a column without offset and without empty texts."""
     _, offsets, data = text.buffers()
     starts = np.frombuffer(offsets, np.int32)[: len(text)]
     return np.frombuffer(data, np.uint8)[starts]
 
 
 def json_values(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
-    """Texts of JSON values; null is null.
+    """Return the texts of JSON values; null stays null.
 
     Args:
-        tokens: Valid JSON values as they were written, without white space around them.
+        tokens: Valid JSON values as written, without surrounding white space.
         required: Whether null is refused.
     """
     if not tokens:
@@ -119,7 +119,7 @@ _LEAST_NORMAL, _HALVES_IN_ONE = 2.0**-126, 2.0**150
 
 
 def halfway(doubles: Doubles) -> npt.NDArray[np.bool_]:
-    """Which doubles lie exactly halfway between two floats, the greatest float and infinity included."""
+    """Mask of doubles exactly halfway between two floats, including the greatest float and infinity."""
     found = (doubles.view(np.uint64) & _BELOW_A_FLOAT) == _HALF
     small = np.flatnonzero(np.abs(doubles) < _LEAST_NORMAL)
     if len(small):
@@ -128,23 +128,23 @@ def halfway(doubles: Doubles) -> npt.NDArray[np.bool_]:
 
 
 def nearest_float(text: str, double: float) -> np.float32:
-    """The float nearest to a number, which may be infinite; of two equally near, the one whose last bit is zero.
+    """Return the float nearest to a number, possibly infinite; of two equally near, the one whose last bit is zero.
 
-    Rounding the nearest double once more is wrong only where that double lies exactly halfway between two floats: it no
-    longer tells on which side of it the text was. 16777217.000000000000000000001 is 16777218, and 16777217 is 16777216.
+    Rounding the nearest double again is wrong only if that double is exactly halfway between two floats: it no longer
+    shows on which side the text was. 16777217.000000000000000000001 is 16777218, and 16777217 is 16777216.
 
     Args:
-        text: The number, as JSON writes it.
-        double: The double nearest to it, which lies halfway between two floats.
+        text: The number in JSON.
+        double: The double nearest to it, which is halfway between two floats.
     """
-    # Comparing decimals is exact, whatever the precision of the context; so is a decimal made of a double.
+    # Comparing decimals is exact, whatever the context's precision; so is converting a double to a decimal.
     number, middle = Decimal(text), Decimal(double)
     with np.errstate(over="ignore", under="ignore"):
         even = np.float32(double)
         if number == middle:
             return even
         towards = np.float32(np.inf if number > middle else -np.inf)
-        # The even one is one of the two neighbours: right already, or one step away.
+        # The even float is one of the two neighbours: the result, or one step away from it.
         return even if (float(even) > double) == (number > middle) else np.nextafter(even, towards)
 
 
@@ -156,10 +156,10 @@ _WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
 def whole_numbers(declared: Primitive, text: pa.StringArray) -> Leaf:
-    """Whole numbers of texts: of JSON numbers, which may have a point and an exponent, or of digits."""
+    """Read whole numbers from texts: JSON numbers, which may have a point and an exponent, or digits."""
     target = arrow_type(declared)
     if declared.encoding == "number":
-        # 517.0 is 517; what else has a point or an exponent is read one by one.
+        # 517.0 is 517; other texts with a point or an exponent are read one by one.
         text = pc.replace_substring_regex(text, r"^(-?[0-9]+)\.0+$", r"\1")
     return certain_or_one_by_one(
         text, _CERTAIN[declared.name], target, lambda value: exact_whole(value, declared), target
@@ -167,10 +167,10 @@ def whole_numbers(declared: Primitive, text: pa.StringArray) -> Leaf:
 
 
 def exact_whole(text: str, declared: Primitive) -> int:
-    """The whole number that a text is.
+    """Convert a text to an integer.
 
     Raises:
-        ValueProblem: wrong_type, precision_loss where it has a fraction, or out_of_range.
+        ValueProblem: wrong_type, precision_loss for a fraction, or out_of_range.
     """
     if declared.encoding == "text" and not _WHOLE.fullmatch(text):
         raise ValueProblem(WRONG_TYPE, f"needs {declared}, found the text {shown(text)}")
@@ -187,7 +187,7 @@ def exact_whole(text: str, declared: Primitive) -> int:
 
 
 def text_floats(declared: Primitive, text: pa.StringArray) -> Leaf:
-    """Floats or doubles of texts: numbers as JSON writes them, also with leading zeros, NaN and the infinities."""
+    """Convert texts to floats or doubles: JSON numbers, possibly with leading zeros, NaN and infinities."""
     matches = pc.fill_null(pc.match_substring_regex(text, _FLOAT), True)
     bad: list[BadValue] = []
     for index in true_at(pc.invert(matches)):
@@ -205,7 +205,7 @@ def text_floats(declared: Primitive, text: pa.StringArray) -> Leaf:
 
 
 def nearest(declared: Primitive, text: pa.StringArray) -> Leaf:
-    """The floats or doubles nearest to the texts of numbers, in one rounding."""
+    """Convert texts of numbers to the nearest floats or doubles, with one rounding."""
     doubles = pc.cast(text, pa.float64())
     null = doubles.is_null().to_numpy(zero_copy_only=False)
     numbers = pc.fill_null(doubles, 0.0).to_numpy()
@@ -230,10 +230,10 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
     """Converts one column of leaves.
 
     Args:
-        declared: The type; what the values are follows from it (jobs.records.formats.json.keys).
-        values: One Python value per row, None for null; raw tokens for a json, a float, a whole number with a point and
-            a decimal carried as number. Or an Arrow array: whole numbers as int64, others as float64 (for a float only
-            those whose rounding is right), texts and the tokens of decimals as strings.
+        declared: The type, which determines the form of the values (jobs.records.formats.json.keys).
+        values: One Python value per row, None for null; raw tokens for json, floats, integers with a point, and
+            decimals carried as numbers. Or an Arrow array: integers as int64, other numbers as float64 (for a float
+            only those that round correctly), texts and tokens of decimals as strings.
         required: Whether null is refused. Only raw tokens can still hide a null here.
 
     Returns:
@@ -347,7 +347,7 @@ def _nanoseconds(declared: Primitive, numbers: pa.Array, target: pa.DataType) ->
 
 
 def _floats(numbers: pa.Array) -> Leaf:
-    # Halfway to the next power of two and beyond, the nearest float would be infinite.
+    # From halfway to the next power of two on, the nearest float is infinite.
     narrow = pc.cast(numbers, pa.float32())
     infinite = true_at(pc.is_inf(narrow))
     bad = [BadValue(i, OUT_OF_RANGE, "needs float, found a number beyond its range") for i in infinite]

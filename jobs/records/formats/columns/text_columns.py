@@ -28,15 +28,15 @@ _DAY = rf"[0-9]{{4}}-{_MONTH_AND_DAY}"
 _TIME = r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
 _ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 
-# What the bulk casts surely read as it is meant; jobs.records.formats.columns.text_values reads the rest,
-# 29 February too.
+# Texts that the bulk casts certainly read correctly; jobs.records.formats.columns.text_values reads the rest,
+# including 29 February.
 _CERTAIN = {"date": rf"^{_DAY}$", "timestamp": rf"^{_DAY}{_TIME}$", "timestamptz": rf"^{_DAY}{_TIME}{_ZONE}$"}
-# A column of fewer texts costs less than preparing a pattern.
+# Converting fewer texts is cheaper than preparing a pattern.
 _SHORT = 32
 
 
 def decimals(declared: Primitive, text: pa.StringArray) -> Leaf:
-    """Decimals of texts that are numbers as JSON writes them."""
+    """Convert texts of JSON numbers to decimals."""
     target = arrow_type(declared)
     precision, scale = target.precision, target.scale
     # Arrow's own cast is not enough: beyond 38 digits it may wrap around silently ("1." and 41 zeros is 0.00).
@@ -51,12 +51,12 @@ def decimals(declared: Primitive, text: pa.StringArray) -> Leaf:
 
 
 def iso_dates(declared: Primitive, text: pa.StringArray) -> Leaf:
-    """Dates of ISO 8601 texts."""
+    """Convert ISO 8601 texts to dates."""
     return _certain_or_exact(declared, text, text_values.exact_date, pa.int32())
 
 
 def iso_timestamps(declared: Primitive, text: pa.StringArray, *, zoned: bool) -> Leaf:
-    """Timestamps of ISO 8601 texts."""
+    """Convert ISO 8601 texts to timestamps."""
     return _certain_or_exact(declared, text, lambda value: text_values.exact_timestamp(value, zoned=zoned), pa.int64())
 
 
@@ -72,7 +72,7 @@ def _certain_or_exact(
     array, bad = _by_layout(declared, text, one, storage) or certain_or_one_by_one(
         text, _CERTAIN[declared.name], target, one, storage
     )
-    # The year 0000, and a zone that moves the ends of the calendar beyond it.
+    # Refuse the year 0000, and times that a zone moves beyond the ends of the calendar.
     numbers = array.view(storage)
     extremes = pc.min_max(numbers)
     if (lowest := extremes["min"].as_py()) is None or (lowest >= first and extremes["max"].as_py() <= last):
@@ -103,7 +103,7 @@ def certain_or_one_by_one(
 def one_by_one(
     texts: Sequence[str | None], target: pa.DataType, one: Callable[[str], Any], storage: pa.DataType
 ) -> Leaf:
-    """Converts texts by `one`, which gives a value of type storage."""
+    """Converts texts by `one`, which returns a value of type storage."""
     bad: list[BadValue] = []
     found: list[Any] = []
     for index, text in enumerate(texts):
@@ -118,10 +118,10 @@ def one_by_one(
 def _by_layout(
     declared: Primitive, text: pa.StringArray, one: Callable[[str], Any], storage: pa.DataType
 ) -> Leaf | None:
-    """Casts the texts that have the layout of the first one's length, ten times as fast as after the pattern.
+    """Casts texts with the layout for the first text's length, ten times as fast as with the pattern.
 
     Returns:
-        None if many texts have another one, or one of that layout is no date or no time: the cast refuses it.
+        None if many texts have another layout, or the cast refuses a text of that layout as no date or time.
     """
     _, offsets, data = text.buffers()
     if len(text) <= _SHORT or text.null_count or data is None:
@@ -152,12 +152,12 @@ def _by_layout(
 
 
 def true_at(mask: pa.BooleanArray) -> list[int]:
-    """Where the mask of a column is true."""
+    """Return the indices where a mask is true."""
     return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
 
 
 def without(array: pa.Array, indices: list[int]) -> pa.Array:
-    """The column with null in these places."""
+    """Return the column with null at these indices."""
     kept = np.ones(len(array), np.bool_)
     kept[indices] = False
     return pc.if_else(pa.array(kept), array, pa.scalar(None, array.type))
@@ -165,17 +165,17 @@ def without(array: pa.Array, indices: list[int]) -> pa.Array:
 
 _SECONDS = "0000-00-00T00:00:00"
 _FRACTIONS = ("", *(f".{'0' * digits}" for digits in range(1, 7)))
-# The usual texts, all of one length: 0 is any digit. The bulk casts refuse those that are no date or no time.
+# Layouts of usual texts of one length; 0 is any digit. The bulk casts refuse texts that are no date or time.
 LAYOUTS = {
     "date": {10: "0000-00-00"},
     "timestamp": {len(_SECONDS + end): _SECONDS + end for end in _FRACTIONS},
     "timestamptz": {len(_SECONDS + end) + 1: _SECONDS + end + "Z" for end in _FRACTIONS},
 }
-"""By the name of the type and the length of the text."""
+"""Layouts by the name of the type and the length of the text."""
 
 
 def looks_like(text: pa.StringArray, layout: str) -> bool:
-    """Whether all texts, which are as long as the layout, have its separators and digits in its places."""
+    """Whether all texts, which are as long as the layout, have its separators and digits."""
     _, offsets, data = text.buffers()
     size = len(text) * len(layout)
     lowest, span = _repeated(layout, 1 << (len(text) - 1).bit_length())
@@ -185,6 +185,6 @@ def looks_like(text: pa.StringArray, layout: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _repeated(layout: str, times: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """The lowest byte at each place, and how far above it a byte may be."""
+    """Return the lowest byte at each position, and how far above it a byte may be."""
     lowest = np.frombuffer(layout.encode(), np.uint8)
     return np.tile(lowest, times), np.tile(np.where(lowest == ord("0"), 9, 0).astype(np.uint8), times)

@@ -45,9 +45,9 @@ MICROSECONDS_PER_DAY = 86_400_000_000
 
 
 def exact_decimal(text: str, precision: int, scale: int) -> int:
-    """The number times 10 to the power of scale, as decimal(precision, scale) stores it.
+    """Return the unscaled value of a decimal(precision, scale): the number times 10**scale.
 
-    Trailing zeros lose nothing, so `1.500` fits scale 2.
+    Trailing zeros are dropped, so `1.500` fits scale 2.
 
     Raises:
         ValueProblem: wrong_type, out_of_range or precision_loss; never a rounded number.
@@ -60,7 +60,7 @@ def exact_decimal(text: str, precision: int, scale: int) -> int:
     significant = digits.rstrip("0")
     if not significant:
         return 0
-    # An exponent of that many digits cannot be made up for by any mantissa; int() of a long text is slow.
+    # No mantissa can compensate an exponent of that many digits, and int() of a long text is slow.
     exponent = int(power) if len(power) <= 12 else (-(10**12) if power.startswith("-") else 10**12)
     exponent += len(digits) - len(significant) - len(fraction)
     if exponent < -scale:
@@ -76,7 +76,7 @@ def exact_decimal(text: str, precision: int, scale: int) -> int:
 
 
 def exact_timestamp(text: str, *, zoned: bool) -> int:
-    """The instant of an ISO 8601 text, in microseconds after 1970-01-01 (UTC if zoned, as written if not).
+    """Convert an ISO 8601 text to microseconds after 1970-01-01 (in UTC if zoned, else as written).
 
     Raises:
         ValueProblem: bad_timestamp, out_of_range (years 0001 to 9999) or precision_loss (below a microsecond).
@@ -112,18 +112,18 @@ def exact_timestamp(text: str, *, zoned: bool) -> int:
 
 
 def looks_iso(text: str, name: str) -> bool:
-    """Whether a text has the look of an ISO 8601 date, timestamp or time, by the name of the type."""
+    """Whether a text has the shape of an ISO 8601 date, timestamp or time, by the name of the type."""
     return ({"date": _DATE, "time": _TIME}.get(name, _TIMESTAMP)).fullmatch(text) is not None
 
 
 def has_zone(text: str) -> bool:
-    """Whether a text with the look of an ISO 8601 timestamp says its zone."""
+    """Whether a text with the shape of an ISO 8601 timestamp has a zone."""
     match = _TIMESTAMP.fullmatch(text)
     return match is not None and bool(match.group(8) or match.group(9))
 
 
 def exact_date(text: str) -> int:
-    """The days after 1970-01-01 of an ISO 8601 date.
+    """Convert an ISO 8601 date to days after 1970-01-01.
 
     Raises:
         ValueProblem: bad_date, or out_of_range outside the years 0001 to 9999.
@@ -141,7 +141,7 @@ def exact_date(text: str) -> int:
 
 
 def exact_time(text: str) -> int:
-    """The microseconds after midnight of an ISO 8601 time of day.
+    """Convert an ISO 8601 time of day to microseconds after midnight.
 
     Raises:
         ValueProblem: bad_time, or precision_loss below a microsecond.
@@ -161,7 +161,7 @@ def exact_time(text: str) -> int:
 
 
 def exact_uuid(text: str) -> bytes:
-    """The bytes of a UUID in its canonical text, 8-4-4-4-12 hexadecimal digits in either case.
+    """Convert the canonical text of a UUID (8-4-4-4-12 hexadecimal digits in either case) to bytes.
 
     Raises:
         ValueProblem: bad_uuid.
@@ -173,7 +173,7 @@ def exact_uuid(text: str) -> bytes:
 
 
 def exact_length(data: bytes, length: int) -> bytes:
-    """Bytes of which there are as many as a fixed has.
+    """Return bytes unchanged; refuse another length than that of the fixed.
 
     Raises:
         ValueProblem: wrong_length.
@@ -184,7 +184,7 @@ def exact_length(data: bytes, length: int) -> bytes:
 
 
 def exact_base64(text: str) -> bytes:
-    """The bytes of a base64 text in its one canonical form (standard alphabet, padded, no line breaks).
+    """Convert a base64 text in canonical form (standard alphabet, padded, no line breaks) to bytes.
 
     Raises:
         ValueProblem: bad_binary.
@@ -200,10 +200,10 @@ def exact_base64(text: str) -> bytes:
 
 
 def exact_unscaled(text: str, precision: int, scale: int) -> int:
-    """The number without its point that a base64 text of its bytes, big-endian in two's complement, is.
+    """Convert a base64 text of big-endian two's complement bytes to the unscaled number.
 
     Raises:
-        ValueProblem: bad_binary, or out_of_range for one with more digits than the precision.
+        ValueProblem: bad_binary, or out_of_range for more digits than the precision.
     """
     needed = f"decimal({precision},{scale})"
     try:
@@ -219,7 +219,7 @@ def exact_unscaled(text: str, precision: int, scale: int) -> int:
 
 
 def exact_hex(text: str) -> bytes:
-    """The bytes of a hexadecimal text, two digits for each, upper or lower case.
+    """Convert a hexadecimal text, in upper or lower case, to bytes.
 
     Raises:
         ValueProblem: bad_binary.
@@ -239,7 +239,7 @@ _MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def beyond_years(times: pa.Array) -> pa.BooleanArray:
-    """Which dates or timestamps are beyond the years 0001 to 9999; false where there is none."""
+    """Return a mask of the dates or timestamps beyond the years 0001 to 9999; false for null."""
     if pa.types.is_date32(times.type):
         numbers, first, last = times.cast(pa.int32()), FIRST_DAY, LAST_DAY
     elif (per := _MICROS_PER.get(times.type.unit)) is not None:
@@ -251,24 +251,24 @@ def beyond_years(times: pa.Array) -> pa.BooleanArray:
 
 
 def within_years(times: pa.Array) -> pa.Array:
-    """The dates or timestamps, null beyond the years 0001 to 9999."""
+    """Return the dates or timestamps with null beyond the years 0001 to 9999."""
     return pc.if_else(beyond_years(times), pa.scalar(None, times.type), times)
 
 
 def refuse_beyond_years(values: pa.Array, path: str) -> None:
-    """Refuse dates and timestamps beyond the years 0001 to 9999, also within structs, lists and maps.
+    """Refuse dates and timestamps beyond the years 0001 to 9999, even within structs, lists and maps.
 
     Args:
-        path: The JSON path of the values.
+        path: JSON path of the values.
 
     Raises:
-        ValueProblem: One is beyond them.
+        ValueProblem: A value is beyond these years.
     """
     kind = values.type
     if not _has_time(kind):
         return
     if pa.types.is_struct(kind):
-        # Unlike the bare fields, null where the struct is.
+        # Unlike `field()`, `flatten()` gives null for fields of null structs.
         for field, child in zip(kind, values.flatten(), strict=True):
             refuse_beyond_years(child, f"{path}.{field.name}")
     elif pa.types.is_map(kind):
@@ -283,7 +283,7 @@ def refuse_beyond_years(values: pa.Array, path: str) -> None:
 
 @lru_cache(maxsize=1024)
 def _has_time(kind: pa.DataType) -> bool:
-    """Whether there is a date or a timestamp in a type."""
+    """Whether a type contains a date or a timestamp."""
     if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return True
     return pa.types.is_nested(kind) and any(_has_time(kind.field(index).type) for index in range(kind.num_fields))

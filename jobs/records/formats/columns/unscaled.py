@@ -1,7 +1,7 @@
-"""Unscaled decimals: the number without its point, big-endian in two's complement, as Connect writes it in base64.
+"""Unscaled decimals: numbers without their point, as big-endian two's complement, which Connect writes in base64.
 
-Texts of four and of eight characters, which are numbers of at most six bytes, are read side by side; all others, and
-those that are not base64 in its one canonical form, are read one by one.
+Texts of four and of eight characters, which are numbers of at most six bytes, are read in bulk. All others, and texts
+that are no canonical base64, are read one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jobs.records.schema.arrow_schema import arrow_type
 from jobs.records.schema.declared import Primitive
 
 _LONGEST_SCALED = 1024
-"""Bytes of an unscaled value with a scale of its own that is looked at."""
+"""Limit of bytes of an unscaled value with its own scale."""
 
 _SHORT = 32
 _LENGTHS = (4, 8)
@@ -44,11 +44,11 @@ _KINDS = {"t": "a boolean", "f": "a boolean", "{": "an object", "[": "an array"}
 
 
 def unscaled_tokens(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
-    """Decimals of JSON values as they are written: texts of unscaled values, or numbers.
+    """Convert JSON values to decimals: texts of unscaled values, or numbers.
 
     Args:
         declared: The decimal.
-        tokens: Valid JSON; null is null.
+        tokens: Valid JSON; null stays null.
         required: Whether null is refused.
     """
     precision, scale = declared.precision or 0, declared.scale or 0
@@ -85,11 +85,11 @@ def _scaled(number: int | None, scale: int) -> Decimal | None:
 
 
 def exact_scaled(scale: int, data: bytes, kind: ice.PrimitiveType) -> Any:
-    """Debezium's VariableScaleDecimal as a decimal or as plain text.
+    """Convert Debezium's VariableScaleDecimal to a decimal or plain text.
 
     Args:
-        scale: Its field `scale`.
-        data: Its field `value`.
+        scale: Field `scale`.
+        data: Field `value`.
         kind: A decimal type, or string.
 
     Raises:
@@ -119,7 +119,7 @@ def exact_scaled(scale: int, data: bytes, kind: ice.PrimitiveType) -> Any:
 
 
 def unscaled_decimals(declared: Primitive, texts: pa.StringArray) -> Leaf:
-    """Decimals of base64 texts."""
+    """Convert base64 texts to decimals."""
     target = arrow_type(declared)
     precision, scale = target.precision, target.scale
 
@@ -153,7 +153,7 @@ def unscaled_decimals(declared: Primitive, texts: pa.StringArray) -> Leaf:
 
 
 def _numbers(sextets: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The numbers of texts of one length, of eight characters at most, and which of them are canonical base64.
+    """Return the numbers of texts with one length of at most eight characters, and the mask of canonical base64.
 
     Args:
         sextets: A row for each text, a column for each of its characters.
@@ -165,7 +165,7 @@ def _numbers(sextets: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt
     word = np.zeros(len(sextets), np.int64)
     for column in range(length):
         word = (word << 6) | (sextets[:, column] & 0x3F)
-    # Of the characters before the padding some bits are left over, which are zero in the canonical form.
+    # The characters before the padding have unused bits, which are zero in the canonical form.
     good &= (word & ((1 << 8 * pads) - 1)) == 0
     unused = 64 - 8 * (length // 4 * 3 - pads)
     return ((word >> 8 * pads) << unused) >> unused, good

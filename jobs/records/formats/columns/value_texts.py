@@ -12,7 +12,7 @@ _DIGITS = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def texts(array: pa.Array, source: ice.IcebergType) -> pa.Array:
-    """Values as texts: numbers as JSON has them, times in ISO 8601, a uuid with its dashes."""
+    """Convert values to texts: numbers in JSON's form, times in ISO 8601, a uuid with dashes."""
     match source:
         case ice.StringType():
             return array
@@ -33,7 +33,7 @@ def texts(array: pa.Array, source: ice.IcebergType) -> pa.Array:
 
 
 def _decimals(array: pa.Array, scale: int) -> pa.Array:
-    """With all digits of the scale; Arrow writes an exponent where more than six zeros would lead."""
+    """Write decimals with all digits of the scale: Arrow writes an exponent for more than six leading zeros."""
     if scale <= 6:
         return array.cast(pa.string())
     whole = pa.decimal128(array.type.precision, 0)

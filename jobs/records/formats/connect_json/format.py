@@ -40,7 +40,7 @@ from jobs.records.schema.iceberg_schema import iceberg_schema
 
 
 class Enveloped(NamedTuple):
-    """Payloads of one schema, and the rows that they are of."""
+    """Payloads of one schema, and their rows."""
 
     payloads: list[bytes]
     rows: list[int]
@@ -50,7 +50,7 @@ class ConnectJsonReferenceDecoder:
     """Decodes records in the envelope of Connect's JsonConverter.
 
     Args:
-        spec: With the stream's columns and the format's options.
+        spec: Spec with the stream's columns and the format's options.
     """
 
     def __init__(self, spec: DecoderSpec) -> None:
@@ -87,22 +87,22 @@ class ConnectJsonReferenceDecoder:
         return merged(parts, failures, tombstones, self._payloads.schema)
 
     def envelope(self, value: bytes) -> Envelope:
-        """Schema and payload of a record.
+        """Return the schema and the payload of a record.
 
         Raises:
-            ValueProblem: It has none.
+            ValueProblem: The record is no envelope.
         """
         try:
             return read_envelope(value)
         except ValueProblem:
             if self._content is None:
                 raise
-        # What is wrong with a plain payload, its own decoder says.
+        # The decoder of plain payloads reports their problems.
         return Envelope(self._content, value)
 
 
 SMALLEST_BLOCK = 64
-"""Records; the reference takes fewer."""
+"""Records in a block that is worth reading at once; the reference decodes smaller ones."""
 
 _MOST_FRAMES = 64
 _LONGEST_FRAME = 1 << 20
@@ -119,8 +119,8 @@ class ConnectJsonBlockDecoder:
     """Decodes records in the envelope of Connect's JsonConverter as `ConnectJsonReferenceDecoder` does.
 
     Args:
-        spec: With the stream's columns and the format's options.
-        smallest: Of how many records a block must be to be read as one.
+        spec: Spec with the stream's columns and the format's options.
+        smallest: Smallest number of records that are read as one block.
     """
 
     def __init__(self, spec: DecoderSpec, *, smallest: int = SMALLEST_BLOCK) -> None:
@@ -160,11 +160,11 @@ class ConnectJsonBlockDecoder:
         if len(rest):
             parts.append(by_rows(self._reference.decode(values.take(pa.array(rest))), rest))
         whole = merged(parts, (), np.flatnonzero(null), self._payloads.schema)
-        # Which of too many paths are counted by name depends on which records are looked at first.
+        # The order in which records are looked at decides which of too many paths are counted by name.
         return self._reference.decode(values) if OTHER_UNKNOWN_PATHS in whole.unknown_fields else whole
 
     def _learn(self, value: bytes) -> Frame | None:
-        """The frame of a record, if it is new."""
+        """Return the frame of a record, if it is new."""
         try:
             frame = frame_of(value, self._reference.envelope(value))
         except ValueProblem:
@@ -177,7 +177,7 @@ class ConnectJsonBlockDecoder:
         return frame
 
     def _take(self, work: _Work, frame: Frame) -> None:
-        """Decodes the records that have a frame."""
+        """Decode the records that have a frame."""
         around = len(frame.before) + len(frame.behind)
         framed = pc.and_(
             pc.starts_with(work.values, pattern=frame.before), pc.ends_with(work.values, pattern=frame.behind)
@@ -186,14 +186,14 @@ class ConnectJsonBlockDecoder:
         alike = work.left & np.asarray(pc.fill_null(pc.and_(framed, longer), False))
         if not alike.any():
             return
-        # The frames that are met are the last to be forgotten.
+        # The frames used last are forgotten last.
         self._frames.pop(frame, None)
         self._frames[frame] = None
         kept = work.values if alike.all() else work.values.filter(pa.array(alike))
         self._decode(work, frame.schema, pc.binary_slice(kept, len(frame.before), -len(frame.behind)), alike)
 
     def _take_plain(self, work: _Work, schema: bytes) -> None:
-        """Decodes the records that are no envelopes, as they have no member `payload`, however it is written."""
+        """Decode the records that are no envelopes: they have no member `payload`, in whatever spelling."""
         values = work.values
         named = pc.or_(pc.match_substring(values, _PAYLOAD), pc.match_substring(values, _BACKSLASH))
         plain = work.left & ~np.asarray(pc.fill_null(named, True))
@@ -212,8 +212,8 @@ class _Work:
     """One block while it is decoded.
 
     Attributes:
-        left: The records that have not been taken.
-        parts: Those that were decoded.
+        left: Records that have not been taken.
+        parts: Decoded parts of the block.
         odd: Rows for the reference.
     """
 
@@ -260,7 +260,7 @@ CONNECT_JSON = Format(
     ConnectJsonBlockDecoder,
     probe=b"",
     unknown_fields=_unknown_fields,
-    # What is masked would have to be found within the payload, and the defaults of the schema are values, too.
+    # Masks would have to be applied within the payload, and also to the defaults of the schema.
     json_fields=False,
     writer_rows=_writer_rows,
 )

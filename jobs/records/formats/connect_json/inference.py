@@ -1,6 +1,6 @@
-"""Inference from Connect's JSON: the columns of records that carry their schema, and what was seen of each.
+"""Inference from Connect's JSON: the columns of records that carry their schema, and what each column held.
 
-The schemas say the columns; the payloads, decoded by them, say what is in these.
+The schemas give the columns; the payloads, decoded by them, show their values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jobs.records.schema.compatibility import promotes
 from jobs.records.schema.iceberg_schema import iceberg_schema
 
 MOST_SCHEMAS = 100
-"""Different ones that are looked at; the records of others are counted."""
+"""Limit of different schemas that are looked at; records of further ones are only counted."""
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class SeenSchema:
     """A schema that records carried.
 
     Attributes:
-        name: Its name and version; empty if it says neither.
+        name: Its name and version; empty if it has neither.
         first: The first record with it.
-        rows: Its columns; None of one that cannot be read.
-        problem: Why it cannot.
-        count: Records with it.
+        rows: Its columns; None if it cannot be read.
+        problem: Why it cannot be read.
+        count: Number of records with it.
     """
 
     name: str
@@ -55,11 +55,11 @@ class SeenColumn:
     """What a column held.
 
     Attributes:
-        there: Records that had it.
-        nulls: Those among them in which it was null.
-        least, most: Of numbers, days and times; of texts and bytes their lengths.
+        there: Number of records that had it.
+        nulls: Number of those in which it was null.
+        least, most: Bounds of numbers, days and times; of texts and bytes the bounds of their lengths.
         first: The first record in which it was not null.
-        examples: Some values, if they are to be kept.
+        examples: Some values, if values are kept.
     """
 
     there: int = 0
@@ -72,11 +72,11 @@ class SeenColumn:
 
 @dataclass(frozen=True, slots=True)
 class MergedColumn:
-    """A column that takes what the schemas say of a field.
+    """A column that holds the values that schemas give for a field.
 
     Attributes:
         field: The column; required if every schema has it and requires it.
-        schemas: How many have it.
+        schemas: Number of schemas that have it.
         others: Indexes of the schemas whose values it does not hold.
     """
 
@@ -86,20 +86,20 @@ class MergedColumn:
 
 
 class SeenEnvelopes:
-    """What was seen of records in envelopes.
+    """Statistics of records in envelopes.
 
     Args:
         keep_examples: Whether values are kept.
         as_sent: Names of logical types whose values stay texts, numbers or bytes.
 
     Attributes:
-        count: Records that could be read.
-        schemas: By their text, in the order in which they came.
-        columns: By name.
-        failures: Records that could not be read, by the class of their failure.
+        count: Number of records that could be read.
+        schemas: Schemas by their text, in the order in which they came.
+        columns: Columns by name.
+        failures: Number of records that could not be read, by the class of their failure.
         first_failure: The first of them.
-        plain: Records whose schema is null.
-        more_schemas: Records of schemas beyond `MOST_SCHEMAS`.
+        plain: Number of records whose schema is null.
+        more_schemas: Number of records of schemas beyond `MOST_SCHEMAS`.
     """
 
     def __init__(self, *, keep_examples: bool = False, as_sent: Collection[str] = ()) -> None:
@@ -114,7 +114,7 @@ class SeenEnvelopes:
         self.more_schemas: int = 0
 
     def add(self, records: Sequence[tuple[Place, bytes]]) -> None:
-        """Look at some records."""
+        """Add records to the statistics."""
         groups: dict[bytes, list[tuple[Place, bytes]]] = {}
         for place, value in records:
             try:
@@ -135,7 +135,7 @@ class SeenEnvelopes:
                 self._look(seen.decoder, payloads)
 
     def merged(self) -> list[tuple[MergedColumn, list[SeenSchema]]]:
-        """The columns of all schemas, the newest schema's first, each with the schemas that it does not hold."""
+        """Return the columns of all schemas, the newest schema's first, each with the schemas that it does not hold."""
         read = [(each, each.rows) for each in reversed(self.schemas.values()) if each.rows is not None]
         merged = merged_columns([rows for _, rows in read], [each.count for each, _ in read])
         return [(each, [read[index][0] for index in each.others]) for each in merged]
@@ -191,7 +191,7 @@ class SeenEnvelopes:
 
 
 def is_enveloped(value: bytes) -> bool:
-    """Whether a value is an envelope whose schema is one of Connect's."""
+    """Return whether a value is an envelope whose schema is one of Connect's."""
     try:
         envelope: Envelope = read_envelope(value)
         connect_types(envelope.schema.decode())
@@ -201,14 +201,14 @@ def is_enveloped(value: bytes) -> bool:
 
 
 def merged_columns(schemas: Sequence[Schema], counts: Sequence[int]) -> list[MergedColumn]:
-    """Columns that take what schemas say of each field, those of the first schema first.
+    """Return columns for the fields of schemas, those of the first schema first.
 
-    Where no type holds all values of a field, or its name differs by case, the column is that of most records; of as
-    many that of the first schema.
+    If no type holds all values of a field, or its name differs by case, the column is that of most records; with equal
+    numbers of records, that of the first schema.
 
     Args:
         schemas: Schemas that records carry.
-        counts: How many records each has.
+        counts: Number of records with each schema.
     """
     candidates: dict[str, list[tuple[ice.NestedField, list[int]]]] = {
         each.name.casefold(): [] for schema in schemas for each in schema.fields
@@ -243,10 +243,10 @@ def _chosen(
 
 
 def merged_type(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType | None:
-    """The narrowest type that holds values of two; None if none does.
+    """Return the narrowest type that holds the values of two types; None if none does.
 
-    Structs have the fields of both, but for those of the other whose name differs by case only; what only one of them
-    has, or does not require, is optional.
+    Structs get the fields of both, except fields of the other whose name differs only by case; fields that one of them
+    lacks, or does not require, are optional.
     """
     match one, other:
         case ice.StructType(), ice.StructType():
@@ -270,7 +270,7 @@ def merged_type(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType
 def _merged_struct(one: ice.StructType, other: ice.StructType) -> ice.StructType | None:
     by_name = {each.name: each for each in other.fields}
     fields: list[ice.NestedField] = []
-    # Of names that differ by case only a table has one, that of the struct which comes first.
+    # A table has only one of several names that differ by case: here that of the struct which comes first.
     taken: set[str] = {each.name.casefold() for each in one.fields}
     for each in one.fields:
         match = by_name.pop(each.name, None)

@@ -56,11 +56,11 @@ _NEEDED = "needs an object with the members schema and payload, and no other"
 
 
 class Envelope(NamedTuple):
-    """An envelope.
+    """An envelope in its parts.
 
     Attributes:
-        schema: JSON, as it was written.
-        payload: JSON, as it was written.
+        schema: The schema's JSON, as it was written.
+        payload: The payload's JSON, as it was written.
     """
 
     schema: bytes
@@ -68,7 +68,7 @@ class Envelope(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What stands around the payload of an envelope; with any one JSON value in between it is one of this schema."""
+    """The text around an envelope's payload; with any JSON value in between it is an envelope of the same schema."""
 
     schema: bytes
     before: bytes
@@ -84,10 +84,11 @@ _members = typed_decoder(_Members).decode
 
 
 def read_envelope(record: bytes) -> Envelope:
-    """Takes an envelope apart. A member that comes twice counts with its last value.
+    """Take an envelope apart. If a member comes twice, its last value counts.
 
     Raises:
-        ValueProblem: It is something else (bad_envelope), or empty_value, invalid_utf8, malformed_json or too_deep.
+        ValueProblem: The record is something else (bad_envelope), or empty_value, invalid_utf8, malformed_json or
+            too_deep.
     """
     if not record.strip(b" \t\r\n"):
         raise ValueProblem(EMPTY_VALUE, f"{_NEEDED}, found nothing")
@@ -116,10 +117,11 @@ def _found(text: str) -> str:
 
 
 def frame_of(record: bytes, envelope: Envelope) -> Frame | None:
-    """The frame of an envelope, proven to be one; None if it cannot be told.
+    """Return the frame of an envelope, proven to be one; None if this cannot be proven.
 
-    With two payloads in turn in the place of its own the frame has to be an envelope of this schema with that payload:
-    so the place is where the payload's value stands, and any other JSON value may stand there.
+    The proof: two other payloads are put in turn in the place of its own, and each time the result must be an envelope
+        of this schema with that payload. So the place holds the payload's value, and any other JSON value may stand
+        there.
     """
     for at in dict.fromkeys((record.rfind(envelope.payload), record.find(envelope.payload))):
         frame = Frame(envelope.schema, record[:at], record[at + len(envelope.payload) :])
@@ -143,14 +145,14 @@ NO_ROWS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class Payloads:
-    """Decodes payloads.
+    """Decode payloads.
 
     Args:
-        spec: With the stream's columns and the format's options.
-        block: Whether blocks are read as such.
+        spec: Spec with the stream's columns and the format's options.
+        block: Whether blocks are decoded at once.
 
     Attributes:
-        schema: Of the rows.
+        schema: The schema of the rows.
     """
 
     def __init__(self, spec: DecoderSpec, *, block: bool) -> None:
@@ -160,7 +162,7 @@ class Payloads:
         self._given: Options = (
             ("defaults", bool(spec.options.get(REPLACE_NULL, False))),
             (AS_SENT, spec.options.get(AS_SENT, ())),
-            # What a schema does not name has no type, and is counted.
+            # Fields that a schema does not name have no type, and are counted.
             ("unknown_fields", "ignore" if unknown == "keep" else unknown),
         )
         self._make: Any = _block_decoder if block else _reference_decoder
@@ -172,14 +174,14 @@ class Payloads:
 
     @cached_property
     def _schemaless(self) -> ValueDecoder | str:
-        """What decodes payloads without a schema; or why nothing does, of a table with columns as no JSON has them."""
+        """Return the decoder of payloads without a schema, or the problem of a table whose columns no JSON fills."""
         try:
             return self._make_plain(self._plain)
         except SchemaTextError as problem:
             return problem.message
 
     def writer(self, schema: bytes) -> Writer | str | None:
-        """What decodes payloads of a schema; None of NO_SCHEMA, a text if the schema is none: why."""
+        """Return the decoder of payloads of a schema; None for NO_SCHEMA, and the reason as a text for a bad schema."""
         if schema == NO_SCHEMA:
             return None
         return writer_of(self._make, WriterSchema(schema.decode()), self._given, self._options, self._rows)
@@ -187,16 +189,16 @@ class Payloads:
     def decode(
         self, schema: bytes, payloads: pa.BinaryArray, rows: npt.NDArray[np.int64]
     ) -> tuple[Decoded, list[Failure]]:
-        """Payloads of one schema.
+        """Decode payloads of one schema.
 
         Args:
-            schema: JSON; NO_SCHEMA if they are to be decoded as plain JSON is.
-            payloads: JSON, one value each, or what may be one.
-            rows: The row of each in the block.
+            schema: The schema's JSON; NO_SCHEMA to decode payloads as plain JSON.
+            payloads: One JSON value each, or bytes that may be one.
+            rows: The row in the block of each payload.
 
         Returns:
-            By the block's rows, the payloads that were decoded: those that the stream's columns do not hold are among
-            its failures. And why others are not what the schema says, or no JSON.
+            The decoded payloads by the block's rows, with failures for those that the stream's columns do not hold; and
+            the failures of payloads that are no JSON or do not match the schema.
         """
         writer = self.writer(schema)
         decoder = self._schemaless if writer is None else writer
@@ -210,12 +212,12 @@ class Payloads:
         failures = [failure.at(int(rows[failure.row])) for failure in decoded.failures]
         good = Decoded(decoded.rows, decoded.positions, [], decoded.tombstones, decoded.unknown_fields, decoded.needs)
         if not isinstance(decoder, Writer):
-            # Plain JSON has what is kept behind all other columns.
+            # Plain JSON has the column of rescued data behind all others.
             return by_rows(replace(good, rows=good.rows.select(self.schema.names)), rows), failures
         if self._survey and (told := decoder.conform.surveyed(good, _unsized)) is not None:
             return by_rows(told, rows), failures
         made = decoder.conform.apply(good)
-        # Connect's decimals have no precision, so only a value can say that a column's is too small.
+        # Connect's decimals have no precision, so only a value can show that a column's is too small.
         beyond = any(failure.error_class == OUT_OF_RANGE for failure in made.failures)
         needs = tuple(need for need in made.needs if beyond or not _unsized(need))
         return by_rows(replace(made, needs=needs), rows), failures

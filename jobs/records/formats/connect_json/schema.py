@@ -1,8 +1,7 @@
-"""Schema of Connect's JSON: what the schema that a record carries says of its payload, as declared types.
+"""Schema of Connect's JSON: the schema that a record carries, as declared types of its payload.
 
-The words are those of `org.apache.kafka.connect.json.JsonSchema`. Fields of a logical type that is known
-(`jobs.records.formats.connect_types`) become what they mean; the other names, versions and documentation say nothing
-here.
+The words are those of `org.apache.kafka.connect.json.JsonSchema`. Fields of a known logical type
+(`jobs.records.formats.connect_types`) become what they mean; other names, versions and documentation are ignored.
 """
 
 from __future__ import annotations
@@ -73,10 +72,10 @@ class _Read(NamedTuple):
     """A schema that was read.
 
     Attributes:
-        type: None of a struct without fields: there is nothing of it to land.
+        type: Its type; None for a struct without fields, which gives no column.
         optional: Whether null is a value.
-        default: As JSON; None if there is none.
-        inside: The defaults within.
+        default: The default as JSON; None if there is none.
+        inside: The defaults within it.
     """
 
     type: DeclaredType | None
@@ -86,15 +85,15 @@ class _Read(NamedTuple):
 
 
 def connect_types(text: str, *, defaults: bool = False, as_sent: Collection[str] = ()) -> JsonWriterTypes:
-    """What a schema in Connect's JSON says of payloads.
+    """Return the types of payloads from a schema in Connect's JSON.
 
     Args:
-        text: JSON.
+        text: The schema's JSON.
         defaults: Whether null and missing members take the schema's defaults.
         as_sent: Names of logical types whose values stay texts, numbers or bytes.
 
     Raises:
-        BadWriterSchema: It is none, with the place.
+        BadWriterSchema: The text is no such schema; the message names the place.
     """
     try:
         schema = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refused)
@@ -117,16 +116,16 @@ def connect_types(text: str, *, defaults: bool = False, as_sent: Collection[str]
 
 
 def logical_type(name: str, carrier: str, parameters: Mapping[str, str], place: str) -> Primitive | None:
-    """What values of a schema with a name are in JSON; None if the name is that of no logical type.
+    """Return the JSON type of values of a named schema; None if the name is that of no logical type.
 
     Args:
-        name: Of the schema.
-        carrier: The type that it has.
-        parameters: Those of the schema.
-        place: Where it is, for what a problem says.
+        name: Name of the schema.
+        carrier: Type of the schema.
+        parameters: Parameters of the schema.
+        place: Place of the schema, for messages.
 
     Raises:
-        BadWriterSchema: It has another type than the logical type, or a decimal has no scale.
+        BadWriterSchema: The schema has another type than the logical type, or a decimal has no scale.
     """
     if (name, carrier) == (JSON, "string"):
         return Primitive("string", encoding="json")
@@ -146,10 +145,10 @@ def logical_type(name: str, carrier: str, parameters: Mapping[str, str], place: 
 
 
 def checked_names(names: list[str], place: str) -> None:
-    """Refuses names of fields that records cannot be matched with.
+    """Refuse field names that records cannot be matched with.
 
     Raises:
-        BadWriterSchema: Two are the same but for case, or one must be escaped in JSON.
+        BadWriterSchema: Two names differ only by case, or one must be escaped in JSON.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -161,7 +160,7 @@ def checked_names(names: list[str], place: str) -> None:
 
 
 def of_place(path: str) -> str:
-    """How a problem calls the schema at a path."""
+    """Return how a message names the schema at a path."""
     return f"the field {shown_key(path)}" if path else "it"
 
 
@@ -230,7 +229,7 @@ class _Reader:
             raise BadWriterSchema(f"{of_place(path)} is a map whose keys are no single values")
         if value.type is None:
             return None, Defaults()
-        # Of strings whatever their name; a text that means something else would be no key of an object.
+        # String keys stay strings, whatever the name of their schema: a text of a logical type is no key of an object.
         text = schema["keys"].get("type") == "string"
         made = MapType(
             Primitive("string") if text else key.type, value.type, not value.optional, "object" if text else "pairs"
@@ -256,7 +255,7 @@ def _defaults(read: Mapping[str, _Read]) -> Defaults:
 
 
 def _default(name: str, read: _Read, written: str) -> pa.Array:
-    """An array of the one default."""
+    """Return an array of the one default."""
     assert read.type is not None
     declared = StructType((Field(VALUE_COLUMN, read.type, required=True),))
     inside = Defaults({}, {VALUE_COLUMN: read.inside} if read.inside else {})

@@ -44,11 +44,11 @@ from jobs.records.schema.needs import Need
 
 @dataclass(slots=True)
 class Undeclared:
-    """What the records of a block that look as planned hold where nothing is declared.
+    """The values without a declared column, in the records of a block that look as planned.
 
     Attributes:
         rows: These records.
-        seen: Those that have a value of a kind at a place.
+        seen: Records that have a value of a kind at a place.
     """
 
     rows: list[Indices] = field(default_factory=list)
@@ -112,12 +112,12 @@ class JsonBlockDecoder:
     Args:
         declared: The record.
         unknown_fields: What to do with keys that are not declared.
-        smallest: Of how many records a block must be to be read as one.
-        reference: What decodes the records that do not look as planned; a reference decoder of its own without it.
+        smallest: Smallest number of records that are read as one block.
+        reference: Decoder of the records that do not look as planned; by default a reference decoder of its own.
         names: How keys are matched with declared fields.
 
     Attributes:
-        undeclared: What was seen in the last block where nothing is declared; None if the reference decoded it.
+        undeclared: Undeclared values seen in the last block; None if the reference decoded it.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class JsonBlockDecoder:
         return self._whole(block, values)
 
     def _pause(self, left: int, records: int) -> None:
-        """Leaves a stream whose records do not look alike to the reference, for longer each time that it is tried."""
+        """Leave a stream whose records do not look alike to the reference, for longer after each failed attempt."""
         if left * 2 <= records:
             self._misses, self._next_rest = 0, _SHORTEST_REST
             return
@@ -206,7 +206,7 @@ class _Block:
 
     Attributes:
         parts: Rows, and the records that they come from, ascending.
-        left: The records that are left to the reference.
+        left: Records that are left to the reference.
     """
 
     def __init__(self, plan: RecordPlan, text: BlockText, values: pa.BinaryArray, schema: pa.Schema) -> None:
@@ -224,7 +224,7 @@ class _Block:
         self.left: Indices = np.flatnonzero(~(fit | null))
 
     def read(self, smallest: int) -> None:
-        """Reads what looks as planned, and learns from what does not."""
+        """Read the records that look as planned, and learn from the others."""
         rows = np.flatnonzero(self._fit)
         self._plan.age()
         for lesson in range(_LESSONS):
@@ -277,14 +277,14 @@ class _Block:
 
 
 def _objects(text: BlockText) -> Mask:
-    """The records that begin and end as an object does."""
+    """Return a mask of the records that begin and end as an object does."""
     filled = text.ends - text.starts >= 2
     last = np.where(filled, text.ends - 1, text.nowhere)
     return filled & (text.bytes[text.starts] == _OPEN) & (text.bytes[last] == _CLOSE)
 
 
 def _doubtful(text: BlockText) -> Indices:
-    """The records with an escape, a control character (white space among them) or bytes that are not UTF-8."""
+    """Return the records with an escape, a control character (white space among them) or bytes that are not UTF-8."""
     whole = text.text
     found: list[Indices] = []
     if not len(whole):
@@ -304,7 +304,7 @@ def _doubtful(text: BlockText) -> Indices:
         except pa.ArrowInvalid:
             wrong = [row for row, one in enumerate(records) if not _is_utf8(one.as_py())]
             found.append(np.array(wrong, np.int64))
-            # A text that is not closed is read on into the next record, before its own is struck off.
+            # A text without its end is read on into the next record, before its own is struck off.
             text.blank(wrong)
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 

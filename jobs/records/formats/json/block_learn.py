@@ -1,4 +1,4 @@
-"""Record plan, learnt: what the records of a stream look like, from a few of them."""
+"""Record plan, learnt from a few records of a stream: the keys and punctuation that its records share."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from jobs.records.schema.time_patterns import TIME_TYPES
 
 MOST_UNKNOWN = 100
 IDLE_BLOCKS = 64
-"""A key that is not declared is forgotten when no record of so many blocks had it."""
+"""Number of blocks without a key that is not declared, after which the key is forgotten."""
 MOST_NAMES = 4
-"""So many keys of one field are planned; records with others are the reference's."""
+"""Limit of planned keys for one field; records with others are left to the reference."""
 _MOST_KEYS = 2_000
 _DEEPEST_UNKNOWN = 16
 _LONGEST_SAMPLE = 1_000_000
@@ -47,7 +47,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _keys_of(plan: ValuePlan) -> tuple[int, int]:
-    """How many keys a plan has, and how many of them are counted as unknown fields."""
+    """Return the number of keys of a plan, and how many of them are counted as unknown fields."""
     match plan:
         case ObjectPlan():
             inner = [_keys_of(member.value) for member in plan.members]
@@ -78,12 +78,12 @@ class RecordPlan:
 
     Args:
         declared: The record.
-        unknown: Whether keys that are not declared may be part of it.
+        unknown: Whether the plan may contain keys that are not declared.
         names: How keys are matched with declared fields.
 
     Attributes:
         root: The record's object.
-        comma: What stands between two members or elements.
+        comma: The bytes between two members or elements.
     """
 
     def __init__(self, declared: StructType, *, unknown: bool, names: NameRule = EXACT_NAMES) -> None:
@@ -97,7 +97,7 @@ class RecordPlan:
         self._counted: int = 0
 
     def learn(self, sample: bytes) -> bool:
-        """Takes note of the keys of a record; returns whether anything is new."""
+        """Learn the keys of a record; return whether any is new."""
         if len(sample) > _LONGEST_SAMPLE or b"\\" in sample:
             return False
         try:
@@ -114,7 +114,7 @@ class RecordPlan:
         return self._learn_object(self.root, record, 0)
 
     def age(self) -> None:
-        """Notes that a block begins, and forgets the undeclared keys that have not come for long."""
+        """Note that a block begins, and forget undeclared keys that have not come for long."""
         _age(self.root)
 
     def _learn_object(self, plan: ObjectPlan, pairs: _Pairs, depth: int) -> bool:
@@ -185,7 +185,7 @@ class RecordPlan:
                 return False
 
     def _declared(self, declared: DeclaredType, place: Place, value: Any) -> ValuePlan:
-        """The plan of a declared value; the sample tells of one that may be written in two ways in which it is."""
+        """Return the plan of a declared value; the sample decides between two ways to write it."""
         match declared:
             case StructType():
                 return ObjectPlan(declared, place)
@@ -215,7 +215,7 @@ class RecordPlan:
                 raise TypeError(f"no plan for {declared}")
 
     def _value_of(self, value: Any, place: Place, depth: int) -> ValuePlan:
-        """The plan of a value that is not declared; nothing inside it is counted by a path of its own."""
+        """Return the plan of a value that is not declared; nothing inside it is counted by a path of its own."""
         match value:
             case bool():
                 return BooleanPlan(None, place)
@@ -232,5 +232,5 @@ class RecordPlan:
 
 
 def _path(place: Place) -> str:
-    """The JSON path of an object all of whose keys above are declared."""
+    """Return the JSON path of an object all of whose keys above are declared."""
     return "$" + "".join("[]" if key is None else f".{key}" for key in place)

@@ -1,4 +1,4 @@
-"""Nodes: what a walk over a block has read, as Arrow arrays."""
+"""Nodes: the values that a walk over a block has read, as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jobs.records.schema.declared import (
 Place: TypeAlias = tuple[str | None, ...]
 """Keys from the record's top; None stands for the elements of an array."""
 UndeclaredKind: TypeAlias = Literal["text", "boolean", "integer", "long_integer", "fraction"]
-"""Of a value that is not null and has no parts; a `long_integer` may be beyond 64 bits."""
+"""Kind of a value that is not null and has no parts; a `long_integer` may be beyond 64 bits."""
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class TextPlan:
     """A text.
 
     Attributes:
-        declared: None if the key is not.
-        place: Where it stands.
-        size: The bytes that all texts of the last block had, None if they differed.
-        least: The fewest bytes that one had so far; None before the first one.
+        declared: The declared type; None if the key is not declared.
+        place: Place of the text in its record.
+        size: Length in bytes of all texts of the last block; None if they differed.
+        least: Length in bytes of the shortest text so far; None before the first one.
     """
 
     declared: Primitive | None
@@ -63,7 +63,7 @@ class BooleanPlan:
 
 @dataclass(slots=True)
 class NullPlan:
-    """Nothing but null has been seen here."""
+    """A value that has been nothing but null so far."""
 
     declared: None = None
 
@@ -96,11 +96,11 @@ class Member:
     """A key and its value.
 
     Attributes:
-        declared: None if the key is not.
-        path: By which a key that is not declared is counted.
-        first: What stands before the value where the key is the first one of its object.
-        later: What stands there elsewhere.
-        idle: Blocks since a record had it.
+        declared: The declared field; None if the key is not declared.
+        path: Path by which a key that is not declared is counted.
+        first: Bytes before the value if the key is the first one of its object.
+        later: Bytes before the value if the key is a later one.
+        idle: Number of blocks since a record had it.
         shared: Whether other members are for the same declared field; a record that has two of them is not as planned.
     """
 
@@ -118,7 +118,7 @@ ValuePlan = TextPlan | NumberPlan | BooleanPlan | NullPlan | ListPlan | ObjectPl
 
 
 def plannable(declared: DeclaredType) -> bool:
-    """Whether each key of such a value is known by name: those of a map, and of any value, are not."""
+    """Return whether each key of such a value is known by name; keys of maps, and within `json`, are not."""
     match declared:
         case StructType(fields):
             return all(plannable(one.type) for one in fields)
@@ -134,7 +134,7 @@ _QUOTE = ord('"')
 _NONE: Indices = np.zeros(0, np.int64)
 
 Refused: TypeAlias = set[int]
-"""The records with a value that cannot be converted, by their index among those of the walk."""
+"""Records with a value that cannot be converted, by their index among those of the walk."""
 
 
 @dataclass(slots=True)
@@ -142,8 +142,8 @@ class TextNode:
     """Texts, or numbers as they are written.
 
     Attributes:
-        plan: Learns that its guess was wrong; None where nothing was guessed, so no quotation mark was overlooked.
-        owners: The record of each.
+        plan: The plan that learns that its guess of the length was wrong; None if nothing was guessed.
+        owners: The record of each text.
     """
 
     plan: TextPlan | None
@@ -152,7 +152,7 @@ class TextNode:
     owners: Indices
 
     def misread(self) -> Indices:
-        """The records where a quotation mark stands in a text, so that the text ends there already."""
+        """Return the records with a quotation mark within a text, which therefore ends earlier than guessed."""
         _, offsets, data = self.texts.buffers()
         if self.plan is None or data is None:
             return _NONE
@@ -176,7 +176,7 @@ class TextNode:
 
 @dataclass(slots=True)
 class NumberNode:
-    """Numbers or booleans, in the form that the type is made of: a decimal without its point, a time since 1970."""
+    """Numbers or booleans, in the form from which the type is built: a decimal without its point, a time since 1970."""
 
     declared: Primitive
     values: np.ndarray
@@ -203,8 +203,8 @@ class SpreadNode:
     """A node that only some rows have; the others are null.
 
     Attributes:
-        where: Their indices, ascending, one for each of the node's own rows.
-        rows: How many rows there are.
+        where: Indices of these rows, ascending, one for each of the node's own rows.
+        rows: Number of all rows.
     """
 
     node: Node
@@ -226,10 +226,10 @@ class SpreadNode:
 
 @dataclass(slots=True)
 class EitherNode:
-    """Nodes of the same rows, in each of which only one has a value.
+    """Nodes of the same rows; in each row only one of them has a value.
 
     Attributes:
-        parts: Which rows may have theirs in the node, and the node.
+        parts: Each node, with the mask of the rows that may have their value in it.
     """
 
     parts: list[tuple[Mask, Node]]
@@ -264,8 +264,8 @@ class ListNode:
     """Arrays, none of them null.
 
     Attributes:
-        counts: The number of elements of each.
-        rounds: The first elements of all, then the second ones, and so on: the arrays that have one, and these.
+        counts: Number of elements of each array.
+        rounds: The first elements of all arrays, then the second ones, and so on, each with the arrays that have one.
     """
 
     declared: ListType

@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 LONGEST_STEP = 512
 MOST_DIGITS = 40
-"""A longer run of digits is not read here."""
+"""Longest run of digits that is read here."""
 
 _PADDING = 4 * LONGEST_STEP
 _MOST_ROOM = 64 << 20
@@ -34,7 +34,7 @@ def _each(byte: int) -> np.uint64:
 
 _QUOTES, _ZEROS, _ONES = _each(_QUOTE), _each(ord("0")), _each(0x01)
 _HIGH, _LOW, _BEYOND_NINE = _each(0x80), _each(0x7F), _each(0x80 - 10)
-# The number of the lowest byte that is 1 where all others are 0, in the highest byte of the product.
+# The product's highest byte is the number of the lowest byte that is 1, where all others are 0.
 _NUMBER_OF_BYTE = np.uint64(0x0001020304050607)
 _EIGHT, _SEVEN, _TOP = np.uint64(8), np.uint64(7), np.uint64(56)
 _TENS = np.array([10**n for n in range(20)], np.uint64)
@@ -42,12 +42,12 @@ _TENS = np.array([10**n for n in range(20)], np.uint64)
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Bytes that are looked for, in words of eight; the last words overlap.
+    """Bytes to look for, in words of eight; the last words overlap.
 
     Attributes:
         size: In bytes.
         initial: The first byte.
-        words: The offset of each, a mask where it is shorter, and its value.
+        words: Each word's offset, a mask if it is shorter, and its value.
     """
 
     size: int
@@ -70,13 +70,13 @@ class BlockText:
 
     Args:
         values: One value per record.
-        room: Memory of a block that is no longer needed.
+        room: Memory of an earlier block, to use again.
 
     Attributes:
         starts: Where each record begins.
         ends: Where it ends.
         bytes: The text and the padding.
-        nowhere: A position where nothing matches.
+        nowhere: A position at which nothing matches.
     """
 
     def __init__(self, values: pa.BinaryArray, room: bytearray | None = None) -> None:
@@ -94,36 +94,36 @@ class BlockText:
         if size:
             self.bytes[:size] = np.frombuffer(data, np.uint8, size, first)
         self.bytes[size:] = 0
-        # What looks for the end of a text beyond the last record finds this one, and there is nothing behind it.
+        # A search for the end of a text beyond the last record ends at this quotation mark.
         self.bytes[size + LONGEST_STEP] = _QUOTE
         self.buffer: pa.Buffer = pa.py_buffer(self._room)
         self._words: Words = np.ndarray((size + _PADDING - 7,), "<u8", buffer=self._room, strides=(1,))
 
     @property
     def room(self) -> bytearray | None:
-        """The memory that the text lies in, for the next block: new memory costs more than copying into it."""
+        """Return the memory that holds the text, for the next block: new memory costs more than copying into it."""
         return self._room if len(self._room) <= _MOST_ROOM else None
 
     def has(self, byte: int) -> bool:
-        """Whether the text has such a byte."""
+        """Return whether the text has such a byte."""
         return self._room.find(byte, 0, self.nowhere) >= 0
 
     @property
     def text(self) -> npt.NDArray[np.uint8]:
-        """The bytes without the padding."""
+        """Return the bytes without the padding."""
         return self.bytes[: self.nowhere]
 
     def blank(self, records: list[int]) -> None:
-        """Overwrites records that nobody reads."""
+        """Overwrite records that nobody reads."""
         for record in records:
             self.bytes[self.starts[record] : self.ends[record]] = 0
 
     def records_of(self, positions: npt.NDArray[np.intp]) -> Indices:
-        """The records that the bytes at these positions belong to, ascending."""
+        """Return the records that the bytes at these positions belong to, ascending."""
         return np.unique(np.searchsorted(self.ends, positions, "right"))
 
     def matches(self, at: Indices, constant: Constant) -> Mask:
-        """Where the constant stands."""
+        """Return a mask of the positions at which the constant stands."""
         found: Mask | None = None
         for offset, mask, value in constant.words:
             words = self._words[at + offset if offset else at]
@@ -133,7 +133,7 @@ class BlockText:
         return found
 
     def next_quote(self, at: Indices) -> Indices:
-        """The position of the first quotation mark from each position on."""
+        """Return the position of the first quotation mark from each position on."""
         found, where = self._quote_in_word(at)
         for _ in range(_QUOTE_ROUNDS):
             if len(where) <= _FEW:
@@ -147,9 +147,9 @@ class BlockText:
         return found
 
     def _quote_in_word(self, at: Indices) -> tuple[Indices, Indices]:
-        """Where the quotation mark in the next eight bytes is, or where they end; and which have none."""
+        """Return the quotation mark's position in the next eight bytes, or their end; and the positions without one."""
         words = self._words[at] ^ _QUOTES
-        # Of a word's zero bytes the lowest one is marked for certain.
+        # The lowest zero byte of a word is marked for certain; higher ones may be marked wrongly.
         marks = (words - _ONES) & ~words & _HIGH
         missing = np.flatnonzero(marks == 0)
         numbers = _number_of_first(marks)
@@ -157,10 +157,10 @@ class BlockText:
         return at + numbers, missing
 
     def digits(self, at: Indices) -> tuple[Words, Indices]:
-        """The run of decimal digits from each position on.
+        """Read the run of decimal digits from each position on.
 
         Returns:
-            The number (modulo 2**64), and how many digits it has; MOST_DIGITS or more means that there may be more.
+            The number (modulo 2**64) and its count of digits; MOST_DIGITS or more means that there may be more.
         """
         words = self._words[at]
         words ^= _ZEROS
@@ -188,11 +188,11 @@ class BlockText:
             at, where = at[on], where[on]
 
     def segments(self, starts: Indices, ends: Indices) -> pa.StringArray:
-        """The texts between positions; who calls knows that they are UTF-8."""
+        """Return the texts between positions; the caller must know that they are UTF-8."""
         if not len(starts):
             return pa.array([], pa.string())
-        # The texts and what lies between them, in turn; only the former are looked at. What lies between records that
-        # were struck off may have less than no bytes, but the whole has not.
+        # The texts and the bytes between them, in turn; only the texts are used. Between records that were struck off
+        # the length may be negative, but not in total.
         bounds = np.empty(2 * len(starts) + 2, np.int32)
         bounds[0], bounds[-1] = 0, len(self.bytes)
         bounds[1:-1:2] = starts
@@ -201,7 +201,7 @@ class BlockText:
         return pieces.take(pa.array(np.arange(1, len(bounds) - 1, 2, dtype=np.int32)))
 
     def parsed_doubles(self, starts: Indices, ends: Indices) -> npt.NDArray[np.float64]:
-        """The doubles nearest to numbers as JSON writes them."""
+        """Return the doubles nearest to numbers as JSON writes them."""
         return pc.cast(self.segments(starts, ends), pa.float64()).to_numpy()
 
 
@@ -212,7 +212,7 @@ def _room_for(size: int, room: bytearray | None) -> bytearray:
 
 
 def _number_of_first(marks: Words) -> Indices:
-    """The number of the lowest byte whose highest bit is set; 0 if there is none."""
+    """Return the number of the lowest byte whose highest bit is set; 0 if there is none."""
     lowest = marks & (~marks + np.uint64(1))
     lowest >>= _SEVEN
     lowest *= _NUMBER_OF_BYTE
@@ -221,7 +221,7 @@ def _number_of_first(marks: Words) -> Indices:
 
 
 def _eight_digits(words: Words) -> Words:
-    """The number of eight digits of a word, the first one in the lowest byte."""
+    """Return the number that the eight digits of a word write, the first one in the lowest byte."""
     pairs = words * np.uint64(10) + (words >> _EIGHT)
     mask = np.uint64(0x000000FF000000FF)
     high = (pairs & mask) * np.uint64(0x000F424000000064)

@@ -1,9 +1,9 @@
-"""Walk over a block: all records are read side by side along a plan, each byte of each compared.
+"""Walk over a block: all records are read side by side along a plan, and each byte of each is compared.
 
-What is read of a record is contiguous, from its first byte to its last: a key with its punctuation equals the plan's
-bytes, a text ends at the first quotation mark (no record here has a backslash or a control character), a number has
-JSON's grammar. A record that deviates is struck off, and from then on goes along with one that does not, so that the
-others are not held up; nothing is taken from it.
+A record is read without gaps, from its first byte to its last: a key with its punctuation equals the plan's bytes, a
+text ends at the first quotation mark (no record here has a backslash or a control character), a number has JSON's
+grammar. A record that deviates is struck off: from then on it follows the positions of a record that does not, so that
+it does not hold up the others, and nothing is taken from it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from jobs.records.schema.declared import Primitive
 
 WITH_POINT = frozenset(("decimal", "float", "double"))
 MOST_IN_A_WORD = 18
-"""Digits; a decimal of more is converted from its text."""
+"""Limit of digits; a decimal with more is converted from its text."""
 
 _DOT = ord(".")
 _EXACT_MANTISSA, _EXACT_POWER = np.uint64(2**53), 22
@@ -62,13 +62,13 @@ class Numbers:
     """Numbers in JSON's grammar without an exponent.
 
     Attributes:
-        starts: Of the digits.
-        ends: Behind the last one.
-        negative: Which begin with a minus sign.
+        starts: Positions of the first digits.
+        ends: Positions behind the last digits.
+        negative: Mask of the numbers with a minus sign.
         whole: The digits before the point as a number, modulo 2**64.
-        digits: How many they are.
-        fraction, places: The same of those after the point; 0 where there is none.
-        bad: Where there is none, or one that is not read here.
+        digits: Count of the digits before the point.
+        fraction, places: Number and count of the digits after the point; 0 without any.
+        bad: Mask of the positions without a number that can be read here.
     """
 
     text: BlockText
@@ -83,7 +83,7 @@ class Numbers:
 
     @classmethod
     def read(cls, text: BlockText, at: Indices, *, pointed: bool) -> Numbers:
-        """Reads a number from each position on; where no point is expected, it ends before one."""
+        """Read a number from each position on; if no point is expected, it ends before one."""
         negative = text.bytes[at] == _MINUS
         starts = at + negative
         whole, digits = text.digits(starts)
@@ -103,7 +103,7 @@ class Numbers:
         return cls(text, starts, ends, negative, whole, digits, fraction, places, bad)
 
     def values(self, kind: Primitive) -> tuple[npt.NDArray[Any], Mask]:
-        """The numbers as the type needs them (a decimal without its point), and which of them are not for here."""
+        """Return the numbers in the type's form (a decimal without its point), and a mask of those not read here."""
         match kind:
             case Primitive("decimal", int() as precision, int() as scale):
                 return self._unscaled(precision, scale)
@@ -123,7 +123,7 @@ class Numbers:
 
     def _doubles(self) -> tuple[npt.NDArray[np.float64], Mask]:
         mantissa = self.whole * _TENS[np.minimum(self.places, MOST_IN_A_WORD)] + self.fraction
-        # Two numbers that doubles hold exactly, so their quotient is the double nearest to the text.
+        # Doubles hold both numbers exactly, so their quotient is the double nearest to the text.
         numbers = mantissa.astype(np.float64) / _POWERS[np.minimum(self.places, _EXACT_POWER)]
         inexact = np.flatnonzero((self.digits + self.places > MOST_IN_A_WORD) | (mantissa > _EXACT_MANTISSA))
         if len(inexact):
@@ -132,11 +132,11 @@ class Numbers:
         return self._signed(numbers), (self.text.bytes[self.ends] | 0x20) == ord("e")
 
     def _rounded_twice(self, doubles: npt.NDArray[np.float64]) -> Mask:
-        """Which doubles lie halfway between two floats and are not exactly what the text says."""
+        """Return a mask of doubles that lie halfway between two floats and are not exactly what the text says."""
         found = halfway(doubles)
         where = np.flatnonzero(found)
         if len(where):
-            # Few digits after the point, of a number that the power of five divides: the quotient has no remainder.
+            # A number with few digits after the point that the power of five divides: the quotient has no remainder.
             places = np.minimum(self.places[where], MOST_IN_A_WORD)
             mantissa = self.whole[where] * _TENS[places] + self.fraction[where]
             short = (self.digits[where] + self.places[where] <= MOST_IN_A_WORD) & (mantissa <= _EXACT_MANTISSA)
@@ -165,7 +165,7 @@ _NULL, _TRUE, _FALSE = Constant.of(b"null"), Constant.of(b"true"), Constant.of(b
 _QUOTE, _MINUS, _ZERO, _OPEN, _CLOSE, _ARRAY, _ARRAY_END = b'"-0{}[]'
 _LONGEST_GUESS = LONGEST_STEP // 2
 _MOST_ROUNDS = 512
-# Of lists this long only so few go on that the reference is faster.
+# So few lists of this length have more elements that the reference is faster.
 _ROUNDS_OF_FEW, _FEW = 16, 64
 
 
@@ -175,12 +175,12 @@ class Walk:
     Args:
         text: The block.
         rows: The records, ascending.
-        comma: What stands between two members or elements.
+        comma: The bytes between two members or elements.
 
     Attributes:
-        good: Which of the records have been as planned so far.
-        met: For each path of a key that is not declared, the indices in `rows` of records that have it.
-        seen: What stands at places that are not declared: the kind, and the indices of records that have it there.
+        good: Mask of the records that have been as planned so far.
+        met: For each path of an undeclared key, the indices in `rows` of records that have it.
+        seen: Values at places that are not declared: the kind, and the indices of records that have it there.
     """
 
     def __init__(self, text: BlockText, rows: Indices, comma: Constant) -> None:
@@ -192,7 +192,7 @@ class Walk:
         self.seen: dict[tuple[Place, UndeclaredKind], list[Indices]] = {}
 
     def record(self, plan: ObjectPlan) -> StructNode:
-        """Reads the records, each to its end."""
+        """Read the records, each to its end."""
         whole = np.arange(len(self._rows), dtype=np.int64)
         at, node = self._object(plan, self._text.starts[self._rows], whole)
         self.good &= at == self._text.ends[self._rows]
@@ -200,7 +200,7 @@ class Walk:
         return node
 
     def _strike(self, bad: Mask, at: Indices, owners: Indices) -> int:
-        """Strikes records off and lets them go along with one that is left.
+        """Strike records off and let them follow one that is left.
 
         Returns:
             The index of that one.
@@ -270,7 +270,7 @@ class Walk:
         return at, None if plan.declared is None else StructNode(plan.declared, nodes, len(at))
 
     def _either(self, parts: list[tuple[Mask, Node | None]], owners: Indices, required: bool) -> Node | None:
-        """Members for one field: a record with two of them is not as planned, nor one without any if it is required."""
+        """Merge the members for one field; a record with two of them, or with none if it is required, is struck off."""
         count = np.sum([found for found, _ in parts], axis=0)
         self.good[owners[(count > 1) | (required & (count == 0))]] = False
         filled = [(found, node) for found, node in parts if node is not None]
@@ -341,7 +341,7 @@ class Walk:
             self._see(plan.place, "text", owners)
             if not guessed:
                 return ends + 1, None
-        # At once, while these bytes are in the processor's cache.
+        # Called at once, while these bytes are in the processor's cache.
         texts = self._text.segments(starts, ends)
         node = TextNode(plan if guessed else None, plan.declared, texts, owners)
         if plan.declared is None:

@@ -1,7 +1,7 @@
 """Column changes of failed JSON records: the wider types and the optional columns with which they would land.
 
 A failed record is decoded once more by the widest columns that its stream's policy and its table allow. If it lands
-there, its values tell which of these changes it needs. The reference decoder says what a record means in both cases.
+there, its values show which of these changes it needs. The reference decoder decides what a record means in both cases.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ColumnChanges:
 
     Args:
         declared: The columns.
-        policy: What becomes of each kind of change.
+        policy: The action for each kind of change.
         refused: Changes that the table refuses.
         reference: Makes the reference decoder of other columns.
     """
@@ -69,11 +69,11 @@ class ColumnChanges:
         )
 
     def needed(self, records: Mapping[int, bytes], failures: Collection[Failure]) -> dict[int, list[Need]]:
-        """What failed records need to land, by row, of those that some change lets land.
+        """Return the changes that failed records need to land, by row, for those that some change lets land.
 
         Args:
-            records: By row, with the names of columns.
-            failures: Of these records.
+            records: Records by row, with the names of columns.
+            failures: Failures of these records.
         """
         rows = [each.row for each in failures if self.may_help(each)]
         if not rows:
@@ -84,16 +84,16 @@ class ColumnChanges:
         return {row: [each.at(row) for each in needs] for row, needs in landed.items()}
 
     def may_help(self, failure: Failure) -> bool:
-        """Whether a change of the column that a failure is about may let the record land."""
+        """Return whether a change of the failure's column may let the record land."""
         change, column = CHANGE_BY_CLASS.get(failure.error_class), column_at(self._declared, failure.field)
         return change is not None and column is not None and (change, column.path) in self._possible
 
     def widest(self, columns: StructType) -> StructType:
-        """The columns with each change made that the policy and the table allow."""
+        """Return the columns with each change made that the policy and the table allow."""
         return changed_columns(columns, list(self._allowed(columns)))
 
     def decode(self, columns: StructType, records: list[bytes]) -> Decoded:
-        """Records by other columns, decoded by the reference."""
+        """Decode records by other columns, with the reference decoder."""
         if columns not in self._decoders:
             recent = dict(list(self._decoders.items())[1 - _MOST_DECODERS :])
             self._decoders = {**recent, columns: self._reference(columns)}
@@ -106,11 +106,11 @@ class ColumnChanges:
 
 
 class ColumnAt(NamedTuple):
-    """The column that a failure is about.
+    """The column of a failure.
 
     Attributes:
         path: Its path.
-        tokens: Where its value stands in the record: names, indices in lists, None for some value of a map.
+        tokens: Place of its value in the record: names, indices in lists, None for some value of a map.
     """
 
     path: Path
@@ -118,7 +118,7 @@ class ColumnAt(NamedTuple):
 
 
 def column_at(declared: StructType, place: str | None) -> ColumnAt | None:
-    """The column at a failure's JSON path such as `$.a.b[2]`; None if no column is there."""
+    """Return the column at a failure's JSON path such as `$.a.b[2]`; None if no column has it."""
     if place is None or not place.startswith("$"):
         return None
     return next(_columns_at(declared, place[1:], ColumnAt((), ())), None)
@@ -130,7 +130,7 @@ def _columns_at(declared: DeclaredType, rest: str, above: ColumnAt) -> Iterator[
         return
     match declared:
         case StructType(fields):
-            # A name may have points in it, and be the beginning of another.
+            # A name may have points in it, and may be the beginning of another name.
             for field in sorted(fields, key=lambda each: -len(each.name)):
                 if rest.startswith("." + field.name):
                     column = ColumnAt((*above.path, field.name), (*above.tokens, field.name))
@@ -149,7 +149,7 @@ def _columns_at(declared: DeclaredType, rest: str, above: ColumnAt) -> Iterator[
 
 
 def _possible_changes(column_type: DeclaredType, path: Path) -> Iterator[Need]:
-    """Each change that could be made of what lies within a column, of the widest type."""
+    """Yield each change that could be made within a column, to the widest type."""
     match column_type:
         case StructType(fields):
             parts = [(each.name, each.type, each.required) for each in fields]
@@ -175,7 +175,7 @@ def _possible_changes(column_type: DeclaredType, path: Path) -> Iterator[Need]:
 
 
 def changed_columns(declared: StructType, changes: Collection[Need]) -> StructType:
-    """The columns with types wider and columns optional; of several types for one column the widest."""
+    """Return the columns with the changes; of several types for one column it gets the widest."""
     wider: dict[Path, ice.IcebergType] = {}
     for each in changes:
         if each.type is not None and _digits(each.type) >= _digits(wider.get(each.path)):
@@ -203,7 +203,7 @@ def _changed_field(field: Field, path: Path, wider: Mapping[Path, ice.IcebergTyp
             inner = within("value", value, required)
             column_type = replace(column_type, value=inner.type, value_required=inner.required)
         case Primitive():
-            # How JSON carries the value stays as it is.
+            # The JSON encoding of the value stays as it is.
             match wider.get(path):
                 case ice.DecimalType(precision=precision):
                     column_type = replace(column_type, precision=precision)
@@ -215,7 +215,7 @@ def _changed_field(field: Field, path: Path, wider: Mapping[Path, ice.IcebergTyp
 
 
 def needs_of_rows(declared: StructType, rows: pa.RecordBatch) -> dict[int, list[Need]]:
-    """The changes that rows of wider columns need to land in the columns as they are, by the rows' indices."""
+    """Return the changes that rows of wider columns need to land in the present columns, by the rows' indices."""
     found: dict[int, list[Need]] = {}
     owners = np.arange(rows.num_rows)
     for field in declared.fields:
@@ -268,7 +268,7 @@ def _digits_before_point(number: Decimal) -> int:
 
 
 def _parts(values: pa.Array, inner: pa.Array, owners: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """What lists or maps have, none of them null, with the row of each."""
+    """Return the elements or entries that exist, with the row of each."""
     offsets = values.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     return inner.slice(first, last - first), np.repeat(owners, np.diff(offsets))

@@ -33,12 +33,12 @@ from jobs.records.schema.declared import (
 Indices = npt.NDArray[np.int64]
 
 LONG_TOKEN = MAX_DEPTH
-"""Bytes; a shorter token is nested half as deep at most, so its record cannot be nested deeper than MAX_DEPTH."""
+"""Length in bytes; a shorter token is nested half as deep at most, so its record is not deeper than MAX_DEPTH."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where the values of one column come from: their records, the JSON path of a single one, and of all of them."""
+    """The origin of one column's values: their records, the JSON path of a single one, and of all of them."""
 
     records: Indices
     path: Callable[[int], str]
@@ -63,10 +63,10 @@ class Columns:
 
 
 def build_columns(declared: StructType, records: Sequence[Any], extras: ExtraKeys) -> Columns:
-    """Builds the columns of decoded records (jobs.records.formats.json.keys).
+    """Build the columns of decoded records (jobs.records.formats.json.keys).
 
     Args:
-        declared: What the records are.
+        declared: The record's declared type.
         records: Instances of the declared struct's class.
         extras: The extra keys of that class.
     """
@@ -126,7 +126,7 @@ class _Builder:
                 )
 
     def array_map(self, declared: MapType, values: Sequence[Any], place: _Place) -> pa.Array:
-        """A map that an array carries, in which a key may come twice: then there is no saying which value it has."""
+        """Build a map from an array of entries, in which a key may come twice: then its value is ambiguous."""
         mask, offsets, owners = _spread(values)
         flat = list(chain.from_iterable(value for value in values if value))
         records = place.records[owners]
@@ -146,7 +146,7 @@ class _Builder:
                 self.refused.setdefault(int(records[index]), problem)
             seen.add(key)
         if keys.null_count:
-            # Of a refused key; its row is dropped.
+            # The key was refused; its row is dropped.
             keys = keys.fill_null(_empty(Field("key", declared.key))[0])
         return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=arrow_type(declared), mask=mask)
 
@@ -176,22 +176,22 @@ class _Builder:
 def spread_struct(
     fields: Sequence[Field], compact: Sequence[pa.Array], present: npt.NDArray[np.bool_], take: Indices
 ) -> pa.StructArray:
-    """A struct column of the fields of those rows that are not null.
+    """Build a struct column from the fields of those rows that are not null.
 
     Args:
-        fields: What the compact arrays are.
+        fields: The fields of the compact arrays.
         compact: One array for each field.
-        present: Which rows are not null.
-        take: For each such row its index in the compact arrays.
+        present: Mask of the rows that are not null.
+        take: For each such row, its index in the compact arrays.
     """
-    # Under a null struct even a required child must have a value: the empty one, put at the end.
+    # Under a null struct even a required child needs a value: the empty one, put at the end.
     places = pa.array(np.where(present, take, len(compact[0]) if compact else 0))
     arrays = [pa.concat_arrays([array, _empty(one)]).take(places) for array, one in zip(compact, fields, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=[arrow_field(one) for one in fields], mask=pa.array(~present))
 
 
 def _spread(values: Sequence[Any]) -> tuple[pa.BooleanArray | None, npt.NDArray[np.int32], Indices]:
-    """The null mask, the offsets, and for each inner value the index of the outer one it belongs to."""
+    """Return the null mask, the offsets, and for each inner value the index of the outer one it belongs to."""
     lengths = np.fromiter((-1 if value is None else len(value) for value in values), np.int64, len(values))
     null = lengths < 0
     lengths[null] = 0

@@ -1,4 +1,4 @@
-"""Defaults of a writer schema: what takes the place of null and of missing keys, where a stream asks for it."""
+"""Defaults of a writer schema, which replace null and missing keys if a stream asks for it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ VALUE = "value"
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The defaults of a struct, or of a list's elements or a map's values, with all that lies within.
+    """The defaults of a struct, a list's elements or a map's values, with the defaults within.
 
     Attributes:
-        values: By the name of the field, an array of the one default.
-        inside: By the name of the field, those within it: of a list by ELEMENT, of a map by VALUE.
+        values: Arrays of the one default, by the name of the field.
+        inside: Defaults within fields, by the name of the field; ELEMENT for a list and VALUE for a map.
     """
 
     values: Mapping[str, pa.Array] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Defaults:
         return bool(self.values or self.inside)
 
     def optional(self, declared: StructType) -> StructType:
-        """The fields as they are decoded: null is accepted wherever there is a default."""
+        """Return the fields as they are decoded: each field with a default accepts null."""
         return StructType(tuple(self._field(one) for one in declared.fields))
 
     def _field(self, one: Field) -> Field:
@@ -58,11 +58,11 @@ class Defaults:
                 return declared
 
     def fill(self, rows: pa.RecordBatch, declared: StructType) -> pa.RecordBatch:
-        """The rows with their defaults.
+        """Return the rows with their defaults.
 
         Args:
-            rows: As they were decoded.
-            declared: The fields, as the writer schema has them.
+            rows: Decoded rows.
+            declared: The fields of the writer schema.
         """
         arrays = [
             self._filled(one.name, array, one.type) for one, array in zip(declared.fields, rows.columns, strict=True)
@@ -99,6 +99,6 @@ class Defaults:
 
 
 def _offsets(array: pa.ListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
-    """The offsets from 0 on, and where the elements begin and end."""
+    """Return the offsets from 0 on, and where the elements begin and end."""
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     return pa.array((offsets - offsets[0]).astype(np.int32)), int(offsets[0]), int(offsets[-1])

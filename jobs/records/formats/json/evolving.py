@@ -1,11 +1,11 @@
-"""Decoders of JSON that tell, beside rows and failures, which changes of their table the records need.
+"""JSON decoders that report, beside rows and failures, which changes of their table the records need.
 
-`EvolvingJsonDecoder` stands around the reference or the block decoder. It costs nothing while records have no field
-without a column and none fails. The needs of a record count only if they would let it land.
+`EvolvingJsonDecoder` wraps the reference or the block decoder. It costs nothing while records have no field without a
+column and none fails. The needs of a record count only if they would let it land.
 
 `SurveyingJsonDecoder` serves the first run of a batch's tasks. Once a record needs a wider or an optional column, the
-driver changes the table and the tasks run again. So from that block on it decodes by the columns as they will be, and
-tells needs only, without an explanation for each failed record.
+driver changes the table and the tasks run again. So from that block on it decodes by the future columns, and reports
+only needs, without an explanation for each failed record.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from jobs.records.schema.needs import (
 )
 
 MOST_NEEDS = 2_000
-"""Different ones that a block of records tells."""
+"""Limit of different needs that a block of records reports."""
 
 _BEYOND = "it has a number of more than 38 digits, or is nested too deep"
 _SAMPLE = 64
@@ -66,21 +66,21 @@ _MANY = 1_000
 
 MakeBlock: TypeAlias = Callable[..., JsonBlockDecoder]
 Stack: TypeAlias = Callable[[StructType, MakeBlock], ValueDecoder]
-"""Makes the decoder of some columns that tells what the table lacks, around the one that it is given."""
+"""Makes the decoder of some columns that reports the table's missing changes, around the decoder that it is given."""
 
 
 class EvolvingJsonDecoder:
-    """Decodes JSON objects as another decoder does, and says what the table lacks.
+    """Decode JSON objects as another decoder does, and report the changes that the table lacks.
 
     Args:
         inner: The decoder.
         declared: The columns.
-        policy: What becomes of each kind of change.
-        refused: Fields that get no column, by their JSON path, with the reason: a record that has one fails.
-        types: What new fields become.
+        policy: The action for each kind of change.
+        refused: Fields that get no column, by their JSON path, with the reason; a record that has one fails.
+        types: Types of new fields.
         reference: Makes the reference decoder of other columns.
-        rename: Gives a record with the names of columns.
-        refused_changes: Changes of columns that the table refuses: no record waits for them.
+        rename: Returns a record with the names of columns.
+        refused_changes: Changes of columns that the table refuses; no record waits for them.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class EvolvingJsonDecoder:
         self._new: NewFields = NewFields(declared)
         self._policy: EvolutionPolicy = policy
         self._refused: Mapping[str, str] = refused
-        # What may lie in a field that is new itself.
+        # Paths of fields that may contain refused fields and are new themselves.
         self._refused_within: frozenset[str] = frozenset(each[:-1] for each in refused if each.endswith(WITHIN))
         self._types: NewFieldTypes = types
         self._changes: ColumnChanges = ColumnChanges(declared, policy, refused_changes, reference)
@@ -121,7 +121,7 @@ class EvolvingJsonDecoder:
         return replace(decoded, needs=tuple(self._with_former(values, found.by.values()))) if found.by else decoded
 
     def _with_former(self, values: pa.BinaryArray, needs: Iterable[Need]) -> Iterator[Need]:
-        """The needs, those of new columns with the one that their record lacks, and that looks the same."""
+        """Yield the needs; a new column with the column that may be the same under its former name."""
         records: dict[int, Any] = {}
         for each in needs:
             if each.change != "add":
@@ -132,16 +132,16 @@ class EvolvingJsonDecoder:
             yield replace(each, former=former_column(self._declared, records[each.row], each.path))
 
     def _with_new_fields(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
-        """The rows that land, with the needs of fields that they have beside the columns."""
+        """Return the rows that land, with the needs of their fields without a column."""
         needs, rows = self._seen_in_block(decoded)
         if not len(rows) or _says_nothing(values, decoded):
             found.add(needs)
             return decoded
         failures: dict[int, Failure] = {}
         left: dict[int, set[str]] = {}
-        # What a record that failed needs may be needed by one before it.
+        # An earlier record may have the same need as a failed one.
         found.simple.clear()
-        # A path that is cut does not tell the name.
+        # A path that was cut does not contain the name.
         names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if "…" not in path]
         some = len(names) < len(decoded.unknown_fields)
         for row, value in zip(rows.tolist(), _values(values, rows), strict=True):
@@ -155,7 +155,7 @@ class EvolvingJsonDecoder:
         return without_rows(decoded, failures, left.values()) if failures else decoded
 
     def _seen_in_block(self, decoded: Decoded) -> tuple[list[Need], Indices]:
-        """What a block's records need as far as its decoder has seen it, and the rows that have to be looked at."""
+        """Return the needs of a block that its decoder has seen, and the rows that have to be looked at."""
         undeclared = self._inner.undeclared if isinstance(self._inner, JsonBlockDecoder) else None
         refused = bool(self._refused_within) or any(map(self._refused.get, (EVERY_FIELD, *decoded.unknown_fields)))
         if undeclared is None or refused or self._policy.add == "propose":
@@ -166,7 +166,7 @@ class EvolvingJsonDecoder:
         return needs, np.setdiff1d(decoded.positions, told, assume_unique=True)
 
     def _take(self, row: int, fields: Iterable[NewField], found: _Needs) -> Failure | None:
-        """Note what the fields of a row need; the failure if one of them gets no column."""
+        """Note what the fields of a row need; return the failure if one of them gets no column."""
         refused: Failure | None = None
         needs: list[Need] = []
         seen: list[tuple[Path, object]] = []
@@ -180,7 +180,7 @@ class EvolvingJsonDecoder:
                 return refused_change(row, why, field.place)
             simple = simple_kind(field.value, self._types)
             if simple is not None and (field.path, simple) in found.simple and self._policy.add != "propose":
-                # An earlier record needs the same.
+                # An earlier record has the same need.
                 continue
             for kind in value_types(field.value, self._types):
                 if kind is None:
@@ -198,7 +198,7 @@ class EvolvingJsonDecoder:
         return refused
 
     def _with_failed(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
-        """The block with the needs of failed records that a change of the table would let land.
+        """Return the block with the needs of failed records that a change of the table would let land.
 
         Records land at once if the text columns for their values exist.
         """
@@ -221,14 +221,14 @@ class EvolvingJsonDecoder:
         return _with_rows(decoded, landed) if landed else decoded
 
     def _may_add(self, path: Path) -> bool:
-        """Whether the table may get a column of text."""
+        """Return whether the table may get a column of text."""
         place = ".".join(("$", *path[:-1], shown_key(path[-1])))
         return self._policy.add == "auto" and place not in self._refused
 
     def _waiting(
         self, decoded: Decoded, changes: Mapping[int, Collection[Need]], object_at: Callable[[int], Any], found: _Needs
     ) -> Decoded:
-        """The block with the needs of records that wait for changes; the reason of a failure is a proposed one."""
+        """Return the block with the needs of records that wait for changes; their failures name a proposed one."""
         proposed: set[int] = set()
         for row, needs in sorted(changes.items()):
             fields = self._new.of(object_at(row)) if self._policy.add in ("auto", "fail") else ()
@@ -247,7 +247,7 @@ class EvolvingJsonDecoder:
 
 
 class _Needs:
-    """The different needs of a block, each with the least row that has it."""
+    """The different needs of a block, each with its lowest row."""
 
     def __init__(self) -> None:
         self.by: dict[tuple[Change, Path, str], Need] = {}
@@ -268,9 +268,9 @@ def _values(values: pa.BinaryArray, rows: np.ndarray) -> list[bytes]:
 
 
 def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
-    """Whether all fields without a column are null wherever they stand, as a search in the bytes of a block tells.
+    """Return whether every field without a column is null wherever it occurs; found by a search in the block's bytes.
 
-    A producer may write a null for every field that it does not use; nobody should look at each record for that.
+    A producer may write null for every field that it does not use; such records need no closer look.
     """
     if OTHER_UNKNOWN_PATHS in decoded.unknown_fields:
         return False
@@ -283,14 +283,14 @@ def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
         last = path.rsplit(".", 1)[-1].encode()
         name = b'"' + last + b'"'
         nulls = text.count(name + b":null") + text.count(name + b": null")
-        # A name may have a point in it.
+        # A name may contain a point.
         if not nulls or nulls != text.count(name) or b"." + last + b'"' in text:
             return False
     return True
 
 
 def _with_rows(decoded: Decoded, parts: Mapping[int, Decoded]) -> Decoded:
-    """The block with rows of records that had failed, by row."""
+    """Return the block with rows of records that had failed, by row."""
     positions = np.concatenate([decoded.positions, np.fromiter(parts, np.int64, len(parts))])
     order = np.argsort(positions)
     together = pa.Table.from_batches([decoded.rows, *(each.rows for each in parts.values())], decoded.rows.schema)
@@ -309,7 +309,7 @@ def _with_rows(decoded: Decoded, parts: Mapping[int, Decoded]) -> Decoded:
 
 
 class SurveyingJsonDecoder:
-    """Decodes JSON objects as the exact decoder does, up to the first block that needs a wider or an optional column.
+    """Decode JSON objects as the exact decoder does, up to the first block that needs a wider or an optional column.
 
     That block and all behind it are `Decoded.undecided`: they have needs, and neither rows nor failures.
 
@@ -339,7 +339,7 @@ class SurveyingJsonDecoder:
                 self._undecided = True
                 self._adopt(columns)
             elif self._sampled.left:
-                # What the first ones have is no need, or one that is met: each has to be looked at.
+                # The first records have needs that are met, or none: each record has to be looked at.
                 self._sampled.whole = True
             else:
                 break
@@ -357,14 +357,14 @@ class SurveyingJsonDecoder:
 
 
 class _Sampled:
-    """The reference decoder, which of many records that fail for want of a change decodes the first ones alone.
+    """The reference decoder for many records that fail for lack of a change: it decodes only the first ones.
 
     Args:
         inner: The reference decoder.
 
     Attributes:
-        left: Set once records are left that were not decoded: failures with no reason.
-        whole: Decode all, whatever the first ones are.
+        left: Set once records are left undecoded; their failures have no reason.
+        whole: Decode all records, whatever the first ones are.
     """
 
     def __init__(self, inner: ValueDecoder) -> None:

@@ -1,4 +1,4 @@
-"""JSON format: objects with the keys that a stream declares, each in the way that it says."""
+"""JSON format: objects with the keys that a stream declares, each in its declared encoding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _block(spec: DecoderSpec) -> ValueDecoder:
 
 
 def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder], columns: StructType | None = None) -> ValueDecoder:
-    """A decoder, with what tells what the table lacks, and what keeps fields without a column, as the stream asks."""
+    """Return a decoder that reports changes the table needs and keeps fields without a column, as configured."""
     options, declared = dict(spec.options), columns or declared_of(spec)
     options.pop(SURVEY, None)
     policy: EvolutionPolicy = options.pop("evolve", NO_EVOLUTION)
@@ -71,7 +71,7 @@ def _rename(declared: StructType, names: NameRule) -> Rename:
 def unknown_json_fields(
     spec: DecoderSpec, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
 ) -> dict[str, UnknownField]:
-    """As `unknown_fields`, with keys matched as the stream asks."""
+    """Find unknown fields as `unknown_fields` does, with keys matched by the stream's rule."""
     declared = declared_of(spec)
     rename = _rename(declared, spec.options.get(NAME_RULE, EXACT_NAMES))
     return unknown_fields(declared, values, rows, paths, rename)

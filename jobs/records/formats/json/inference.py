@@ -1,9 +1,9 @@
-"""Inference of a schema from JSON records: which columns take what was seen, by rules that ask for nothing unsaid.
+"""Inference of a schema from JSON records, by fixed rules that do not guess.
 
-A whole number is a `long`, one with a fraction a `double` unless a decimal is asked for, a text a `string` unless times
-are asked for. No column is `not null`: records that were not looked at may lack it. Columns that a file declares take
-every record that was seen, but for a few values of other kinds; what no other type takes is a `json`. Columns of a new
-table that nobody declares are `first_columns`: without those that no value needs yet.
+A whole number is a `long`, one with a fraction a `double` unless a decimal is requested, a text a `string` unless times
+are requested. No column is `not null`: records that were not looked at may lack it. Columns that a file declares take
+every record that was seen, except a few values of other kinds; `json` is the type of values that no other type takes.
+Columns of a new table that nobody declares are `first_columns`: without those that no value needs yet.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from jobs.records.schema.tokens import ENCODINGS
 
 _INT64 = 2**63
 _MOST_DIGITS = 38
-# An object is read as a map where its keys look like data: many, and each in few of the objects.
+# An object is read as a map if its keys look like data: many, and each in few of the objects.
 _MAP_KEYS = 50
 _MAP_SHARE = 0.1
-# So many values of other kinds are bad records, and no reason for another type.
+# Up to this share, values of other kinds are bad records, and no reason for another type.
 FEW = 0.05
 _JSON = Primitive("json", encoding=ENCODINGS["json"][0])
 _LARGEST = Decimal(sys.float_info.max)
@@ -58,9 +58,10 @@ Doubt: TypeAlias = Literal[
     "too_deep",
     "more_fields",
 ]
-"""What a person should look at: only nulls; only empty lists or objects; values of several kinds; more digits than a
+"""Finding for a person to check: only nulls; only empty lists or objects; values of several kinds; more digits than a
 decimal has, or beyond a double; a name that no column can have, that differs from another only by case, that is the
-path of another field, or that is frazil's own; nested too deep; more fields than were looked at."""
+path of another field, or that is frazil's own; nested too deep; more fields than were looked at.
+"""
 
 _MORE: tuple[Doubt, ...] = ("more_fields",)
 _SAY_NOTHING = frozenset({"always_null", "empty"})
@@ -68,10 +69,10 @@ _SAY_NOTHING = frozenset({"always_null", "empty"})
 
 @dataclass(frozen=True, slots=True)
 class InferenceRules:
-    """What may be made of numbers and texts.
+    """Types for numbers and texts.
 
     Attributes:
-        decimal: The type of numbers with a fraction, if one is asked for; else they are doubles.
+        decimal: The type of numbers with a fraction, if one is requested; otherwise they are doubles.
         times: Whether texts that all look like times, or days, become timestamps, or dates.
         declared: Whether a file declares the columns, so that they may be of types that no table has: `json`, and times
             of a pattern.
@@ -84,14 +85,14 @@ class InferenceRules:
 
 @dataclass(frozen=True, slots=True)
 class InferredColumn:
-    """A column that takes what was seen of a field.
+    """A column that takes the values seen of a field.
 
     Attributes:
         path: JSON path of the field, such as `$.payer.id`; `[]` stands for elements, `{}` for values of a map.
-        type: Its type; None if no column can be made of it.
-        seen: What the field held.
-        of: How often it could have been there: the objects, or elements, that it is looked for in.
-        doubts: What a person should look at.
+        type: Its type; None if it cannot be a column.
+        seen: The values that the field held.
+        of: How often it could have occurred: the number of the objects, or elements, that it is looked for in.
+        doubts: Findings for a person to check.
     """
 
     path: str
@@ -103,11 +104,11 @@ class InferredColumn:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A schema that takes the records that were seen, but for those that `columns` has doubts about.
+    """A schema that takes the records that were seen, except those that `columns` has doubts about.
 
     Attributes:
         schema: The columns; None if no record had a field.
-        columns: Every field, those within others as well, each behind what it lies in.
+        columns: Every field, also within others, each behind the field that contains it.
     """
 
     schema: StructType | None
@@ -115,11 +116,11 @@ class Inferred:
 
 
 def inferred(records: SeenValues, rules: InferenceRules) -> Inferred:
-    """The schema of records.
+    """Infer the schema of records.
 
     Args:
-        records: What was seen of whole records, each an object.
-        rules: What may be made of numbers and texts.
+        records: Values seen of whole records, each an object.
+        rules: Types for numbers and texts.
     """
     columns: list[InferredColumn] = []
     fields = _fields(records, rules, "$", 0, columns)
@@ -131,7 +132,7 @@ def inferred(records: SeenValues, rules: InferenceRules) -> Inferred:
 
 
 def apart(fields: Iterable[Field]) -> Iterator[Field]:
-    """The fields with dotted names that no other has: `a.b` is a name, and also that of the field b in a."""
+    """Yield the fields whose dotted names no other has: `a.b` is a name, and also the path of the field b in a."""
     taken: set[str] = set()
     for each in fields:
         names = list(column_paths(StructType((each,))))
@@ -158,7 +159,7 @@ def _fields(
 
 
 def _named(seen: SeenValues, *, top: bool) -> Iterator[tuple[str, SeenValues, Doubt | None]]:
-    """The fields of an object, with why one cannot be a column; of names that differ by case the most frequent can."""
+    """Yield an object's fields, with why one cannot be a column; of names that differ by case the most frequent can."""
     chosen: dict[str, str] = {}
     for name, inner in seen.fields.items():
         known = chosen.setdefault(name.casefold(), name)
@@ -214,7 +215,7 @@ def _type(
 
 
 def _taken_by_none(seen: SeenValues, kind: Kind | None, rules: InferenceRules, path: str, depth: int) -> Doubt | None:
-    """Why no type but `json` takes the values; None if one does."""
+    """Return why no type but `json` takes the values; None if one does."""
     others = seen.count - seen.kinds.get(kind, 0) if kind is not None else 0
     # A record has several elements of a list and values of a map.
     if others and (others > seen.count * FEW or "[]" in path or "{}" in path):
@@ -230,7 +231,7 @@ def _taken_by_none(seen: SeenValues, kind: Kind | None, rules: InferenceRules, p
 
 
 def most_frequent_kind(seen: SeenValues) -> Kind | None:
-    """The kind of most of a field's values; None of one that was always null. Of as many the first by name."""
+    """Return the kind of most of a field's values, the first by name in a tie; None if it was always null."""
     return min(seen.kinds, key=lambda kind: (-seen.kinds[kind], kind), default=None)
 
 
@@ -254,7 +255,7 @@ def _text(seen: SeenValues, rules: InferenceRules) -> Primitive:
 
 
 def form_of_all(seen: SeenValues) -> str | None:
-    """What would take all texts of a field that look like times or numbers; None if some look otherwise."""
+    """Return the type that takes all texts of a field that look like times or numbers; None if some look otherwise."""
     forms = {NUMBER} if seen.forms.keys() == {WHOLE, NUMBER} else set(seen.forms)
     return forms.pop() if len(forms) == 1 and sum(seen.forms.values()) == seen.kinds.get("text") else None
 
@@ -305,7 +306,7 @@ def _object(
 
 
 def looks_like_map(seen: SeenValues) -> bool:
-    """Whether the keys of an object look like data, so that each new one would be another column."""
+    """Return whether the keys of an object look like data, so that each new one would be another column."""
     keys = len(seen.fields)
     if seen.more_fields:
         return True
@@ -314,12 +315,12 @@ def looks_like_map(seen: SeenValues) -> bool:
 
 
 def first_columns(seen: SeenValues, infer: Mapping[str, Any] | None = None) -> StructType | None:
-    """The columns of a new table; None if no record has a value that needs one.
+    """Return the columns of a new table; None if no record has a value that needs one.
 
     A field that was always null, or an empty array or object, gets its column when a value comes.
 
     Args:
-        seen: What records held.
+        seen: Values that records held.
         infer: The format's option of this name.
     """
     given = infer or {}
@@ -357,7 +358,7 @@ def _maps_for_structs(record: StructType) -> StructType:
 
 
 def _as_map(kind: DeclaredType) -> DeclaredType:
-    """Maps in place of structs whose fields are all of one type."""
+    """Return maps in place of structs whose fields are all of one type."""
     match kind:
         case StructType(fields):
             types = [_as_map(each.type) for each in fields]

@@ -1,4 +1,4 @@
-"""Keys of a JSON record: by which types records are read, which keys are not declared, and which come twice."""
+"""Keys of a JSON record: the types to read records by, undeclared keys, and repeated keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NULL_TOKEN = msgspec.Raw(b"null")
 ABSENT_TOKEN = msgspec.Raw(b"")
 
 ExtraKeys = Mapping[str, Sequence[str]]
-"""For each struct, by its JSON path such as `$.items[]`, the keys that are not declared but known to come."""
+"""For each struct, by its JSON path such as `$.items[]`, the keys that are not declared but are known to occur."""
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -48,29 +48,29 @@ _PYTHON: dict[str, Any] = {"boolean": bool, "int": _Int, "long": _Long, "string"
 
 
 def attribute(index: int) -> str:
-    """The attribute that holds the field at this index; JSON's own names need not be Python's."""
+    """Return the attribute that holds the field at this index; JSON's own names need not be Python's."""
     return f"f{index}"
 
 
 def getter(index: int) -> Callable[[Any], Any]:
-    """Reads the field at this index from a decoded struct."""
+    """Return a function that reads the field at this index from a decoded struct."""
     return attrgetter(attribute(index))
 
 
 def extra_getter(index: int) -> Callable[[Any], Any]:
-    """Reads the token of the extra key at this index: empty if the key was absent."""
+    """Return a function that reads the token of the extra key at this index: empty if the key was absent."""
     return attrgetter(f"x{index}")
 
 
 def can_be_extra(key: str) -> bool:
-    """Whether msgspec can match the key; it cannot where JSON must escape it."""
+    """Return whether msgspec can match the key; it cannot if JSON must escape it."""
     return re.search(r'["\\\x00-\x1f\x7f]', key) is None
 
 
 def struct_class(
     struct: StructType, *, forbid_unknown: bool, extras: ExtraKeys, path: str = "$"
 ) -> type[msgspec.Struct]:
-    """The class of one struct: exact types, required fields without a default, extra keys as raw tokens.
+    """Return the class of one struct: exact types, required fields without a default, extra keys as raw tokens.
 
     Numbers that become decimals, floats or doubles stay raw tokens, since msgspec takes the sign of -0; texts that
     become timestamps, dates or bytes stay texts: they are converted for a whole column at once
@@ -96,7 +96,7 @@ def struct_class(
 
 def _python_type(declared: DeclaredType, required: bool, forbid: bool, extras: ExtraKeys, path: str) -> Any:
     kind = _required_type(declared, forbid, extras, path)
-    # msgspec reads `Raw | None` as None only; a raw token says by itself that it is null.
+    # msgspec reads `Raw | None` as None only; a raw token shows by itself that it is null.
     return kind if required or kind is msgspec.Raw else kind | None
 
 
@@ -128,14 +128,14 @@ def _required_type(declared: DeclaredType, forbid: bool, extras: ExtraKeys, path
 
 
 def entries_of(declared: MapType) -> ListType:
-    """The array of objects that carries a map of entries."""
+    """Return the type of the array of objects that carries a map of entries."""
     entry = StructType((Field("key", declared.key, True), Field("value", declared.value, declared.value_required)))
     return ListType(entry, element_required=True)
 
 
 NO_FURTHER_NAMES: Mapping[str, StructNames] = MappingProxyType({})
 MAX_DEPTH = 200
-"""How deep a record may be nested in what it carries beside the declared fields."""
+"""Limit of the depth of a record, in the values that it has beside the declared fields."""
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NESTING = re.compile(rb"[\[{\]}]")
@@ -148,7 +148,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def check_depth(record: bytes) -> None:
-    """Refuses a record nested deeper than MAX_DEPTH, whatever the depth of the caller's own stack.
+    """Refuse a record nested deeper than MAX_DEPTH, whatever the depth of the caller's own stack.
 
     Raises:
         ValueProblem: too_deep.
@@ -163,11 +163,11 @@ def check_depth(record: bytes) -> None:
 
 
 class KeyWalker:
-    """Finds the keys that a declared record does not have, at every level, without looking into their values.
+    """Find the keys that a declared record does not have, at every level, without looking into their values.
 
     Args:
         declared: The record.
-        levels: Further names of the fields, of each struct that has any, by its JSON path.
+        levels: Further names of the fields, for each struct that has any, by its JSON path.
     """
 
     def __init__(self, declared: StructType, levels: Mapping[str, StructNames] = NO_FURTHER_NAMES) -> None:
@@ -179,10 +179,10 @@ class KeyWalker:
         self._learn(declared, "$")
 
     def unknown(self, record: bytes) -> dict[UnknownKey, str]:
-        """The unknown keys in order, each with the JSON path of the first one, `$.items[2].x`.
+        """Return the unknown keys in order, each with the JSON path of the first one, `$.items[2].x`.
 
         Raises:
-            ValueProblem: key_case, when a key differs only by case from a declared one that is not there.
+            ValueProblem: key_case, if a key differs only by case from a declared key that is missing.
             msgspec.DecodeError: The JSON is not valid.
         """
         found: dict[UnknownKey, str] = {}
@@ -191,12 +191,12 @@ class KeyWalker:
         return found
 
     def near_declared(self, key: UnknownKey) -> bool:
-        """Whether a key that is not declared differs only by case from one that is."""
+        """Return whether a key that is not declared differs only by case from one that is."""
         level, name = key
         return name.casefold() in self._by_case.get(level, {})
 
     def _learn(self, declared: DeclaredType, path: str) -> bool:
-        """Notes the structs; returns whether there is any."""
+        """Note the structs; return whether there is any."""
         match declared:
             case StructType(fields):
                 nested = {one.name: one.type for one in fields if self._learn(one.type, f"{path}.{one.name}")}
@@ -216,9 +216,9 @@ class KeyWalker:
                 return False
 
     def _walk(self, declared: DeclaredType, token: Any, path: str, place: str) -> Iterator[tuple[str, str, str]]:
-        """Yields the struct's path for all of its kind, its own one, and the key.
+        """Yield the struct's path for all of its kind, its own path, and the key.
 
-        Where the JSON has another shape than declared there is nothing to say: the typed decoder says it.
+        JSON of another shape than declared yields nothing: the typed decoder reports it.
         """
         initial = bytes(memoryview(token)[:1])
         match declared:
@@ -258,9 +258,9 @@ class _Repeated(Exception):
 
 
 def last_wins(record: bytes, declared: DeclaredType) -> bytes | None:
-    """The record without the earlier ones of keys that come twice, at every level.
+    """Return the record with only the last occurrence of each repeated key, at every level.
 
-    The typed decoder checks every occurrence; only the last one counts. A value that is wanted as it was sent stays so.
+    The typed decoder checks every occurrence, but only the last one counts. A value to keep as it was sent stays so.
 
     Returns:
         None if no key comes twice, or the JSON is not valid.
@@ -272,17 +272,17 @@ def last_wins(record: bytes, declared: DeclaredType) -> bytes | None:
 
 
 def without_repeated(record: bytes, declared: DeclaredType | None = None) -> bytes | None:
-    """As `last_wins`, for who has to know whether any key comes twice.
+    """Do as `last_wins`, for callers that have to know whether any key comes twice.
 
     Args:
-        declared: What the record is, if any value of it is wanted as it was sent.
+        declared: The record's type, if any of its values is to be kept as it was sent.
 
     Returns:
         None if no key comes twice.
 
     Raises:
         ValueError, msgspec.DecodeError: The JSON is not valid.
-        RecursionError: It is nested too deep to be looked through.
+        RecursionError: The record is nested too deep.
     """
     try:
         json.loads(record.decode(), object_pairs_hook=_refuse_repeated, parse_float=str, parse_int=str)

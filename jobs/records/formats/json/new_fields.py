@@ -1,7 +1,7 @@
-"""New fields of JSON records: what a value says of the type of a column that is not there yet.
+"""New fields of JSON records: the type of a missing column, from a value.
 
-Nothing is guessed from what says nothing: null, an empty array and an empty object need no column. A whole number is a
-`long`, one with a fraction a `double` unless a decimal is asked for, a text a `string` unless times are asked for.
+Null, an empty array and an empty object need no column: nothing is guessed from them. A whole number is a `long`, one
+with a fraction a `double` unless a decimal is requested, a text a `string` unless times are requested.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _FORMS: dict[str, ice.IcebergType] = {
 
 @dataclass(frozen=True, slots=True)
 class NewFieldTypes:
-    """What new fields become, where JSON does not say.
+    """Types of new fields, where JSON does not say.
 
     Attributes:
-        decimal: Digits before and behind the point of numbers with a fraction, and digits behind it; None: doubles.
+        decimal: Digits before and behind the point of numbers with a fraction, and digits behind it; None for doubles.
         times: Whether texts that look like times, or days, become timestamps, or dates.
-        objects: What objects become.
+        objects: The type of objects.
     """
 
     decimal: tuple[int, int] | None = None
@@ -55,7 +55,7 @@ class NewFieldTypes:
 
 
 def new_field_types(infer: Mapping[str, Any] | None) -> NewFieldTypes:
-    """What new fields become, as the format's option `infer` says."""
+    """Return the types of new fields from the format's option `infer`."""
     given = infer or {}
     fractions = parse_schema(f"n {given.get('fractions', 'double')}").fields[0].type
     decimal = None
@@ -68,9 +68,9 @@ class NewField(NamedTuple):
     """A field of one record that the columns lack.
 
     Attributes:
-        path: Where its column would be.
+        path: Path that its column would have.
         place: Its JSON path, with `[]` for elements and `{}` for values of a map.
-        value: As `parsed` gives it.
+        value: The value as `parsed` returns it.
     """
 
     path: Path
@@ -79,7 +79,7 @@ class NewField(NamedTuple):
 
 
 class NewFields:
-    """Finds the fields of records that have no column, at every level.
+    """Find the fields of records that have no column, at every level.
 
     Args:
         declared: The columns.
@@ -87,16 +87,16 @@ class NewFields:
 
     def __init__(self, declared: StructType) -> None:
         self._declared: StructType = declared
-        # By the struct's identity: its names, and those of its fields that have fields of their own.
+        # By the struct's identity: its names, and those of its fields that have fields themselves.
         self._known: dict[int, tuple[frozenset[str], dict[str, DeclaredType]]] = {}
         self._learn(declared)
 
     def of(self, record: Any) -> Iterator[NewField]:
-        """Those of one record, as `parsed` gives it."""
+        """Yield the new fields of one record, as `parsed` returns it."""
         return self._within(self._declared, record, (), "$")
 
     def _learn(self, kind: DeclaredType) -> bool:
-        """Take note of the structs; returns whether there is any."""
+        """Note the structs; return whether there is any."""
         match kind:
             case StructType(fields):
                 nested = {each.name: each.type for each in fields if self._learn(each.type)}
@@ -129,11 +129,11 @@ class NewFields:
 
 
 def inner_places(place: str, kind: ice.IcebergType) -> Iterator[str]:
-    """The JSON paths of the fields within a new field, as `field_place` writes those of a column that is not there.
+    """Yield the JSON paths of the fields within a new field, as `field_place` writes those of a missing column.
 
     Args:
         place: JSON path of the new field.
-        kind: One type that its value says, see `value_types`.
+        kind: One type of its value, see `value_types`.
     """
     while not kind.is_primitive:
         match kind:
@@ -149,7 +149,7 @@ def inner_places(place: str, kind: ice.IcebergType) -> Iterator[str]:
 
 
 def simple_kind(value: Any, rules: NewFieldTypes) -> object:
-    """What tells the type of a value without parts, cheaply: values of one kind have one type. None if it does not."""
+    """Return the kind of a value without parts: values of one kind have one type. None for other values."""
     match value:
         case bool():
             return bool
@@ -164,9 +164,9 @@ def simple_kind(value: Any, rules: NewFieldTypes) -> object:
 
 
 def value_types(value: Any, rules: NewFieldTypes, depth: int = 0) -> Iterator[ice.IcebergType | None]:
-    """Types that a value says its column needs, one for each value without parts in it: `struct<a: struct<b: long>>`.
+    """Yield the types that a value needs of its column, one for each value without parts: `struct<a: struct<b: long>>`.
 
-    None for one that no column holds, a number of more than 38 digits.
+    None stands for a number of more than 38 digits, which no column holds.
     """
     match value:
         case None:
@@ -197,7 +197,7 @@ def value_types(value: Any, rules: NewFieldTypes, depth: int = 0) -> Iterator[ic
 
 
 def value_type(kind: UndeclaredKind, rules: NewFieldTypes) -> ice.IcebergType | None:
-    """As `value_types`, of all values of one kind; None if they have to be looked at."""
+    """Return the type for all values of one kind, as `value_types` does; None if they have to be looked at."""
     match kind:
         case "boolean":
             return ice.BooleanType()
@@ -212,12 +212,12 @@ def value_type(kind: UndeclaredKind, rules: NewFieldTypes) -> ice.IcebergType | 
 
 
 def list_of(kind: ice.IcebergType) -> ice.IcebergType:
-    """The type of an array with an element of the type."""
+    """Return the type of an array with an element of the type."""
     return ice.ListType(0, kind, element_required=False)
 
 
 def object_of(name: str, kind: ice.IcebergType, rules: NewFieldTypes) -> ice.IcebergType:
-    """The type of an object with a field of the type."""
+    """Return the type of an object with a field of the type."""
     if rules.objects == "map":
         return ice.MapType(0, ice.StringType(), 0, kind, value_required=False)
     return ice.StructType(ice.NestedField(0, name, kind, required=False))
@@ -228,12 +228,12 @@ def _fraction(rules: NewFieldTypes) -> ice.IcebergType:
 
 
 def former_column(declared: StructType, record: Any, path: Path) -> Path | None:
-    """The column that a new field of a record may be under its former name; None if no single one is alike.
+    """Return the column that a new field may be under its former name; None if not exactly one is alike.
 
     Args:
         declared: The columns.
-        record: As `parsed` gives it, under the names of columns.
-        path: Where the column of the field would be.
+        record: The record as `parsed` returns it, under the names of columns.
+        path: Path that the column of the field would have.
     """
     name, fields, seen = path[-1], dict[str, DeclaredType](), dict[str, Any]()
     for struct, value in _structs(declared, record, path[:-1]):
@@ -250,7 +250,7 @@ def former_column(declared: StructType, record: Any, path: Path) -> Path | None:
 
 
 def _structs(declared: DeclaredType, value: Any, path: Path) -> Iterator[tuple[StructType, dict[str, Any]]]:
-    """Every object of a record that stands where a path leads to, with its declared fields."""
+    """Yield every object of a record at a path, with its declared fields."""
     match declared:
         case StructType(fields) if isinstance(value, dict):
             if not path:
@@ -274,7 +274,7 @@ def _alike(column: str, kind: DeclaredType, field: str, value: Any) -> bool:
 
 
 def _takes(kind: DeclaredType, value: Any) -> bool:
-    """Whether a column is of the kind that a value of JSON is; one with a text form takes texts."""
+    """Return whether a column is of the kind of a JSON value; one with a text form takes texts."""
     match value:
         case bool():
             return isinstance(kind, Primitive) and kind.name == "boolean"

@@ -1,4 +1,4 @@
-"""Reference decoder of JSON: what a record means, one record at a time."""
+"""Reference decoder of JSON, which defines what a record means: one record at a time."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ _FOUND = {
 
 
 def problem_of(text: str, declared: StructType) -> ValueProblem:
-    """What the text of a msgspec.DecodeError means.
+    """Return the problem that the text of a msgspec.DecodeError means.
 
-    The texts relied upon are pinned by a test; one that is not known is malformed_json and shown as it is.
+    The known texts are pinned by a test; another one is malformed_json, with the text as it is.
 
     Args:
         text: `str(error)`.
-        declared: The record, for what is needed at the error's path.
+        declared: The record's type, to name what the error's path needs.
     """
     match = _PATH.search(text)
     path, reason = ("$", text) if match is None else (match.group(1), text[: match.start()])
@@ -103,7 +103,7 @@ def problem_of(text: str, declared: StructType) -> ValueProblem:
 
 
 def _needed(declared: DeclaredType, path: str) -> str:
-    """What is declared at a path without its `$`, as in `.items[0].sku` or `.map[...]`."""
+    """Return what is declared at a path without its `$`, as in `.items[0].sku` or `.map[...]`."""
     if path:
         match declared:
             case StructType(fields):
@@ -140,18 +140,18 @@ def _needed(declared: DeclaredType, path: str) -> str:
 
 
 _OFTEN = 100
-"""A key comes often if at least one in so many records of a block has it."""
+"""A key comes often if at least one in this number of records of a block has it."""
 
 
 class JsonReferenceDecoder:
-    """Decodes JSON objects by a declared schema: each field is exactly what was sent, or the record fails.
+    """Decode JSON objects by a declared schema: each field is exactly what was sent, or the record fails.
 
-    A key that comes twice counts with its last value. A float or double is the nearest one to the number's text. A
-    missing key and null are the same, and are refused where the schema says `not null`. A key that is not declared is
-    ignored and counted, or refused; one that differs only by case from a declared key that is not there is refused.
+    If a key comes twice, its last value counts. A float or double is the nearest one to the number's text. A missing
+    key is the same as null, and both are refused where the schema says `not null`. A key that is not declared is
+    ignored and counted, or refused; one that differs only by case from a missing declared key is refused.
 
     Args:
-        declared: The record.
+        declared: The record's type.
         unknown_fields: What to do with keys that are not declared.
         names: How keys are matched with declared fields.
     """
@@ -225,13 +225,13 @@ class JsonReferenceDecoder:
         return decoded
 
     def _look_again(self, value: bytes) -> tuple[Any, list[UnknownKey]]:
-        """Decides about a record that the strict type refuses, in a way that does not depend on what it knows by now.
+        """Decide about a record that the strict type refuses, regardless of what the type has learnt so far.
 
         Returns:
-            The record if it only has keys that are not declared or come twice, and the former.
+            The record and its undeclared keys, if undeclared or repeated keys were its only problem.
 
         Raises:
-            ValueProblem: It is refused.
+            ValueProblem: The record is refused.
         """
         if not value.strip(b" \t\r\n"):
             raise ValueProblem(EMPTY_VALUE, "needs a JSON object, found nothing")
@@ -262,11 +262,11 @@ class JsonReferenceDecoder:
         self._lenient = msgspec.json.Decoder(struct_class(self._declared, forbid_unknown=False, extras=extras))
 
     def _learn(self, unknown: Iterable[list[UnknownKey]], records: int) -> None:
-        """Lets the strict type know the keys that come often, so that their records need no second look.
+        """Teach the strict type the keys that come often, so that their records need no second look.
 
-        What a record decodes to stays the same; a stream that declares a part of its keys would be slow otherwise.
+        The results stay the same; without this, a stream that declares only some of its keys would be slow.
         """
-        # A strict type that knew `ID` beside `Id` would no longer notice that a record has only the former.
+        # A strict type with `ID` beside `Id` would no longer notice a record that has only the former.
         usable = (key for keys in unknown for key in keys if can_be_extra(key[1]) and not self._keys.near_declared(key))
         counts = Counter(usable)
         extras = dict(self._extras)
@@ -278,7 +278,7 @@ class JsonReferenceDecoder:
             self._use_extras(extras)
 
     def _counted(self, counts: dict[str, int], unknown: list[list[UnknownKey]]) -> dict[str, int]:
-        """Adds the keys found by a second look, unless the columns have counted them already."""
+        """Add the keys found by a second look, unless the columns have counted them already."""
         counts = {path: count for path, count in counts.items() if count}
         for level, key in chain.from_iterable(unknown):
             if key in self._extras.get(level, ()):
@@ -295,7 +295,7 @@ def _path(key: UnknownKey) -> str:
 
 
 def _invalid_utf8(values: pa.BinaryArray) -> dict[int, Failure]:
-    """The records that are not UTF-8 as a whole: the typed decoder looks only into the fields it keeps."""
+    """Return failures of records that are not UTF-8; the typed decoder looks only into the fields it keeps."""
     try:
         pc.cast(values, pa.string())
     except pa.ArrowInvalid:

@@ -1,8 +1,8 @@
-"""Rescued data of JSON records: what no column takes, kept as JSON text in a column of its own.
+"""Rescued data of JSON records: members that no column takes, kept as JSON text in a column of their own.
 
 A field without a column goes to `_extra`, in the shape of its record: a member within `payer` is `{"payer":{"x":1}}`,
 one in the second element of `items` is `{"items":[null,{"x":1}]}`. A value that its column does not take goes to
-`NAME_text` beside the column, which is null then; a value within a list or a map takes all of the list or map along.
+`NAME_text` beside the column, which is null then; for a value within a list or a map, the whole list or map goes there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from jobs.records.schema.rescued_data import (
 )
 
 CLASHES = frozenset({WRONG_TYPE, OUT_OF_RANGE, PRECISION_LOSS, BAD_TIMESTAMP, BAD_DATE, BAD_BINARY})
-"""What is wrong with a value and not with its record."""
+"""Error classes of a bad value in an otherwise good record."""
 
 _MOST_TEXTS = 9
 _NULL = msgspec.Raw(b"null")
@@ -66,14 +66,14 @@ _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class RescuingJsonDecoder:
-    """Decodes JSON objects as another decoder does, and keeps the members that no column takes.
+    """Decode JSON objects as another decoder does, and keep the members that no column takes.
 
     Args:
         inner: The decoder, which ignores such members and counts them.
         declared: The columns, without `_extra`.
-        column: Whether the table has `_extra`; if not, the records that need it say so.
-        refused: Why the table does not get `_extra`: the records that need it fail.
-        rename: Gives a record with the names of columns.
+        column: Whether the table has `_extra`; if not, the records that need it report that.
+        refused: Why the table does not get `_extra`, so that the records that need it fail; None if it may.
+        rename: Returns a record with the names of columns.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RescuingJsonDecoder:
         return [members_without_column(self._declared, self._rename(value)) for value in good]
 
     def _without_column(self, decoded: Decoded, rescued: list[str | None], why: str) -> Decoded:
-        """The block without the records of which something would have to be kept."""
+        """Return the block without the records that have data to keep."""
         failures = {
             row: refused_change(row, why, EXTRA_PLACE)
             for row, members in zip(decoded.positions.tolist(), rescued, strict=True)
@@ -125,7 +125,7 @@ class RescuingJsonDecoder:
 
 
 def members_without_column(declared: StructType, record: bytes) -> str | None:
-    """The members of a record that no column takes, as a canonical JSON object; None without any.
+    """Return the members of a record that no column takes, as a canonical JSON object; None without any.
 
     Args:
         declared: The columns.
@@ -166,20 +166,21 @@ def _joined(members: Mapping[str, bytes | None]) -> bytes | None:
 def rescued_values(
     declared: StructType, changes: ColumnChanges, failure: Failure, record: bytes, may_add: Callable[[Path], bool]
 ) -> Decoded | list[Need] | None:
-    """What becomes of a record that changes of existing columns alone do not let land.
+    """Rescue a record that changes of existing columns alone do not let land.
 
-    A value that a change would let into its column is no text: the record waits until that is made, or refused.
+    A value that a change would let into its column does not become text: its record waits until the change is made or
+    refused.
 
     Args:
         declared: The columns.
-        changes: What finds such changes.
-        failure: Of the record.
-        record: With the names of columns.
-        may_add: Whether a column may be added.
+        changes: Finds such changes.
+        failure: Failure of the record.
+        record: The record, with the names of columns.
+        may_add: Tells whether a column may be added.
 
     Returns:
-        Its row, if all columns of text exist; the changes of columns that it waits for, or else the columns of text
-        that the table lacks; None if it fails whatever is changed.
+        Its row, if all text columns exist; the changes of columns that it waits for, or else the text columns that the
+        table lacks; None if it fails with any change.
     """
     columns, wide, lacking, texts = declared, False, list[Need](), 0
     while texts < _MOST_TEXTS:
@@ -211,8 +212,8 @@ class _TextBeside(NamedTuple):
 
     Attributes:
         place: Names of the members in the record, from its top to the value.
-        path: Of the column.
-        exists: Whether the table has it.
+        path: Path of the column.
+        exists: Whether the table has the column.
     """
 
     place: tuple[str, ...]
@@ -221,7 +222,7 @@ class _TextBeside(NamedTuple):
 
 
 def _text_beside(declared: StructType, column: ColumnAt) -> _TextBeside | None:
-    """The column of text beside one whose value clashes; None if there can be none."""
+    """Return the text column beside one whose value clashes; None if there can be none."""
     struct, place = declared, list[str]()
     for token in column.tokens:
         if not isinstance(token, str):
@@ -241,7 +242,7 @@ def _text_beside(declared: StructType, column: ColumnAt) -> _TextBeside | None:
 
 
 def _with_column(columns: StructType, path: Path) -> StructType:
-    """The columns with another one, of texts."""
+    """Return the columns with another one, of texts."""
     name, *rest = path
     if not rest:
         return StructType((*columns.fields, Field(name, Primitive("string"))))
@@ -256,7 +257,7 @@ def _with_column(columns: StructType, path: Path) -> StructType:
 
 
 def _with_text(record: Any, place: tuple[str, ...]) -> bytes | None:
-    """The record with a value as text beside itself; None if it has a member there already."""
+    """Return the record with a value as text beside it; None if that member exists already."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         members = _object(record)
         name, *rest = place

@@ -1,4 +1,4 @@
-"""Seen values: what a field of JSON records held, kept while the records are read, of bounded size."""
+"""Seen values: bounded statistics of the values of a field of JSON records, kept while the records are read."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TextForm: TypeAlias = Literal["timestamptz", "timestamp", "date"]
 WHOLE, NUMBER = "long as text", "double as text"
 
 MOST_FIELDS = 2_000
-"""Of one object; what comes after them is only counted."""
+"""Limit of an object's fields; further ones are only counted."""
 MOST_ELEMENTS = 100
-"""So many elements of a list are looked at."""
+"""Limit of a list's elements that are looked at."""
 MOST_EXAMPLES = 3
 DEEPEST = 32
-"""What lies deeper is not looked at; a schema is nested no deeper either."""
+"""Limit of depth; deeper values are not looked at, and a schema is nested no deeper either."""
 
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?"
 _FORMS: tuple[tuple[TextForm, re.Pattern[str]], ...] = (
@@ -51,7 +51,7 @@ _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class Place(NamedTuple):
-    """Where a record is."""
+    """The place of a record."""
 
     topic: str
     partition: int
@@ -63,21 +63,22 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class SeenValues:
-    """What one field held in the records that were looked at.
+    """Statistics of the values of one field in the records that were looked at.
 
     Attributes:
-        count: Values that are not null.
-        nulls: Values that are null.
-        kinds: How many values of each kind of JSON.
-        fractions: Numbers that are written with a point or an exponent, also `1.0`.
+        count: Number of values that are not null.
+        nulls: Number of values that are null.
+        kinds: Number of values of each kind of JSON.
+        fractions: Number of numbers written with a point or an exponent, also `1.0`.
         least, most: The smallest and the largest number.
         whole_digits, fraction_digits: The most digits before and behind the point, as written.
-        forms: Texts that look like a time, a day or a number, by what would take them, in the words of schema text.
-        earliest, latest: The first and the last text of those of a TextForm.
+        forms: Number of texts that look like a time, a day or a number, by the type that would take them, as schema
+            text.
+        earliest, latest: The first and the last of the texts with a TextForm.
         shortest, longest: Lengths of texts in characters.
-        fields: Of objects, in the order in which they came.
-        more_fields: Values of fields beyond `MOST_FIELDS`.
-        element: Of lists.
+        fields: Fields of objects, in the order in which they came.
+        more_fields: Number of values of fields beyond `MOST_FIELDS`.
+        element: Elements of lists.
         first: The first record that had the field.
         first_of: The first record with a value of each kind.
     """
@@ -102,12 +103,12 @@ class SeenValues:
     first_of: dict[Kind, Place] = field(default_factory=dict)
 
     def add(self, value: Any, place: Place, depth: int = 0) -> None:
-        """Look at one value, as `parsed` gives it.
+        """Add one value, as `parsed` returns it.
 
         Args:
             value: The field's value in a record.
             place: The record.
-            depth: How many objects and lists the field lies in.
+            depth: Number of objects and lists that contain the field.
         """
         self.first = self.first or place
         if value is None:
@@ -163,7 +164,7 @@ class SeenValues:
             known.add(inner, place, depth + 1)
 
     def merge(self, other: SeenValues) -> None:
-        """Take in what was seen of the same field in other records, which come behind these."""
+        """Add the statistics of the same field in later records."""
         self.count += other.count
         self.nulls += other.nulls
         self.fractions += other.fractions
@@ -190,7 +191,7 @@ class SeenValues:
 
 
 def parsed(record: bytes) -> dict[str, Any] | None:
-    """A record's JSON object, its numbers exact; None if it is none."""
+    """Return a record's JSON object, its numbers exact; None if it is no object."""
     try:
         value = _DECODER.decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -199,7 +200,7 @@ def parsed(record: bytes) -> dict[str, Any] | None:
 
 
 def text_form(text: str) -> TextForm | None:
-    """The form of a time or a day that a text has, if there is such a day."""
+    """Return the form of a time or a day that a text has, if it is a valid one."""
     if len(text) > _LONGEST_TIME:
         return None
     form: TextForm | None = next((form for form, pattern in _FORMS if pattern.fullmatch(text)), None)
@@ -217,7 +218,7 @@ def text_form(text: str) -> TextForm | None:
 
 
 def declared_form(text: str) -> str | None:
-    """What a file can declare to take a text that is a number, or a time of another form than those of `text_form`."""
+    """Return the declared type that takes a text of a number, or of a time in another form than `text_form` knows."""
     if len(text) > _LONGEST_TIME:
         return None
     if _NUMBER.fullmatch(text):
@@ -238,7 +239,7 @@ def _declared_patterns() -> list[tuple[str, Primitive]]:
 
 
 def paths(seen: SeenValues, path: str = "$") -> Iterator[tuple[str, SeenValues]]:
-    """Each field below with its JSON path, such as `$.items[].sku`; the record itself is not among them."""
+    """Yield each field below with its JSON path, such as `$.items[].sku`; the record itself is not among them."""
     for name, inner in seen.fields.items():
         yield f"{path}.{name}", inner
         yield from paths(inner, f"{path}.{name}")
@@ -279,7 +280,7 @@ def _kind(value: Any) -> Kind:
 
 
 def _digits(value: int | Decimal) -> tuple[int, int]:
-    """How many digits a number has before and behind the point, as written; of zero none before it."""
+    """Return the number of digits before and behind the point, as written; zero has none before it."""
     _, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
         return 0, 0

@@ -1,4 +1,4 @@
-"""Renaming of a record's keys to the columns that take them, and the keys that no column takes, with their values."""
+"""Renaming of a record's keys to their columns' names, and the keys that no column takes, with their values."""
 
 from __future__ import annotations
 
@@ -30,26 +30,25 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 Rename: TypeAlias = Callable[[bytes], bytes]
-"""Gives a record with the names of columns in place of those that mean them."""
+"""Returns a record with the names of columns in place of other names for them."""
 
 
 def as_sent(record: bytes) -> bytes:
-    """A `Rename` that changes nothing."""
+    """Return the record unchanged: a `Rename` that changes nothing."""
     return record
 
 
 class Renaming:
-    """Renames the keys of records, at every level.
+    """Rename the keys of records, at every level.
 
-    Of several keys for one column, which are the same as one that comes again and again, one may have a value: null is
-    the same as no key.
+    At most one of several keys for one column may have a value; null is the same as no key.
 
     Args:
         declared: The columns.
-        names: How keys are matched with them.
+        names: How keys are matched with the columns.
 
     Attributes:
-        levels: Of each struct whose keys may have other names, which column takes which, by its JSON path such as
+        levels: The columns by key, for each struct whose keys may have other names, by its JSON path such as
             `$.items[]`.
     """
 
@@ -59,10 +58,10 @@ class Renaming:
         self._top: _Level | None = self._learnt(declared, (), "$")
 
     def renamed(self, record: bytes) -> bytes:
-        """The record with the columns' names; the very same bytes where it has no others.
+        """Return the record with the columns' names; the very same bytes if it has no other names.
 
         Raises:
-            ValueProblem: ambiguous_field, of two keys with a value for one column.
+            ValueProblem: ambiguous_field, if two keys for one column have a value.
             msgspec.DecodeError: The JSON is not valid.
         """
         if self._top is None:
@@ -71,14 +70,14 @@ class Renaming:
         return record if found is None else found
 
     def or_as_sent(self, record: bytes) -> bytes:
-        """The record with the columns' names, or as it is where it cannot be had with them."""
+        """Return the record with the columns' names, or unchanged if it cannot be renamed."""
         try:
             return self.renamed(record)
         except (ValueProblem, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return record
 
     def _learnt(self, declared: DeclaredType, path: Path, place: str) -> _Level | None:
-        """What renames within values of a type; None where nothing of it may have another name."""
+        """Return the renaming within values of a type; None if no key within it may have another name."""
         match declared:
             case StructType(fields):
                 names = self._names.of_struct(path, [each.name for each in fields])
@@ -107,17 +106,17 @@ class Renaming:
 
 
 class _Level(ABC):
-    """Renames within one value, as JSON; gives None where nothing is renamed."""
+    """The renaming within one JSON value; returns None if nothing is renamed."""
 
     initial: bytes
 
     def renamed(self, token: Any, place: str) -> bytes | None:
-        """The value with other names, if it has the shape in which there are any."""
+        """Return the renamed value, if it has the shape in which there are other names."""
         return self.within(token, place) if bytes(memoryview(token)[:1]) == self.initial else None
 
     @abstractmethod
     def within(self, token: Any, place: str) -> bytes | None:
-        """The same, of a value that has this shape."""
+        """Return the renamed value, which has this shape."""
 
 
 class _Struct(_Level):
@@ -135,7 +134,7 @@ class _Struct(_Level):
         for key, value in members.items():
             column = self._names.column(key)
             if column is None:
-                # The name of no column, so that of none that is found here either.
+                # No column has this name, so it cannot clash with a column found here.
                 found[key] = value
                 continue
             changed |= key != column
@@ -211,7 +210,7 @@ def _joined_array(values: list[Any], found: list[bytes | None]) -> bytes | None:
 
 
 MOST_VALUES = 10
-"""So many values of a key are looked at before its type is guessed."""
+"""Limit of a key's values that are looked at before its type is guessed."""
 _LONGEST_TYPE = 200
 _MOST_ELEMENTS = 20
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
@@ -247,7 +246,7 @@ class Examples:
 def unknown_fields(
     declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str], rename: Rename = as_sent
 ) -> dict[str, UnknownField]:
-    """As `unknown_examples`, each with the first record that was found and the column that could take the key."""
+    """Find unknown keys as `unknown_examples` does, each with its first record and a column that could take it."""
     return {
         path: UnknownField(found.row, shortened_path(found.within), column_for(found.name, found.values))
         for path, found in unknown_examples(declared, values, rows, paths, rename).items()
@@ -257,13 +256,13 @@ def unknown_fields(
 def unknown_examples(
     declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str], rename: Rename = as_sent
 ) -> dict[str, Examples]:
-    """Example records of unknown keys; of a key whose name JSON writes in an unusual way there may be none.
+    """Return example records of unknown keys; a key whose name JSON writes in an unusual way may have none.
 
     Args:
-        values: Of the records of a block.
-        rows: Which of them to look at, in this order.
-        paths: As decoders count them.
-        rename: Gives a record with the names of columns.
+        values: Values of the records of a block.
+        rows: Records to look at, in this order.
+        paths: Paths as decoders count them.
+        rename: Returns a record with the names of columns.
     """
     wanted = {path: path.rsplit(".", 1)[-1].encode() for path in paths if path != OTHER_UNKNOWN_PATHS}
     found: dict[str, Examples] = {}
@@ -284,7 +283,7 @@ def unknown_examples(
 
 
 def unknown_keys(declared: StructType, record: bytes) -> Iterator[UnknownKey]:
-    """The unknown keys of a record, which are not declared; none if it is not JSON."""
+    """Yield the unknown keys of a record, which are not declared; none if it is not JSON."""
     try:
         yield from _keys(declared, msgspec.json.decode(record), "$")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -317,10 +316,10 @@ def _keys(declared: DeclaredType, value: Any, path: str) -> Iterator[UnknownKey]
 
 
 def column_for(name: str, values: Sequence[Any]) -> str | None:
-    """A column that could take an unknown field's values, such as `note string`; None if no schema can have the name.
+    """Return a column that could take an unknown field's values, such as `note string`; None if its name is impossible.
 
-    It is a guess: of a number with a fraction nobody knows whether it is an amount (`decimal`), of a text whether it
-    holds one.
+    This is a guess: nothing shows whether a number with a fraction is an amount (`decimal`), or whether a text holds
+        one.
     """
     column = f"{quoted(name)} {guessed_type(values)}"
     try:
@@ -331,7 +330,7 @@ def column_for(name: str, values: Sequence[Any]) -> str | None:
 
 
 def guessed_type(values: Sequence[Any]) -> str:
-    """The type that takes all values of an unknown field, in the language of schemas; `string` where there is none."""
+    """Return the type that takes all values of an unknown field, as schema text; `string` if there is none."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return "boolean"
@@ -357,5 +356,5 @@ def _struct(values: Sequence[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(name for value in values for name in value))
     inner = ", ".join(f"{quoted(name)}: {guessed_type([value.get(name) for value in values])}" for name in names)
     guess = f"struct<{inner}>"
-    # One that nobody can read, or write, is left to a person.
+    # A type too long to read or write is left to a person.
     return guess if inner and len(guess) <= _LONGEST_TYPE else "struct<…>"

@@ -1,4 +1,4 @@
-"""Writer decoder of JSON: records of one writer schema that is known as declared types, objects or single values."""
+"""Writer decoder of JSON: records of one writer schema with declared types, objects or single values."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _BEFORE, _BEHIND = b'{"value":', b"}"
 
 @dataclass(frozen=True, slots=True)
 class JsonWriterTypes:
-    """What a writer schema says of its records.
+    """The types of records of a writer schema.
 
     Attributes:
-        declared: The fields; VALUE_COLUMN alone of records that are single values.
+        declared: The fields; only VALUE_COLUMN if records are single values.
         single: Whether records are single values.
-        defaults: What takes the place of null and of keys that are missing; None if nothing does.
-        rewrite: What a record has to pass before it is as the fields say, such as a value of one of several types;
-            raises `ValueProblem`. None of records that are so already.
+        defaults: Defaults that replace null and missing keys; None if nothing does.
+        rewrite: Brings a record to the form of the fields, such as a value of one of several types; raises
+            `ValueProblem`. None if records have that form already.
     """
 
     declared: StructType
@@ -58,11 +58,11 @@ class JsonWriterTypes:
 
 
 class JsonWriterDecoder:
-    """Decodes JSON of one writer schema.
+    """Decode JSON of one writer schema.
 
     Args:
-        types: What the records are.
-        block: Whether blocks are read as such; or record by record, which gives the same.
+        types: The records' types.
+        block: Whether blocks are decoded at once; record by record gives the same result.
         unknown_fields: What to do with keys that the writer schema does not name.
 
     Attributes:
@@ -73,7 +73,7 @@ class JsonWriterDecoder:
         self, types: JsonWriterTypes, *, block: bool, unknown_fields: Literal["ignore", "fail"] = "ignore"
     ) -> None:
         self._types: JsonWriterTypes = types
-        # A null that a default takes the place of must come through.
+        # A null that a default replaces must come through.
         declared = types.declared if types.defaults is None else types.defaults.optional(types.declared)
         make = JsonBlockDecoder if block else JsonReferenceDecoder
         self._decoder: ValueDecoder = make(declared, unknown_fields=unknown_fields)
@@ -88,7 +88,7 @@ class JsonWriterDecoder:
         return self._filled(self._decoder.decode(values))
 
     def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> dict[str, UnknownField]:
-        """Keys that the writer schema does not name, by their paths, each with the first record that was found."""
+        """Return the keys that the writer schema does not name, by their paths, each with its first record found."""
         if self._types.single:
             return {}
         if self._types.rewrite is not None:
@@ -109,7 +109,7 @@ class JsonWriterDecoder:
         return Decoded(rows, decoded.positions, decoded.failures, decoded.tombstones, decoded.unknown_fields)
 
     def _prepared(self, values: pa.BinaryArray, prepare: Callable[[bytes], bytes]) -> Decoded:
-        """Values that are brought to what the fields say before they are decoded."""
+        """Decode values that are rewritten to the form of the fields first."""
         prepared: list[bytes] = []
         at: list[int] = []
         failures: list[Failure] = []
@@ -126,7 +126,7 @@ class JsonWriterDecoder:
         return Decoded(made.rows, rows[made.positions], failures, made.tombstones, made.unknown_fields)
 
     def _wrapped(self, value: bytes) -> bytes:
-        """A single value as the only member of an object, once it is known to be one value."""
+        """Return a single value as the only member of an object, once it is known to be one value."""
         if not value.strip(b" \t\r\n"):
             raise ValueProblem(EMPTY_VALUE, "needs a JSON value, found nothing")
         try:

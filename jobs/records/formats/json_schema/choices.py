@@ -21,7 +21,7 @@ from jobs.records.schema.declared import DeclaredType, StructType
 
 
 def kind_of(value: Any) -> str:
-    """JSON Schema's word for the type of a parsed value; a number is an integer if it is written as one."""
+    """Return JSON Schema's word for the type of a parsed value; a number is an integer if it is written as one."""
     match value:
         case None:
             return "null"
@@ -40,7 +40,7 @@ def kind_of(value: Any) -> str:
 
 
 def kinds_of(schema: Any, documents: Documents, at: At) -> frozenset[str]:
-    """The types that a schema's values may have by what it says itself."""
+    """Return the JSON types that a schema's own words allow for its values."""
     while isinstance(schema, dict) and "$ref" in schema:
         try:
             schema, at = documents.referred(schema["$ref"], at)
@@ -48,13 +48,13 @@ def kinds_of(schema: Any, documents: Documents, at: At) -> frozenset[str]:
             return frozenset()
     words = schema.get("type") if isinstance(schema, dict) else None
     named = {one for one in (words if isinstance(words, list) else [words]) if isinstance(one, str)}
-    # Connect writes bytes as texts, decimals among them, which are numbers to the schema.
+    # Connect writes bytes as texts; decimals are bytes, too, and numbers in the schema.
     bytes_ = {"string"} if isinstance(schema, dict) and schema.get("connect.type") == "bytes" else set()
     return frozenset(named | bytes_ | ({"integer"} if "number" in named else set()))
 
 
 def fits(value: Any, schema: Any, documents: Documents, at: At) -> bool:
-    """Whether a parsed value is one of a schema's."""
+    """Return whether a parsed value is valid by a schema."""
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, dict):
@@ -63,7 +63,7 @@ def fits(value: Any, schema: Any, documents: Documents, at: At) -> bool:
         try:
             found, there = documents.referred(schema["$ref"], at)
         except BadWriterSchema:
-            # Of a part that no column is of, so nobody has looked at it before.
+            # No column is made of this part, so nobody has looked at its schema before.
             return True
         return fits(value, found, documents, there)
     kinds = kinds_of(schema, documents, at)
@@ -72,7 +72,7 @@ def fits(value: Any, schema: Any, documents: Documents, at: At) -> bool:
     listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(listed, list) and not any(_equal(value, one) for one in listed):
         return False
-    # Within a value references may come again.
+    # Within a value the same references may be followed once more.
     inside = at._replace(followed=frozenset())
     if isinstance(value, dict) and not _object_fits(value, schema, documents, inside):
         return False
@@ -102,7 +102,7 @@ def _object_fits(value: dict[str, Any], schema: Mapping[str, Any], documents: Do
         others, schema.get("additionalProperties", True), documents, at
     ):
         return False
-    # As decoders take it: what is not required may be null.
+    # As decoders read it: a member that is not required may be null.
     told = ((name, one) for name, one in value.items() if name in properties and (one is not None or name in required))
     return all(fits(one, properties[name], documents, at) for name, one in told)
 
@@ -126,10 +126,10 @@ _LONGEST_NUMBER = 400
 class Alternative:
     """One of the types of a choice.
 
-    Attributes:
-        name: Of its column.
+    name: Name of its column.
+        type: Type of its column.
         type: Of its column.
-        schema: What its values are, at a place of the documents.
+        schema: Schema of its values, at a place of the documents.
         inside: The choices within.
     """
 
@@ -142,15 +142,15 @@ class Alternative:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The JSON types of its values."""
+        """Return the JSON types of its values."""
         return kinds_of(self.schema, self.documents, self.at)
 
     def takes(self, value: Any) -> bool:
-        """Whether a parsed value is one of its own."""
+        """Return whether a parsed value fits it."""
         return fits(value, self.schema, self.documents, self.at)
 
     def common(self, value: Any) -> int:
-        """How many of an object's keys are fields of it."""
+        """Return how many of an object's keys are fields of it."""
         if not (isinstance(value, dict) and isinstance(self.type, StructType)):
             return 0
         return sum(field.name in value for field in self.type.fields)
@@ -163,20 +163,20 @@ class Choice:
     alternatives: tuple[Alternative, ...]
 
     def alternative(self, value: Any, path: str) -> Alternative:
-        """The alternative that a parsed value fits: of several objects the one with most of its keys, else the first.
+        """Return the alternative that a parsed value fits; of several objects that with most of its keys, or the first.
 
         Raises:
-            ValueProblem: It fits none.
+            ValueProblem: The value fits none.
         """
         fitting = [one for one in self.alternatives if one.takes(value)]
         if not fitting:
-            # If no other could have been meant, its decoder says what is wrong.
+            # If only one alternative has the value's type, that one's decoder reports the problem.
             fitting = [one for one in self.alternatives if kind_of(value) in one.kinds]
             if len(fitting) != 1:
                 names = ", ".join(one.name for one in self.alternatives)
                 message = f"needs a value of one of {len(self.alternatives)} alternatives ({names}), found another"
                 raise ValueProblem(WRONG_TYPE, message, path)
-        # A whole number belongs to integers, which hold it exactly, also where numbers stand before them.
+        # Integers hold a whole number exactly, so they take it even if numbers stand before them.
         whole = kind_of(value) == "integer"
         return max(fitting, key=lambda one: (one.common(value), whole and "number" not in one.kinds))
 
@@ -197,7 +197,7 @@ class InElements:
 
 @dataclass(frozen=True, slots=True)
 class InValues:
-    """Choices within the values of an object whose keys are those of a map."""
+    """Choices within the values of an object that is a map."""
 
     value: Choices
 
@@ -206,9 +206,10 @@ Choices: TypeAlias = Choice | InFields | InElements | InValues
 
 
 def rewriter(choices: Choices, path: str) -> Callable[[bytes], bytes]:
-    """What rewrites a record, so that its choices are structs. What is no JSON stays as it is.
+    """Return the function that rewrites a record so that its choices are structs; bytes that are no JSON stay as they
+    are.
 
-    The rewriter raises `ValueProblem` for a value that no alternative takes, and for one that is nested too deep.
+    The function raises `ValueProblem` for a value that no alternative takes, and for one that is nested too deep.
     """
 
     def rewrite(record: bytes) -> bytes:
@@ -228,7 +229,7 @@ def _rewritten(choices: Choices, token: Any, path: str) -> bytes:
     first = raw[:1]
     match choices:
         case Choice() if raw not in (b"", b"null"):
-            # Of a number only its kind counts, and whether it is one of those listed.
+            # For a number only its kind counts, and whether it is listed.
             chosen = choices.alternative(json.loads(bytes(_value(raw)), parse_int=_whole), path)
             within = f"{path}.{chosen.name}"
             inner = raw if chosen.inside is None else _rewritten(chosen.inside, raw, within)

@@ -1,4 +1,4 @@
-"""JSON Schema options: what of a schema becomes which columns."""
+"""JSON Schema options: how schemas become columns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "ignore.modern.dialects": "is not there: the words of all drafts are read, whatever $schema says",
     "json.fail.invalid.schema": "is not there: types and what is required are checked, other rules of a schema are not",
 }
-"""Options of Connect's JsonSchemaConverter that cannot be said here, and why."""
+"""Options of Connect's JsonSchemaConverter that have no equivalent here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaOptions:
-    """Options under the names that Connect's JsonSchemaConverter has for them, with `_` in place of each point.
+    """Options named as those of Connect's JsonSchemaConverter, with `_` in place of each point.
 
     Attributes:
         use_optional_for_nonrequired: A property that is not required may be missing, or null.
@@ -33,12 +33,12 @@ class JsonSchemaOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> JsonSchemaOptions:
-        """The options that a decoder's spec has; those that it does not have are at their defaults."""
+        """Return the options that a decoder's spec has; the others are at their defaults."""
         named = {name.replace(".", "_"): value for name, value in options.items()}
         return cls(**{each.name: named[each.name] for each in fields(cls) if each.name in named})
 
     def alternative(self, number: int) -> str:
-        """The name of an alternative's column, counted from 0 without null."""
+        """Return the name of an alternative's column, counted from 0 without null."""
         prefix = (
             "connect_union_field_" if self.generalized_sum_type_support else "io.confluent.connect.json.OneOf.field."
         )

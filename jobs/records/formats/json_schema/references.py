@@ -1,4 +1,4 @@
-"""References of JSON Schemas: what `$ref` stands for, within a schema and in those that it refers to."""
+"""References of JSON Schemas: the target of a `$ref`, within a schema and in those that it refers to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jobs.records.formats.interface.writer_schema import BadWriterSchema, NoSche
 
 
 class At(NamedTuple):
-    """Where reading is.
+    """The place in a schema that is being read.
 
     Attributes:
-        document: The text that local references are within.
-        path: Of the record's field.
+        document: The text that local references point into.
+        path: Path of the record's field.
         followed: The references that lead here; one that leads to itself has no end.
     """
 
@@ -26,7 +26,7 @@ class At(NamedTuple):
     followed: frozenset[tuple[str, str]] = frozenset()
 
     def field(self, name: str) -> At:
-        """The place of a field of what is here."""
+        """Return the place of a field of the schema here."""
         return self._replace(path=f"{self.path}.{name}" if self.path else name, depth=self.depth + 1)
 
 
@@ -38,7 +38,7 @@ class WithinItself(BadWriterSchema):
 
 
 class Documents:
-    """A schema's text, and those that it refers to.
+    """A schema's text, and the texts that it refers to.
 
     Attributes:
         root: The schema.
@@ -54,11 +54,11 @@ class Documents:
         self.root: Any = self._texts[""]
 
     def referred(self, reference: Any, at: At) -> tuple[Any, At]:
-        """What a reference stands for, and where that is.
+        """Return the target of a reference, and its place.
 
         Raises:
-            BadWriterSchema: It stands for nothing that is there.
-            WithinItself: It leads to itself.
+            BadWriterSchema: The target does not exist.
+            WithinItself: The reference leads to itself.
         """
         place = of_place(at.path)
         if not isinstance(reference, str):
@@ -74,7 +74,7 @@ class Documents:
         raise NoSchema(f"{place} refers to what is not there")
 
     def _document(self, name: str, within: str) -> str | None:
-        """The name of the text that a reference names: by that name, by its id, or relative to where it stands."""
+        """Return the name of the text that a reference names: by name, by id, or relative to the text around it."""
         base = self._texts[within].get("$id") if isinstance(self._texts[within], dict) else None
         whole = urljoin(base if isinstance(base, str) else within, name)
         for each in (name, whole):
@@ -95,7 +95,7 @@ def _parsed(text: str) -> Any:
 
 
 def _found(document: Any, pointer: str) -> Iterator[Any]:
-    """What a pointer points at, or what has it for an anchor; nothing if there is no such thing."""
+    """Yield the target of a pointer, or the values that have it as an anchor."""
     if pointer and not pointer.startswith("/"):
         yield from _anchored(document, pointer)
         return

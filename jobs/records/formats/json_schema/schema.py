@@ -1,9 +1,9 @@
-"""Schema of JSON Schema records: what a schema and those that it refers to say of records, as declared types.
+"""Schema of JSON Schema records: the declared types that a schema and its references give.
 
-Types, titles and `connect.…` properties mean what Confluent's JsonSchemaConverter makes of them. Schemas that hold
+Types, titles and `connect.…` properties mean the same as to Confluent's JsonSchemaConverter. Schemas that apply
 together (`allOf`, and a choice beside properties) are one struct of all their properties; any other choice of several
-types is a struct with a column for each. What has no type (no word about it, an object without properties) is left
-out: records' keys of it are unknown fields.
+types is a struct with a column for each. A property without a type (no type given, or an object without properties) is
+left out: records' keys for it are unknown fields.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PRIMITIVES: Mapping[tuple[str, str | None], tuple[str, Primitive]] = {
     ("number", "float32"): ("float32", Primitive("float")),
     ("number", "float64"): ("float64", Primitive("double")),
 }
-"""By the type of a schema and its `connect.type`: Connect's word for it, and the declared type."""
+"""Connect's word for the type and the declared type, by the type of a schema and its `connect.type`."""
 _LISTED: Mapping[frozenset[type], str] = {
     frozenset({bool}): "boolean",
     frozenset({str}): "string",
@@ -64,15 +64,15 @@ _LISTED: Mapping[frozenset[type], str] = {
     frozenset({float}): "number",
     frozenset({int, float}): "number",
 }
-"""JSON Schema's word for the type of values that are listed."""
+"""JSON Schema's word for the type of listed values."""
 _MOST_SCHEMAS = 20_000
 
 
 def json_schema_types(schema: WriterSchema, options: JsonSchemaOptions | None = None) -> JsonWriterTypes:
-    """What a JSON Schema says of its records.
+    """Return the types of a JSON Schema's records.
 
     Raises:
-        BadWriterSchema: It is none, or its records have no columns.
+        BadWriterSchema: The text is no JSON Schema, or its records have no columns.
     """
     documents = Documents(schema)
     try:
@@ -125,7 +125,7 @@ class _Reader:
         return read
 
     def _choice(self, schemas: list[Any], at: At) -> Read:
-        """Null or something is that, and may be null; of several types, each is a column of a struct."""
+        """Read a choice: null or a schema is that schema with null allowed; several types are a struct's columns."""
         read = [(one, self.read(one, at)) for one in schemas]
         others = [(one, each) for one, each in read if not each.is_null]
         nullable = any(each.nullable for _, each in read)
@@ -136,7 +136,7 @@ class _Reader:
         ):
             required = frozenset.intersection(*(one.required for one in alternatives))
             return replace(first, nullable=nullable, required=required)
-        # A value is looked at from its own schema on, so references may come again.
+        # Choices within a value are read from its own schema on, so references may be followed once more.
         anew = at._replace(followed=frozenset())
         made = tuple(
             Alternative(self._options.alternative(number), each.type, one, anew, self._documents, each.choices)
@@ -149,10 +149,10 @@ class _Reader:
         return Read(declared, nullable, Choice(made), alternatives)
 
     def _own(self, schema: dict[str, Any], at: At) -> Read:
-        """What a schema says itself, without those that it holds together or gives the choice of."""
+        """Read a schema's own words, without the schemas in its `allOf` or its choices."""
         words = schema.get("type")
         if words is None:
-            # Nothing speaks against null.
+            # No word of the schema excludes null.
             objects = "properties" in schema or "required" in schema
             return self._struct(schema, at).or_null(True) if objects else self._listed(schema, at)
         named = words if isinstance(words, list) else [words]
@@ -165,7 +165,7 @@ class _Reader:
         return self._kind(schema, kinds[0], at).or_null(len(kinds) < len(named))
 
     def _listed(self, schema: dict[str, Any], at: At) -> Read:
-        """What has no type has that of the values that it lists, if they have one."""
+        """Give a schema without a type the type of the values that it lists, if they have one."""
         values = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if not isinstance(values, list) or not values:
             return NO_TYPE
@@ -238,7 +238,7 @@ def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At, as_sent:
     if found is None:
         raise NoSchema(f"{place} has a type that JSON Schema does not know")
     word, declared = found
-    # A title is free text to people who write schemas by hand, so it counts only where Connect has written it.
+    # In schemas written by hand a title is free text, so it counts only if Connect has written it.
     if not isinstance(title, str) or not connect or title in as_sent:
         return declared
     return logical_type(title, word, texts, place) or declared
@@ -252,13 +252,13 @@ def _schemas(schema: dict[str, Any], word: str, at: At) -> list[Any]:
 
 
 def _is_map(schema: dict[str, Any]) -> bool:
-    """Whether an object has values of one type, whatever their keys, and nothing else."""
+    """Return whether an object has values of one type, whatever their keys, and nothing else."""
     others = schema.get("properties") or schema.get("patternProperties") or schema.get("required")
     return isinstance(schema.get("additionalProperties"), dict) and not others
 
 
 def _index(named: tuple[str, Any]) -> int:
-    """Where Connect had the property; those without an index keep their order, at the end."""
+    """Return Connect's index of the property; properties without one keep their order, at the end."""
     index = named[1].get("connect.index") if isinstance(named[1], dict) else None
     return index if isinstance(index, int) else _MOST_SCHEMAS
 
@@ -268,15 +268,15 @@ _WHOLE, _NUMBER = Primitive("long"), Primitive("double")
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a schema says.
+    """The meaning of a schema.
 
     Attributes:
-        type: None of what has no one type.
+        type: Its type; None if it has no single one.
         nullable: Whether null is a value.
-        choices: Where values of several types are within.
-        alternatives: Of a choice of several types.
-        fields: Of an object, its properties in the order of columns.
-        required: Names of properties that have to be there.
+        choices: Places of values of several types within.
+        alternatives: Alternatives of a choice of several types.
+        fields: Properties of an object, in the order of columns.
+        required: Names of required properties.
         is_null: Whether null is the only value.
     """
 
@@ -289,7 +289,7 @@ class Read:
     is_null: bool = False
 
     def or_null(self, nullable: bool) -> Read:
-        """The same with another answer about null."""
+        """Return the same meaning with another answer about null."""
         return replace(self, nullable=nullable)
 
 
@@ -297,7 +297,7 @@ NO_TYPE = Read(None, True)
 
 
 def object_of(fields: Mapping[str, Read], required: Iterable[str], *, nullable: bool = False) -> Read:
-    """An object with these properties; it has no type if none of them has one."""
+    """Return an object with these properties; it has no type if none of them has one."""
     names = frozenset(required)
     columns = tuple(
         Field(name, one.type, name in names and not one.nullable)
@@ -310,10 +310,10 @@ def object_of(fields: Mapping[str, Read], required: Iterable[str], *, nullable: 
 
 
 def held_together(parts: Sequence[Read]) -> Read:
-    """What several schemas say of a value that is of each of them.
+    """Combine schemas that all apply to a value.
 
-    Objects become one with the properties of all. The alternatives of a choice among them give properties, too, which
-    may be missing. Otherwise all that have a type must have the same.
+    Objects become one with the properties of all. The alternatives of a choice among them add properties, too, which
+    may be missing. In any other case all schemas with a type must have the same one.
     """
     if len(parts) == 1:
         return parts[0]
