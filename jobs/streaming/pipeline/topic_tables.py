@@ -122,7 +122,7 @@ def columns_by_topic(spec: StreamSpec, load: Callable[[str], Table | None]) -> C
     Returns:
         Function of a topic. It returns None if its records go to no table or to a missing one; then the file may
         declare the columns. It raises FrazilError if the topic would go to two tables.
-        """
+    """
     known: dict[str, ResolvedSchema | None] = {}
     there = {each.name for each in spec.targets if each.role == "rows"}
 
