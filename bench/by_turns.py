@@ -15,8 +15,8 @@ class Pairs:
     """A figure of two sides, by pairs of rounds that followed one another.
 
     Attributes:
-        first: Of the one side, a value for each pair.
-        second: Of the other side.
+        first: The values of one side, one for each pair.
+        second: The values of the other side.
     """
 
     first: tuple[float, ...]
@@ -24,12 +24,12 @@ class Pairs:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Of each pair the second's over the first's."""
+        """The second value over the first, of each pair."""
         return tuple(second / first for first, second in zip(self.first, self.second, strict=True))
 
     @property
     def differences(self) -> tuple[float, ...]:
-        """Of each pair how much more the second has."""
+        """The second value less the first, of each pair."""
         return tuple(second - first for first, second in zip(self.first, self.second, strict=True))
 
 
@@ -41,7 +41,7 @@ def turns(sides: tuple[_Side, _Side], rounds: int) -> Iterator[tuple[int, _Side]
         rounds: Pairs.
 
     Returns:
-        The number of the pair, and whose turn it is.
+        The number of the pair, and the side that runs next.
     """
     for number in range(rounds):
         for side in sides if number % 2 == 0 else sides[::-1]:

@@ -131,7 +131,7 @@ def drained(home: Path, pids: Sequence[int]) -> dict[str, Any]:
 
     Args:
         home: The deployment's folder.
-        pids: Of the cluster's processes.
+        pids: Ids of the cluster's processes.
     """
 
     def cpu() -> float:

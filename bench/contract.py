@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def prepare(home: Path, rows: int) -> None:
-    """A deployment whose stream has landed so many rows since its last check."""
+    """Make a deployment whose stream has landed so many rows since its last check."""
     file = home / "streams" / f"{STREAM}.yaml"
     file.parent.mkdir(parents=True)
     document = {

@@ -53,11 +53,11 @@ _SIZES: tuple[Size, Size] = ("small", "1k")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is decoded.
+    """A block of records to decode.
 
     Attributes:
         values: Blocks of records.
-        format: In which they are written.
+        format: Format of the records.
     """
 
     name: str

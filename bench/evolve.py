@@ -111,7 +111,7 @@ class _Round(NamedTuple):
     """Seconds of a batch, the median of those of its kind.
 
     Attributes:
-        from_the_start: Of the table that had the columns so from the start.
+        from_the_start: Seconds for the table that had the columns from the start.
     """
 
     before: float
@@ -146,9 +146,9 @@ class _Driver(BatchRunner):
     """The driver's batches of one stream, with tasks in this process.
 
     Args:
-        home: Its folder.
-        columns: Of the table.
-        form: Of the values.
+        home: Folder of the driver.
+        columns: Columns of the table.
+        form: Format of the values.
     """
 
     def __init__(self, home: Path, columns: str, form: str) -> None:
@@ -187,7 +187,7 @@ class _Driver(BatchRunner):
         super().__init__(stream, kafka)
 
     def land(self, values: Sequence[bytes], runs: int = 1) -> float:
-        """Seconds of a batch of these records, whose tasks have to run so often."""
+        """Seconds of a batch of these records, whose tasks have to run this many times."""
         self._values, self._runs, frame = values, 0, cast("Any", None)
         began = time.perf_counter()
         self.run(frame, self._batches, {self._source: (self._batches + 1) * len(values)})

@@ -33,7 +33,7 @@ from jobs.config.settings.settings import load_settings
 from jobs.local.broker.broker import LocalBroker
 
 MOST_COST = 0.03
-"""Of throughput, that a gate may cost."""
+"""Most that a gate may cost in throughput."""
 _ROOT = str(Path(__file__).resolve().parents[1])
 
 
@@ -91,10 +91,10 @@ def drained(home: Path, address: str, side: Side, number: int, payments: int) ->
     """One `frazil run`, and of a gated stream one publication of all of it.
 
     Args:
-        home: Of a new deployment.
+        home: Folder of a new deployment.
         address: The broker's.
-        side: Whose turn it is.
-        number: Of the pair.
+        side: The side that runs.
+        number: Number of the pair.
         payments: That wait; a sixth of them is a batch, and the first is not in the steady part.
     """
     deployment(home, address, side, STREAM, "available_now", max(1, payments // 6))
@@ -122,7 +122,7 @@ def drained(home: Path, address: str, side: Side, number: int, payments: int) ->
 
 
 def rows_of_main(home: Path) -> int:
-    """By the newest snapshot's own count."""
+    """Rows of the table, by the newest snapshot's own count."""
     head = connect_catalog(load_settings(None, home=home)).load_table(TABLE).current_snapshot()
     return int(head.summary.additional_properties["total-records"]) if head and head.summary else 0
 
@@ -145,7 +145,7 @@ def throughput_lines(facts: list[dict[str, Any]]) -> str:
 
 
 def freshness_lines(facts: list[dict[str, Any]]) -> str:
-    """The medians of both sides, and what the gate adds."""
+    """The medians of both sides, and the difference that the gate makes."""
     ages = pairs_of(facts, SIDES, "median_age")
     own = [each for each in facts if each["side"] == "gated"]
     took, cpu, rows = (

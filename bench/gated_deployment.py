@@ -20,9 +20,9 @@ def deployment(home: Path, address: str, side: Side, topic: str, trigger: Any, b
     Args:
         home: A new folder.
         address: The broker's.
-        side: Which of the two.
-        topic: That it reads.
-        trigger: Of its file.
+        side: Which of the two deployments.
+        topic: Topic that the stream reads.
+        trigger: Trigger of the stream's file.
         batch: The most records of one.
     """
     (home / "streams").mkdir(parents=True)

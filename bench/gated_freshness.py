@@ -37,7 +37,7 @@ _BY = ("measuring what a gate costs", "python -m bench.gated")
 _SAMPLE_SECONDS = 0.5
 _START_SECONDS = 300.0
 _SHORTEST_SECONDS = 60.0
-"""What `publish.every` may be at least."""
+"""Least value of `publish.every`."""
 
 
 @dataclass(slots=True)
@@ -49,9 +49,9 @@ class Publisher:
     Attributes:
         home: The deployment.
         every: Seconds from one to the next. Less than a minute, which no file may say, is counted here.
-        seconds: What each took.
-        cpu_seconds: Of this process, likewise.
-        rows: That each published.
+        seconds: Duration of each publication.
+        cpu_seconds: CPU time of this process for each publication.
+        rows: Number of rows of each publication.
     """
 
     home: Path
@@ -106,7 +106,7 @@ def has_branch(settings: Settings) -> bool:
 
 
 def through(home: Path, side: Side) -> float | None:
-    """Through when main is complete, as status and checks say it; seconds since 1970, None while nobody can say."""
+    """Through when main is complete, as status and checks compute it; seconds since 1970, None while unknown."""
     try:
         with quick_catalog(load_settings(None, home=home)) as catalog:
             table = find_table(catalog, TABLE)
@@ -130,10 +130,10 @@ def freshness(home: Path, address: str, side: Side, number: int, arguments: argp
     """How old main is, sampled while a driver lands and, of a gated stream, a publisher publishes.
 
     Args:
-        home: Of a new deployment.
+        home: Folder of a new deployment.
         address: The broker's.
-        side: Whose turn it is.
-        number: Of the pair.
+        side: The side that runs.
+        number: Number of the pair.
         arguments: The command's: `seconds`, `rate`, `every`.
     """
     topic = f"fresh-{side}-{number}"

@@ -51,10 +51,10 @@ _PATIENCE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured.
+    """The load that is measured.
 
     Args:
-        streams: How many.
+        streams: Number of streams.
         rate: Records a second of each.
         seconds: Measured, once all are warm.
         every: Seconds of the trigger, and of the sink's commit interval.
@@ -67,13 +67,13 @@ class Plan:
 
     @property
     def names(self) -> list[str]:
-        """Of streams, topics and tables."""
+        """The names of streams, topics and tables."""
         return [f"s{number:03}" for number in range(self.streams)]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one side took while it was measured.
+    """Usage of one side while it was measured.
 
     Args:
         memory: The median of bytes in memory; `most_memory` the most.
@@ -95,7 +95,7 @@ class Home:
     """The files of a deployment with so many streams, and their tables.
 
     Args:
-        path: Its folder, which is not there yet.
+        path: Folder of the deployment, which does not exist yet.
         address: The broker.
         plan: Says how many.
     """
@@ -234,7 +234,7 @@ def _summary(table: Table) -> Mapping[str, str]:
 
 
 def shown(side: str, found: Measured) -> str:
-    """As a line."""
+    """The result as a line."""
     gaps, waits = np.percentile(found.gaps, (50, 100)), np.percentile(found.latencies, (50, 99, 100))
     return (
         f"{side}: {found.memory / 1e6:,.0f} MB in memory (most {found.most_memory / 1e6:,.0f}), "

@@ -21,10 +21,10 @@ class ConnectGroup(ConnectWorker):
     """One standalone worker with a connector of one task for each topic; runs for the length of its block.
 
     Args:
-        path: The deployment's folder, whose tables are there.
-        settings: Of the deployment.
+        path: Folder of the deployment, whose tables exist.
+        settings: Settings of the deployment.
         address: The broker.
-        names: Of the topics, which are those of the tables.
+        names: Names of the topics, which are those of the tables.
         commit_ms: The sinks' commit interval.
     """
 

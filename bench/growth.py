@@ -54,10 +54,11 @@ class Drain:
     Attributes:
         whole: From the opening of the stream to its end.
         steady: Without the first batch.
-        bytes: Of a record's value, on average.
-        commit_seconds: Of one batch, from its pending record to its last commit: the median without the first batch.
-        task_seconds: Of one batch, reading, decoding and writing: the same.
-        files: Of one batch: the same.
+        bytes: Size of a record's value, on average.
+        commit_seconds: Time of one batch from its pending record to its last commit: the median without the first
+            batch.
+        task_seconds: Time of one batch for reading, decoding and writing: the same median.
+        files: Number of files of one batch: the same median.
     """
 
     whole: Speed
@@ -68,7 +69,7 @@ class Drain:
     files: float
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The result as JSON."""
         steady, whole = self.steady.facts(), self.whole.facts()
         rate, by_cpu = steady["records_per_second"] or 0, steady["records_per_cpu_second"]
         return {

@@ -25,12 +25,12 @@ class Point:
 
     Args:
         curve: The curve's name.
-        value: Where on it.
-        records: In the topic.
-        partitions: Of the topic.
-        days: That the records are of, so table partitions that each batch has rows in.
-        columns: Of the records; None for payments.
-        snapshots: That the table has when the stream begins.
+        value: Position on the axis.
+        records: Number of records in the topic.
+        partitions: Number of partitions of the topic.
+        days: Number of days that the records spread over, so of table partitions that each batch has rows in.
+        columns: Number of columns of the records; None for payments.
+        snapshots: Number of snapshots that the table has when the stream begins.
     """
 
     curve: str
@@ -57,7 +57,7 @@ class Curve:
     """A curve.
 
     Args:
-        title: Of its axis.
+        title: Title of the axis.
         points: Given the number of small records.
     """
 

@@ -45,12 +45,12 @@ _PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is produced for each side and interval.
+    """The records that are produced for each side and interval.
 
     Args:
         rate: Records a second.
         warm: Seconds of them before those that count.
-        seconds: Of those that count.
+        seconds: Duration of the part that counts.
         singles: Single records afterwards.
         pause: Seconds between two of them, on average; half as much at least, half as much again at most.
     """
@@ -81,7 +81,7 @@ class Run:
     values: Mapping[Load, Sequence[float]]
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it, without the single records."""
+        """The result as JSON, without the single records."""
         return {
             "side": self.side,
             "every": self.every,

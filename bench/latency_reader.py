@@ -34,8 +34,8 @@ class Reader(threading.Thread):
         table: The table's name.
 
     Attributes:
-        seen: By snapshot, when it had been loaded for the first time, seconds since 1970.
-        rows: That the table has, by the summary of the newest snapshot.
+        seen: When each snapshot had been loaded for the first time, seconds since 1970.
+        rows: Number of the table's rows, by the summary of the newest snapshot.
     """
 
     def __init__(self, catalog: SqlCatalog, table: str) -> None:

@@ -36,7 +36,7 @@ class Sender:
         """Produce the values, each so many seconds after the one before, and wait until the broker has them.
 
         Args:
-            values: As many as are to be sent.
+            values: Values to send.
             pauses: Before each.
             enough: Ends it earlier.
 
@@ -69,7 +69,7 @@ class Arrival:
 
     Attributes:
         committed: The snapshot's own time, seconds since 1970. Both sides note it right before they ask the catalog.
-        seen: When a reader that polls the catalog had it.
+        seen: When a reader that polls the catalog had the snapshot.
     """
 
     committed: float
@@ -105,7 +105,7 @@ def latencies(sent: Mapping[Place, float], arrivals: Iterable[Arrival]) -> tuple
     """Of each record that was sent, seconds until its snapshot was committed, and until it was seen.
 
     Args:
-        sent: Of the records in question; others may have arrived, too.
+        sent: When each record in question was sent; others may have arrived, too.
         arrivals: All since the first of them was sent.
 
     Raises:

@@ -46,7 +46,7 @@ def connect(folder: Path, address: str, topic: str, every: int) -> Iterator[Benc
 
 @contextmanager
 def connect_default(folder: Path, address: str, topic: str, every: int) -> Iterator[BenchDeployment]:
-    """The same with the worker's `offset.flush.interval.ms` as it comes: an idle task sits in a poll for a minute."""
+    """The same with the worker's default `offset.flush.interval.ms`: an idle task sits in a poll for a minute."""
     sink = SinkConfig(topic, tasks=2, commit_ms=1000 * every, consumer=_CONSUMER, worker=_CONNECT_DEFAULT)
     with _worker(folder, address, sink) as home:
         yield home

@@ -149,7 +149,7 @@ def once(home: Path, days: int, files: int, rows: int, every: float) -> dict[str
 
 
 def checks(facts: dict[str, Any]) -> dict[str, bool]:
-    """What has to hold, and whether it does."""
+    """The conditions that have to hold, each with whether it does."""
     stream = facts["stream"]
     return {
         f"{LEAST_GAIN:.0%} of the files are gone": gain(facts) >= LEAST_GAIN,
@@ -164,7 +164,7 @@ def checks(facts: dict[str, Any]) -> dict[str, bool]:
 
 
 def gain(facts: dict[str, Any]) -> float:
-    """The share of the files that are gone, those that the stream added meanwhile left out."""
+    """The share of the files that were removed, without those that the stream added meanwhile."""
     return 1 - facts["files_after"] / facts["files_before"]
 
 

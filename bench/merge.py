@@ -35,11 +35,11 @@ ROW = "id long, name string, mail string, city string, note string, amount decim
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How merges are made.
+    """Settings of a merge.
 
     Args:
-        properties: Of the mirror's table.
-        conf: Of Spark's session.
+        properties: Properties of the mirror's table.
+        conf: Configuration of Spark's session.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +134,7 @@ def merge_keys(world: MirrorWorld, keys: np.ndarray, op: str, offset: int, by: B
     """Seconds that a merge of a change of each key takes.
 
     Args:
-        by: What merges.
+        by: The process that merges.
     """
     count = len(keys)
     place = np.arange(offset, offset + count)

@@ -39,13 +39,13 @@ _BY = ("measuring mirrors", "python -m bench.mirror")
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How both sides work.
+    """Settings of both sides.
 
     Attributes:
         every: Seconds between merges.
         land: Seconds between batches of frazil's stream.
-        mode: Of the other side's MERGE: merge-on-read or copy-on-write.
-        buckets: Of both tables' partitions.
+        mode: Mode of the other side's MERGE: merge-on-read or copy-on-write.
+        buckets: Number of partitions of both tables.
     """
 
     every: int
@@ -60,8 +60,8 @@ class Mirror:
 
     Attributes:
         home: The deployment's folder.
-        source: What it mirrors.
-        pid: Of the side's first process.
+        source: The source that the side mirrors.
+        pid: Id of the side's first process.
     """
 
     home: Path
@@ -69,7 +69,7 @@ class Mirror:
     pid: int
 
     def load(self) -> Table:
-        """As it is now."""
+        """The mirror's table as it is now."""
         return connect_catalog(load_settings(None, home=self.home)).load_table(f"lake.{self.source.table}")
 
     def probe_at(self, table: Table, snapshot_id: int) -> int:
@@ -121,13 +121,13 @@ class Mirror:
         return found
 
     def totals(self) -> tuple[int, int]:
-        """Its rows, and the sum of their balances."""
+        """The number of rows, and the sum of their balances."""
         balance = BALANCES[self.source.table]
         column = self.load().scan(selected_fields=(balance,)).to_arrow().column(balance)
         return len(column), int(np.sum(column.to_numpy(), dtype=np.int64))
 
     def deletes(self) -> list[tuple[float, int, int]]:
-        """Of each snapshot of main: seconds since the first, delete files, their bytes."""
+        """Seconds since the first snapshot, delete files and their bytes, for each snapshot of main."""
         table = self.load()
         head = table.current_snapshot()
         assert head is not None

@@ -44,9 +44,9 @@ class PgbenchSource:
     """A database under pgbench, and the topic of one of its tables.
 
     Attributes:
-        table: Which of pgbench's.
+        table: The table of pgbench.
         address: The broker.
-        probes: When each was committed; seconds since 1970, by its number.
+        probes: When each probe was committed; seconds since 1970, by its number.
     """
 
     server: DatabaseServer
@@ -57,7 +57,7 @@ class PgbenchSource:
 
     @property
     def topic(self) -> str:
-        """Of the table's changes."""
+        """Name of the topic with the table's changes."""
         return f"{PREFIX}.public.pgbench_{self.table}"
 
     def probe(self) -> int:
@@ -136,11 +136,11 @@ def pgbench_source(folder: Path, address: str, scale: int, table: PbTable, parti
     """Fill a database, and wait until the topic has its rows by Debezium's first snapshot.
 
     Args:
-        folder: For the worker.
+        folder: Folder for the worker.
         address: The broker.
         scale: pgbench's: 100,000 accounts each.
-        table: Whose changes are of interest.
-        partitions: Of the topic.
+        table: Table whose changes are of interest.
+        partitions: Number of partitions of the topic.
     """
     import psycopg
 

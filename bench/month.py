@@ -37,7 +37,7 @@ PLOT = Path(__file__).resolve().parents[1] / "docs" / "images" / "maintenance-mo
 TASKS, BYTES_PER_MINUTE = 2, 4 * 1024**2
 HOUR = timedelta(hours=1)
 FLAT = {"snapshots": 1.1, "manifests": 1.25, "metadata_bytes": 1.1, "commit_ms": 1.5}
-"""What each figure's median of the last day may be, as a multiple of that of the second day."""
+"""Most that each figure's median of the last day may be, as a multiple of that of the second day."""
 _CONTRAST_COMMITS = 1440
 
 
@@ -47,7 +47,7 @@ class Case:
 
     Args:
         trigger: Seconds from one commit to the next.
-        hours: How long.
+        hours: Length of the period.
         maintained: Whether frazil maintains it.
         timed: Commits of each hour that are timed.
     """
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is called in print."""
+        """The period's name in print."""
         every = "a minute" if self.trigger == 60 else f"every {self.trigger} s"
         return f"one commit {every}, {'maintained' if self.maintained else 'without maintenance'}"
 
@@ -71,7 +71,7 @@ class Hour:
     Attributes:
         hour: From 1.
         commit_ms: The median of the commits that were timed.
-        score: Its health.
+        score: Health score of the table.
         rewritten_bytes: Since the beginning, what compaction would have rewritten.
     """
 

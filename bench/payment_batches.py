@@ -24,12 +24,12 @@ class Payments:
     """One driver.
 
     Args:
-        target: Which it has taken over.
+        target: The table's target, which it has taken over.
 
     Attributes:
         written: Over all rows that have landed, all columns.
         landed: The files that they landed in, in this order, and how many.
-        batches: How many have landed.
+        batches: Number of batches that have landed.
     """
 
     def __init__(self, target: TimedTarget) -> None:
@@ -95,7 +95,7 @@ class Stream(threading.Thread):
     Args:
         payments: The driver.
         days: Each batch has rows in all of them.
-        rows: In each.
+        rows: Number of rows of each batch.
         every: Seconds between two batches.
     """
 

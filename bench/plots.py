@@ -55,7 +55,7 @@ def plot_growth(points: Sequence[dict[str, Any]], titles: Mapping[str, str], pat
     """Draws a column for each curve and a row for each figure: the median, and the range of all rounds as bars.
 
     Args:
-        titles: Of the curves' axes.
+        titles: Titles of the curves' axes.
     """
     names = list(dict.fromkeys(point["curve"] for point in points))
     figure, panels = plt.subplots(

@@ -34,9 +34,9 @@ def microseconds(parts: frozenset[str], headers: int, rounds: int) -> list[float
     """CPU time of a record's way from the client's message to Arrow.
 
     Args:
-        parts: What is fetched of it besides.
-        headers: How many it has.
-        rounds: How often it is measured.
+        parts: Parts of a record that are fetched besides its value.
+        headers: Number of headers.
+        rounds: Number of measurements.
     """
     found: list[float] = []
     for _ in range(rounds):

@@ -51,7 +51,7 @@ class Kill:
     Attributes:
         attempt: The driver that was killed.
         seconds: Until the next commit of a batch.
-        by: Who started the next driver: its `keeper`, or the `supervisor`.
+        by: What started the next driver: its watchdog (`keeper`), or the `supervisor`.
         recovered: Whether that commit was the killed driver's batch, from its pending record.
     """
 
@@ -180,7 +180,7 @@ def line(found: Kill) -> str:
 
 
 def summary(kills: list[Kill]) -> str:
-    """What the README quotes."""
+    """The figures that the README quotes."""
     seconds = [each.seconds for each in kills]
     keepers = sum(each.by == "keeper" for each in kills)
     return (

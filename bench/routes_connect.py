@@ -49,13 +49,13 @@ more to do, so that no batch is cut in two."""
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is landed.
+    """The load that both sides land.
 
     Args:
-        tables: How many values, each with a table.
+        tables: Number of values, each with a table.
         zipf: By Zipf's law; else evenly.
-        records: Of a batch.
-        batches: How many.
+        records: Number of records of a batch.
+        batches: Number of batches.
     """
 
     tables: int
@@ -81,11 +81,11 @@ class Landing:
 
     Args:
         records: Landed in that time.
-        seconds: Of the time.
-        cpu: Of the side's processes.
+        seconds: Elapsed time.
+        cpu: CPU time of the side's processes.
         whole_cpu: From the start of the process on, the making of the tables included.
         commits: Snapshots with records, of all tables.
-        commit_seconds: What the side says of its commits, one after another; None if it says nothing.
+        commit_seconds: Time in commits, one after another, as the side reports it; None if it does not.
         memory: The most bytes of its processes.
     """
 
@@ -137,7 +137,7 @@ def _of_metadata(place: str) -> tuple[int, int]:
 
 
 class RoutedDeployment(BenchDeployment):
-    """A deployment whose tables are made as values come."""
+    """Make a deployment whose tables are created as values come."""
 
     def create_table(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Make nothing but the namespace: both sides make the tables.
@@ -167,9 +167,9 @@ class Watch:
     """Sees when each batch is whole in the tables, twice a second.
 
     Args:
-        home: Whose tables.
-        load: What is landed.
-        say: Told of the progress.
+        home: Folder of the deployment whose tables are read.
+        load: The load that is landed.
+        say: Reports the progress.
     """
 
     def __init__(self, home: BenchDeployment, load: Workload, say: Callable[[str], None]) -> None:
@@ -201,7 +201,7 @@ class Watch:
                 time.sleep(_LOOK_SECONDS)
 
     def landing(self, usage: UsageSampler, commit_seconds: float | None) -> Landing:
-        """What it took."""
+        """The usage of the run."""
         first, last, readings = self.done[0], self.done[-1], usage.readings
         cpu = interpolated(readings, last, "cpu") - interpolated(readings, first, "cpu")
         memory = max((each.memory or 0 for each in readings), default=0)

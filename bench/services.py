@@ -39,10 +39,10 @@ class SharedDeployment:
     """A deployment whose services run.
 
     Attributes:
-        home: Its folder, with `frazil.yaml`.
+        home: Folder of the deployment, with `frazil.yaml`.
         broker: Address of Kafka.
-        environment: What its drivers need to be given: the secrets that the settings name.
-        cluster: Of Spark; None where drivers run their tasks themselves.
+        environment: Environment that its drivers need: the secrets that the settings name.
+        cluster: Spark's cluster; None where drivers run their tasks themselves.
     """
 
     home: Path
@@ -58,7 +58,7 @@ class SharedDeployment:
         return self.home / "frazil.yaml"
 
     def left(self, name: str) -> list[str]:
-        """What bears a name still: objects of the bucket, and tables of the database."""
+        """The leftovers that still have a name: objects of the bucket, and tables of the database."""
         import psycopg
 
         found = keys_with(self.objects, name)
@@ -74,10 +74,10 @@ def shared_deployment(
     """Run the services of a deployment, with its settings written, until the end.
 
     Args:
-        folder: For all of it.
-        catalog: Its tables are in S3 with either.
-        state: Where its state is.
-        workers: Of a standalone cluster, each of one core; with 0 drivers run their tasks themselves.
+        folder: Folder for all files.
+        catalog: Kind of catalog; its tables are in S3 with either.
+        state: Place of the state.
+        workers: Number of workers of a standalone cluster, each of one core; with 0 drivers run their tasks themselves.
         spark: The settings' block, to which a cluster's master and secrets are added.
     """
     home = folder / "home"

@@ -38,11 +38,11 @@ class Maintenance:
     """The hourly run for one table.
 
     Args:
-        lapse: Its world.
-        policy: As a stream without a word about maintenance has it.
+        lapse: The simulated world.
+        policy: Policy of a stream whose file has no block about maintenance.
 
     Attributes:
-        history: What was done.
+        history: The maintenance that was done.
         rewritten: Bytes of data files that Spark would have rewritten.
     """
 

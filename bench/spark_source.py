@@ -33,7 +33,7 @@ def refuse_without_pandas() -> None:
 
 
 def spark_stages(folder: Path, address: str, topic: str, count: int) -> dict[str, Callable[[], float]]:
-    """What to do for each stage; each runs one micro-batch of so many records and returns its CPU-seconds."""
+    """The action of each stage; each runs one micro-batch of so many records and returns its CPU-seconds."""
     stages: dict[str, Callable[[DataFrame], object]] = {
         "Spark's Kafka source alone": lambda frame: frame.write.format("noop").mode("overwrite").save(),
         "… to Python through Arrow": lambda frame: _to_python(frame, _ASKING),

@@ -142,7 +142,7 @@ class Task:
         self._folder = folder
 
     def stages(self) -> dict[str, Callable[[], float]]:
-        """What to do for each stage; each returns its CPU-seconds, librdkafka's threads included."""
+        """The action of each stage; each returns its CPU-seconds, librdkafka's threads included."""
         return {
             "fetch (messages, not looked at)": self._timed(self._fetch),
             "read (values, offsets, timestamps in Arrow)": self._timed(lambda: _drop(self._blocks())),
@@ -211,7 +211,7 @@ def _drop(blocks: Iterator[FetchedBlock]) -> None:
 
 
 def _as_json(kind: pa.DataType) -> pa.DataType:
-    """What pyarrow's parser reads by itself; texts that are times are left texts."""
+    """What pyarrow's parser reads by itself; times stay texts."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_json(field.type)) for field in kind])
     return pa.string() if pa.types.is_temporal(kind) else kind

@@ -41,7 +41,7 @@ _PATIENCE_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What was measured.
+    """Result of the measurement.
 
     Attributes:
         sink_rows: Rows that the sink had committed.

@@ -87,14 +87,14 @@ class TimeLapse:
     """The demo's table and its stream, on a clock of their own.
 
     Args:
-        folder: For catalog and warehouse.
-        begin: When it is created.
+        folder: Folder for catalog and warehouse.
+        begin: When the table is created.
         every: The trigger.
         tasks: Each commit brings so many files, one of each task.
-        bytes_per_minute: Of data files; with a shorter trigger they are smaller.
+        bytes_per_minute: Bytes of data files a minute; with a shorter trigger the files are smaller.
 
     Attributes:
-        files: That the table has, by day since 1970 and path.
+        files: Data files of the table, by day since 1970 and path.
         commits: The stream's, so far.
     """
 

@@ -32,12 +32,12 @@ class TimedTarget(Target):
     """The stream's table, with the time that commits take.
 
     Args:
-        catalog: Where the table is.
+        catalog: Catalog of the table.
         spec: The stream's.
 
     Attributes:
-        seconds: Of each commit that landed, its refusals included.
-        rebased: Of those that were refused at first, seconds from the first refusal to the landing.
+        seconds: Time of each commit that landed, its refusals included.
+        rebased: Seconds from the first refusal to the landing, of the commits that were refused at first.
         ran_again: Batches whose files did not fit any more, so that tasks would have had to run again.
     """
 
@@ -64,7 +64,7 @@ class TimedTarget(Target):
         """Commit a batch of so many rows, shared evenly among Kafka's partitions.
 
         Args:
-            files: What its tasks wrote.
+            files: Files that its tasks wrote.
             seen: The table as they saw it.
         """
         newest = self.newest

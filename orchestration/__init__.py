@@ -1,1 +1,1 @@
-"""What Dagster loads, and the `frazil` command."""
+"""The definitions that Dagster loads, and the `frazil` command."""

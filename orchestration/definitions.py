@@ -78,7 +78,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     except SpecError as error:
         # The sensor goes on by itself once they can be read.
         alerts = True
-        # Asset keys hold the catalog's name; a run reads the settings again and tells what is wrong with them.
+        # Asset keys hold the catalog's name; a run reads the settings again and reports their problems.
         settings, errors = Settings.embedded(deployment.home), [*errors, error]
     for error in errors:
         for problem in error.problems:
@@ -87,7 +87,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     former = as_launched(specs, errors, settings, deployment)
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
-    # Of each stream the coordinator's key, which what concerns the whole stream is shown at.
+    # The coordinator's key of each stream, where whatever concerns the whole stream is shown.
     keys = {spec.stream: dagster_names.target_keys(settings, spec) for spec in shown}
     audit = audit_job([of_stream[0] for of_stream in keys.values()]) if shown else None
     expected = {spec.stream: list(expectations_by_key(spec, keys[spec.stream])) for spec in shown}

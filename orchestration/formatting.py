@@ -51,11 +51,11 @@ def lateness(late_by: Lateness, latest_ms: int) -> str:
     """By how much late records were late: `2 by up to 1m, 1 by more than 1d; the latest by 2 d 3 h`.
 
     Args:
-        late_by: How many, as the stamps count them.
-        latest_ms: By how much the latest was.
+        late_by: Number of late records by lateness, as the stamps count them.
+        latest_ms: Lateness of the latest record.
     """
     named = [f"by up to {each}" for each in LATENESS_NAMES[:-1]] + [f"by more than {LATENESS_NAMES[-2]}"]
     steps = ", ".join(f"{count:,} {name}" for count, name in zip(late_by, named, strict=True) if count)
-    # What is late by less than a second is late.
+    # A record that is late by less than a second is late.
     latest = f"{latest_ms} ms" if latest_ms < 1000 else span(latest_ms / 1000)
     return f"{steps}; the latest by {latest}" if steps else "none"

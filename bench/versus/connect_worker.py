@@ -32,8 +32,8 @@ class SinkWorker(ConnectWorker):
     Args:
         home: Whose table it lands in; the table is made if it is not there.
         address: The broker.
-        sink: How it is set up.
-        on_progress: Told when jars are fetched.
+        sink: Settings of the sink.
+        on_progress: Called when jars are fetched.
     """
 
     def __init__(

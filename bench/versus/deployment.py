@@ -27,7 +27,7 @@ class BenchDeployment:
     """A fresh deployment: an embedded catalog (SQLite, files in a local folder) and one stream.
 
     Args:
-        path: Its folder.
+        path: Folder of the deployment.
     """
 
     path: Path
@@ -49,11 +49,11 @@ class BenchDeployment:
         Args:
             path: A folder that is not there yet.
             address: The broker.
-            topic: What the stream reads.
-            size: Which payments are in the topic.
+            topic: Topic that the stream reads.
+            size: Size of the payments in the topic.
             batch: The most that one batch of frazil's reads.
             kafka_columns: Whether the table has the four columns that say where a row came from.
-            format_: How the payments are written.
+            format_: Format of the payments.
             registry: The URL of the schema registry, for formats that need one.
         """
         spec = {
@@ -105,7 +105,7 @@ class BenchDeployment:
         return self.deployment.stream(STREAM)
 
     def catalog(self) -> Catalog:
-        """Its catalog."""
+        """The deployment's catalog."""
         return connect_catalog(self.deployment.settings())
 
     def create_table(self) -> Table:

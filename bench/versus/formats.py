@@ -29,11 +29,11 @@ _CONFLUENT_API, _OWN_API = "/apis/ccompat/v7", "/apis/registry/v2"
 
 @dataclass(frozen=True, slots=True)
 class PaymentFormat:
-    """What a format is called, and who reads it.
+    """Names of a format, and its reader.
 
     Attributes:
-        title: For people.
-        registry_kind: What registries call its schemas; None where none is needed.
+        title: Title for people.
+        registry_kind: The registry's name for its schemas; None where none is needed.
         converter: The sink's, for people; None where the sink reads no such payments.
     """
 
@@ -82,10 +82,10 @@ def register(format_: Format, size: Size, topic: str, registry: str) -> int:
     """Register the schema of a topic's payments; returns its id.
 
     Args:
-        format_: One whose schemas are in a registry.
-        size: Which payments.
-        topic: Of whose values it is the schema.
-        registry: Its URL.
+        format_: A format whose schemas are in a registry.
+        size: Size of the payments.
+        topic: Topic whose values have the schema.
+        registry: URL of the registry.
     """
     declared = parse_schema(schema_text(size))
     kind = PAYMENT_FORMATS[format_].registry_kind
@@ -102,10 +102,10 @@ def written(chunks: Iterable[Payments], format_: Format, size: Size, schema_id: 
     """Payments in a format, in their order.
 
     Args:
-        chunks: As JSON.
+        chunks: Payments as JSON.
         format_: Theirs.
-        size: Which payments.
-        schema_id: Of their schema, where it is in a registry.
+        size: Size of the payments.
+        schema_id: Id of their schema, where it is in a registry.
     """
     if format_ == "json":
         yield from chunks
@@ -136,8 +136,8 @@ def encoder(format_: Format, size: Size, schema_id: int | None) -> Callable[[Seq
 
     Args:
         format_: Not JSON itself.
-        size: Which payments.
-        schema_id: Of their schema, where it is in a registry.
+        size: Size of the payments.
+        schema_id: Id of their schema, where it is in a registry.
     """
     declared = parse_schema(schema_text(size))
     if format_ == "connect_json":

@@ -23,8 +23,8 @@ class Commit:
     """A snapshot that added records.
 
     Args:
-        at: When, in seconds since 1970.
-        records: How many it added.
+        at: Time of the commit, in seconds since 1970.
+        records: Number of records that it added.
         files: Data files that it added.
         file_bytes: Their bytes.
     """
@@ -40,9 +40,9 @@ class Reading:
     """What the processes had used by a moment.
 
     Args:
-        at: When, in seconds since 1970.
+        at: Time of the reading, in seconds since 1970.
         cpu: CPU-seconds of the pipeline's process and all below it, children that ended included.
-        broker_cpu: Those of the broker.
+        broker_cpu: CPU-seconds of the broker.
         memory: Bytes of the pipeline's processes; shared pages count once (PSS). None: not looked at this time.
     """
 
@@ -58,7 +58,7 @@ class Part:
 
     Args:
         records: Committed in it.
-        value_bytes: Of the records' values.
+        value_bytes: Size of the records' values.
         seconds: Wall time.
         cpu: CPU-seconds of the pipeline.
         broker_cpu: CPU-seconds of the broker.
@@ -89,15 +89,15 @@ class Run:
     """One run of one side, from the start of its process to its last commit.
 
     Args:
-        side: Whose.
-        round: Which time; runs of one round are neighbours in time.
-        began: When its process was started, in seconds since 1970.
-        commits: In order.
-        readings: In order; the first at `began`.
-        value_bytes: Of all records' values.
-        commit_seconds: In commits, as the side itself tells; None where it does not.
+        side: The side that ran.
+        round: Number of the round; runs of one round are neighbours in time.
+        began: Start of its process, in seconds since 1970.
+        commits: The commits, in order.
+        readings: The readings, in order; the first at `began`.
+        value_bytes: Size of all records' values.
+        commit_seconds: Time in commits, as the side itself reports it; None where it does not.
         facts: Whatever else it told.
-        format: Of the records.
+        format: Format of the records.
     """
 
     side: Side
@@ -117,7 +117,7 @@ class Run:
 
     @property
     def whole(self) -> Part:
-        """From the start of the process to the last commit."""
+        """Seconds from the start of the process to the last commit."""
         return self._between(self.began, self.commits[-1].at, self.records)
 
     @property
@@ -184,7 +184,7 @@ def steady_stretch(commits: Sequence[Commit]) -> tuple[int, int] | None:
 
 
 def interpolated(readings: Sequence[Reading], at: float, what: Literal["cpu", "broker_cpu"]) -> float:
-    """What had been used by a moment, on the line between the readings before and after it."""
+    """The usage up to a moment, on the line between the readings before and after it."""
     after = bisect_left(readings, at, key=lambda reading: reading.at)
     if after == 0:
         return getattr(readings[0], what)
@@ -204,7 +204,7 @@ def seconds_between(commits: Sequence[Commit]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a figure was over several runs."""
+    """A figure over several runs."""
 
     least: float
     median: float
@@ -212,7 +212,7 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
-        """Of at least one value."""
+        """The spread of at least one value."""
         found = sorted(values)
         return Spread(found[0], statistics.median(found), found[-1])
 

@@ -30,7 +30,7 @@ class UsageSampler:
         broker: The broker's process.
 
     Attributes:
-        readings: So far, in order.
+        readings: The readings so far, in order.
     """
 
     def __init__(self, pid: int, broker: int) -> None:

@@ -74,7 +74,7 @@ class Payments:
 
 
 def schema_text(size: Size) -> str:
-    """What a stream declares to land them."""
+    """The columns that a stream declares to land them."""
     return SMALL_SCHEMA if size == "small" else LARGE_SCHEMA
 
 
@@ -83,7 +83,7 @@ def payments(size: Size, count: int) -> Iterator[Payments]:
 
     Args:
         size: About 170 bytes each, or about 1,000.
-        count: How many in all.
+        count: Number of payments in all.
     """
     random = np.random.default_rng(7)
     for first in range(0, count, _CHUNK):

@@ -26,10 +26,10 @@ _OF_A_TOPIC = ["_kafka_topic", "_kafka_timestamp"]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a table has.
+    """Contents of a table.
 
     Args:
-        rows: How many.
+        rows: Number of rows.
         amount: The sum of their amounts.
         hashed: Over all columns of the first records of each Kafka partition; None without Kafka's columns.
         values: The same without the columns in which the topics of two formats differ.

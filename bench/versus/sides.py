@@ -39,12 +39,12 @@ class Contest:
     """A loaded topic that both sides land, each time in a fresh deployment.
 
     Args:
-        folder: Where the deployments are made.
+        folder: Folder of the deployments.
         broker: It runs.
-        load: What its topic holds.
+        load: The load of its topic.
         batch: The most records in a batch of frazil's.
         sink: How the Connect sink is set up; which topic and converter is the load's affair.
-        say: Told of the progress.
+        say: Reports the progress.
         registry: The URL of the schema registry, if the load needs it.
     """
 
@@ -170,7 +170,7 @@ def table_in(catalog: Catalog) -> Table | None:
 
 
 def committed(table: Table | None) -> int:
-    """How many records the table has by its newest snapshot."""
+    """Number of the table's records by its newest snapshot."""
     snapshot = table.current_snapshot() if table else None
     return int((snapshot.summary or {}).get("total-records") or 0) if snapshot else 0
 

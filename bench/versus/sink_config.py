@@ -24,10 +24,10 @@ _KAFKA = ("topic", "partition", "offset", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class SinkConfig:
-    """How the sink is set up.
+    """Settings of the sink.
 
     Args:
-        topic: What it reads, from the beginning.
+        topic: Topic that it reads, from the beginning.
         tasks: `tasks.max`.
         commit_ms: `iceberg.control.commit.interval-ms`.
         kafka_columns: Whether the transform `InsertField` gives each row the four columns of frazil's.
@@ -35,7 +35,7 @@ class SinkConfig:
         worker: Over the worker's own settings, such as `offset.flush.interval.ms`.
         converter: The worker's properties of the converter of values.
         route_field: The field that names each record's table, which the sink makes; empty: all go to the one table.
-        table_properties: Of tables that the sink makes.
+        table_properties: Properties of tables that the sink makes.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class SinkConfig:
 
 
 def worker_properties(sink: SinkConfig) -> dict[str, str]:
-    """Of a standalone worker, over those that any has.
+    """The settings of a standalone worker, over those that any has.
 
     Args:
         sink: What it runs.

@@ -1,1 +1,1 @@
-"""Dead letters come back: replays, queues of Kafka Connect, expiry."""
+"""Dead letters: replays, imports of Kafka Connect's queues, expiry."""

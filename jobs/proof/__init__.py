@@ -1,1 +1,1 @@
-"""Ledger, audit, and what became of a record."""
+"""Proof: the audit, and lookups of a record's fate."""

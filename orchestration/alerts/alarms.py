@@ -32,7 +32,7 @@ class Alarm:
 
     Attributes:
         meaning: What has happened, in a sentence.
-        severity: Of the condition; of a check that only warns it is `warning` at most.
+        severity: Severity of the condition; that of a check that only warns is `warning` at most.
         safe: What needs no worry meanwhile.
         next: The next command where the condition itself names none; `{stream}` stands for the stream.
         seconds: How long the condition lasts before it is reported.

@@ -61,8 +61,8 @@ class Condition:
 
     Attributes:
         stream: Its stream; empty for one that concerns no single stream.
-        subject: What of the stream: a table, a check of an asset, a job; empty for the stream as a whole.
-        severity: As the alarm has it; of a check that only warns `warning` at most.
+        subject: The part of the stream: a table, a check of an asset, a job; empty for the stream as a whole.
+        severity: Severity that the alarm gives it; that of a check that only warns is `warning` at most.
         since: When it began; seconds since 1970.
         what: What happened, in a sentence.
         next: The next command.
@@ -80,7 +80,7 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """Tells conditions apart."""
+        """The key that tells conditions apart."""
         return f"{self.alarm.id}/{self.stream}/{self.subject}"
 
 
@@ -90,9 +90,9 @@ class Conditions:
 
     Attributes:
         by_key: The conditions.
-        unknown: Keys of conditions that nobody could look at, so that they count as they were.
+        unknown: Keys of conditions that could not be looked at, so that they count as before.
         unknown_streams: Streams whose state could not be looked at.
-        unknown_checks: Subjects of checks whose stream nobody can tell.
+        unknown_checks: Subjects of checks whose stream is unknown.
         problems: Why, in sentences.
     """
 
@@ -202,7 +202,7 @@ def stream_conditions(observed: Observation, stands: StreamState, sentence: str,
     """The conditions of one stream by its state folder.
 
     Args:
-        stands: Its state.
+        stands: The state of the stream.
         sentence: Why, in words.
         now: Seconds since 1970.
     """
@@ -219,7 +219,7 @@ def _of_heartbeat(heartbeat: Heartbeat, page: str, now: float | None) -> Iterato
     """The conditions that a heartbeat shows.
 
     Args:
-        now: Seconds since 1970; None of a driver that has ended, whose figures are of no account any more.
+        now: Seconds since 1970; None for a driver that has ended, whose figures no longer count.
     """
     work = heartbeat.work
     for table, at_ms in sorted(work.parked.items()):
@@ -248,7 +248,7 @@ def look_at_checks(
     *,
     unsure: bool = False,
 ) -> str:
-    """Add the asset checks whose newest evaluation failed; those that there is no time for count as they were.
+    """Add the asset checks whose newest evaluation failed; those not read in time count as before.
 
     Dagster finds the newest evaluation by reading all that it keeps of a check, so the checks are read in turn.
 
@@ -335,8 +335,7 @@ def look_at_runs(
         jobs: Names of frazil's jobs.
         streams: By the path of an asset's key, its stream.
         after: Seconds since 1970.
-        location: Name of the code location, whose runs alone count: others have jobs of the same names, such as
-            Dagster's own for assets. None: all runs count.
+        location: Name of the code location. Only its runs count: other locations have jobs of the same names, such as
 
     Returns:
         Keys of the conditions that a later run has ended, and when the newest of the runs was updated.

@@ -19,7 +19,7 @@ from jobs.config.redaction import redacted
 from jobs.config.services.monitoring import AlertTarget, EmailSettings, SlackSettings, WebhookSettings
 from orchestration.alerts.messages import Message
 
-# Of one connection; the whole delivery has a little more.
+# Timeout of one connection; the whole delivery has a little more.
 TIMEOUT_SECONDS = 8.0
 _DEADLINE_SECONDS = 10.0
 _MOST_ANSWER = 65_536

@@ -16,11 +16,11 @@ from jobs.config.services.monitoring import SEVERITIES, AlertTarget, Severity
 from orchestration.alerts.alarms import ALARM_BY_ID, Alarm
 from orchestration.alerts.conditions import Condition, Conditions
 
-# What is away for less is not over.
+# A condition that is not seen for less than this has not ended.
 CLEAR_SECONDS = 60
-# What nobody could be told of for so long is given up.
+# An alert that could not be delivered for so long is given up.
 GIVE_UP_SECONDS = 7 * 86400
-# A run that nobody repeats is over then.
+# A failed run that nobody repeats counts as over after so long.
 RUN_SECONDS = 86400
 # Dagster keeps the cursor with every tick.
 MOST_ALERTS = 300
@@ -57,17 +57,17 @@ class Alert(msgspec.Struct, omit_defaults=True):
 
     @property
     def alarm(self) -> Alarm:
-        """Its entry in the table of alarms."""
+        """The entry of its condition in the table of alarms."""
         return ALARM_BY_ID[self.id]
 
     @property
     def key(self) -> str:
-        """Tells conditions apart."""
+        """The key that tells conditions apart."""
         return f"{self.id}/{self.stream}/{self.subject}"
 
     @property
     def dedupe_key(self) -> str:
-        """The same for every message about this alert, and for no other alert."""
+        """A key that all messages about this alert share, and no other alert has."""
         return f"{self.key}/{self.since}"
 
     def concerns(self, name: str, target: AlertTarget) -> bool:
@@ -76,7 +76,7 @@ class Alert(msgspec.Struct, omit_defaults=True):
 
 
 class Receiver(msgspec.Struct, omit_defaults=True):
-    """What is remembered of a target to which a delivery failed.
+    """State of a target to which a delivery failed.
 
     Attributes:
         failures: Deliveries that failed in a row.
@@ -93,8 +93,8 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
     """The whole cursor.
 
     Attributes:
-        receivers: By name, the targets to which deliveries fail.
-        runs_at: When the newest run that was looked at was updated; seconds since 1970.
+        receivers: The targets to which deliveries fail, by name.
+        runs_at: When the newest run that was read was updated; seconds since 1970.
         stream: The stream that was read last; empty if all were.
         check: The check that was read last; empty if all were.
         left_out: Conditions that wait for room.
@@ -109,7 +109,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> AlertMemory:
-        """What a cursor holds; nothing of one that cannot be read. Alarms of another release are left out."""
+        """Read a cursor; an unreadable one gives an empty memory. Alarms of another release are left out."""
         with contextlib.suppress(msgspec.DecodeError):
             memory = decode_json(cursor or "{}", cls)
             memory.alerts = [alert for alert in memory.alerts if alert.id in ALARM_BY_ID]
@@ -117,12 +117,12 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
         return cls()
 
     def to_cursor(self) -> str:
-        """As Dagster keeps it."""
+        """The memory as text, as Dagster keeps it."""
         return msgspec.json.encode(self).decode()
 
     @property
     def lasting(self) -> dict[str, Alert]:
-        """By key, the alerts whose condition has not ended."""
+        """The alerts whose condition has not ended, by key."""
         return {alert.key: alert for alert in self.alerts if not alert.ended}
 
     def update(self, conditions: Conditions, ended_runs: Collection[str], now: float) -> None:
@@ -180,7 +180,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
         if not conditions.knows(alert.id, alert.stream, alert.key):
             return
         if not alert.fires:
-            # It did not last, and nobody has heard of it.
+            # It did not last, and no target was sent a message about it.
             self.alerts.remove(alert)
         elif not alert.gone:
             alert.gone = at
@@ -188,10 +188,10 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
             alert.ended = alert.gone
 
     def forget(self, names: Collection[str], targets: Collection[AlertTarget], now: float) -> None:
-        """Forget alerts whose end everybody has heard of, and targets that are no longer in the settings.
+        """Forget alerts whose end every target has received, and targets that are no longer in the settings.
 
         Args:
-            names: Of the targets, in their order.
+            names: Names of the targets, in the order of the settings.
             now: Seconds since 1970.
         """
         self.receivers = {name: receiver for name, receiver in self.receivers.items() if name in names}
@@ -209,7 +209,7 @@ class AlertMemory(msgspec.Struct, omit_defaults=True):
         ]
 
     def due_for(self, name: str, target: AlertTarget) -> Iterator[tuple[Alert, bool]]:
-        """What a target has still to hear of, the oldest first: an alert, and whether it is its end."""
+        """The alerts that a target still has to receive, the oldest first, each with whether it has ended."""
         for alert in sorted(self.alerts, key=lambda alert: (alert.seen, alert.key)):
             if not alert.fires or not alert.concerns(name, target):
                 continue

@@ -20,7 +20,7 @@ class Message:
 
     Attributes:
         alerts: Facts of each alert, see `alert_facts`.
-        settings: Of the deployment.
+        settings: Settings of the deployment.
     """
 
     alerts: tuple[dict[str, Any], ...]
@@ -28,13 +28,13 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The same for a delivery of the same alerts."""
+        """An id that is the same for each delivery of the same alerts."""
         keys = "\n".join(f"{facts['dedupe_key']} {facts['status']}" for facts in self.alerts)
         return hashlib.sha256(keys.encode()).hexdigest()[:24]
 
     @property
     def document(self) -> dict[str, Any]:
-        """As a webhook takes it."""
+        """The JSON document that a webhook receives."""
         return {"version": VERSION, "id": self.id, "deployment": str(self.settings.home), "alerts": list(self.alerts)}
 
     @property

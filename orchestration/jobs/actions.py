@@ -49,7 +49,7 @@ def opened_with(job: dg.JobDefinition, op: str, config: dict[str, Any]) -> dg.Jo
     """The job of an action, whose launchpad opens with these fields instead of every default of every resource.
 
     Args:
-        config: What it is to be asked; has to be valid as it stands.
+        config: The configuration to open with; has to be valid as it stands.
     """
     return job.graph.to_job(
         name=job.name,
@@ -61,7 +61,7 @@ def opened_with(job: dg.JobDefinition, op: str, config: dict[str, Any]) -> dg.Jo
 
 
 def action_job_name(action: StreamAction) -> str:
-    """What the job of an action is called."""
+    """Name of the job of an action."""
     return f"frazil_{action.value}"
 
 
@@ -78,7 +78,7 @@ def _action_job(action: StreamAction, text: str, stream: Any, only: list[str]) -
         streams, reason = list(dict.fromkeys(context.op_config["streams"])), context.op_config["reason"]
         if not streams:
             raise failure(FrazilError("No stream is named.", fix=f"name one under ops.{action.value}.config.streams"))
-        # With the stream's tag the supervisor leaves it alone meanwhile.
+        # The supervisor leaves a stream alone while a run with its tag is under way.
         only_one = streams[0] if len(streams) == 1 else ""
         tag_run(context, action_tags(action.value, reason, BY, stream=only_one))
         _act_on_each(context, deployment, action, streams, reason)
@@ -88,7 +88,7 @@ def _action_job(action: StreamAction, text: str, stream: Any, only: list[str]) -
         executor_def=dg.in_process_executor,
         tags={"dagster/max_retries": "0", MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS), ACTION_TAG: action.value},
         description=f"{text} As `frazil {action.value}`.",
-        # What the launchpad opens with, instead of every default of every resource.
+        # The launchpad opens with this instead of every default of every resource.
         config={"ops": {action.value: {"config": {"streams": only, "reason": "asked in Dagster"}}}},
     )
     def job() -> None:

@@ -34,7 +34,7 @@ def check_run(stream: str, keys: Sequence[dg.AssetCheckKey], run_key: str, reaso
     """The request for a run that checks all of a stream's contract.
 
     Args:
-        run_key: Which no earlier run has.
+        run_key: Key that no earlier run has.
     """
     return dg.RunRequest(
         run_key=run_key,

@@ -130,7 +130,7 @@ def _expired(
 @dg.job(
     name=JOB,
     executor_def=dg.in_process_executor,
-    # What could not be deleted tonight is deleted tomorrow.
+    # A failed deletion is tried again the next night.
     tags={"dagster/max_retries": "0", ACTION_TAG: ACTION},
     description="Delete dead letters that are older than errors.dead_letters.keep of their streams.",
 )

@@ -1,4 +1,4 @@
-"""Discard job: what is held at a gated stream's gate made dead letters as a Dagster run, or the plan of that."""
+"""Discard job: makes dead letters of a stream's quarantined rows as a Dagster run, or plans that."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def discard_metadata(document: dict[str, Any]) -> dict[str, Any]:
     metadata |= {"branch": document["branch"], "from": dg.MetadataValue.json(document["from"])}
     metadata |= {"to": dg.MetadataValue.json(document["to"]), "reasons": "\n".join(document["reasons"])}
     if document["snapshot_id"] is not None:
-        # As text: a snapshot id is greater than what JavaScript can count to.
+        # As text: a snapshot id exceeds the integers of JavaScript.
         metadata["snapshot_id"] = str(document["snapshot_id"])
     stream = document["stream"]
     metadata["next"] = (

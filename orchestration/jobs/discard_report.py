@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def discard_document(spec: StreamSpec, done: DiscardResult) -> dict[str, Any]:
-    """What was, or would be, discarded; times in UTC, offsets by topic and partition."""
+    """The discarded rows, or those that would be; times in UTC, offsets by topic and partition."""
     what, letters = done.discard, done.letters
     return {
         "stream": spec.stream,

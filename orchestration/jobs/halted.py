@@ -11,7 +11,7 @@ from orchestration.jobs.runs import MAX_RUNTIME_TAG, run_config
 
 JOB = "frazil_halted"
 OP = "halted"
-# Dagster's first page shows the runs of twelve hours. While a stream is halted, one of them says so.
+# Dagster's first page shows the runs of twelve hours; a halted stream is to have one among them.
 AGAIN_SECONDS = 11 * 3600
 
 

@@ -23,10 +23,10 @@ from orchestration.jobs.control import JOB as CONTROL_JOB
 from orchestration.jobs.runs import ACTION_TAG, BY_TAG, run_config
 
 LINE = "1.13"
-"""The line of Dagster whose tables these are."""
+"""The release line of Dagster that has these tables."""
 _PAGE = 5000
 _RUNS = 100
-# What the pages have in common: `:after` and `:page` bound a page by its ids, which grow with time; each statement is a
+# The pages share two bounds: `:after` and `:page` bound a page by its ids, which grow with time; each statement is a
 # transaction of its own, short enough that nobody waits for it.
 _CHECKS = sa.text("""
 WITH page AS (
@@ -74,11 +74,11 @@ CRON = "37 3 * * *"
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """How much was deleted.
+    """Counts of deleted entries.
 
     Attributes:
-        events: Of no run.
-        checks: Entries in the history of checks, told by no run.
+        events: Events that belong to no run.
+        checks: Entries in the history of checks that belong to no run.
         runs: Finished runs, with all that they logged.
     """
 
@@ -158,7 +158,7 @@ def _refuse_others(instance: dg.DagsterInstance) -> None:
 
 
 def _connected(instance: dg.DagsterInstance, act: Callable[[sa.Connection], Any]) -> Any:
-    """What comes of asking the event log's database; None if it has none. Each statement is committed by itself."""
+    """Run an action on the event log's database, each statement a transaction; None if it has no database."""
     connect = getattr(instance.event_log_storage, "index_connection", None)
     if connect is None:
         return None

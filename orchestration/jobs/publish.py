@@ -1,4 +1,4 @@
-"""Publishing gated streams: one run judges what has landed, and publishes or holds it."""
+"""Publishing write-audit-publish streams: one run judges what has landed, and publishes or quarantines it."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -17,7 +17,7 @@ PUBLISHED_TAG = "frazil/published"
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def publish_job(tables: Sequence[dg.AssetKey]) -> Any | None:
-    """One run that publishes gated streams; a run of one names its check. None where no stream has a gate."""
+    """One run that publishes such streams; a run of one names its check. None if no stream is write-audit-publish."""
     if not tables:
         return None
     return dg.define_asset_job(
@@ -31,7 +31,7 @@ def publish_run(stream: str, table: dg.AssetKey, run_key: str, reason: str, by: 
     """The request for a run that publishes a stream.
 
     Args:
-        run_key: Which no earlier run has.
+        run_key: Key that no earlier run has.
     """
     return dg.RunRequest(
         run_key=run_key,

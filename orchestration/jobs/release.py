@@ -1,4 +1,4 @@
-"""Release job: what is held at a gated stream's gate published as a Dagster run, or the plan of that."""
+"""Release job: publishes a stream's quarantined rows as a Dagster run, or plans that."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def release_metadata(stream: str, done: "GateResult", config: ReleaseConfig) -> 
         else "launch it again with dry_run: false",
     }
     if made:
-        # As text: a snapshot id is greater than what JavaScript can count to.
+        # As text: a snapshot id exceeds the integers of JavaScript.
         metadata["snapshot_id"] = str(done.snapshot_id)
     return metadata
 

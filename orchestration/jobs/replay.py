@@ -58,7 +58,7 @@ class ReplayConfig(dg.Config):
 
 
 def replay_tags(config: ReplayConfig) -> dict[str, str]:
-    """The tags of a run that replays letters, or tells what that would do."""
+    """The tags of a run that replays letters, or plans that."""
     return action_tags(ACTION, config.reason, config.by, stream=config.stream)
 
 
@@ -85,7 +85,8 @@ def replay_op(
         context.log.info(sentence)
     metadata = replay_metadata(result)
     if result.unreadable:
-        # As `frazil replay` ends with status 1: what could be read has come back, and somebody has to look.
+        # As `frazil replay` ends with status 1: the readable letters have come back, and somebody has to look at the
+        # rest.
         ended = FrazilError(
             " ".join(result.problems), fix=f"frazil replay {spec.stream} --dry-run, once it is restored"
         )
@@ -127,7 +128,7 @@ def _replayed(
 
 
 def replay_selection(config: ReplayConfig) -> "Selection":
-    """The letters that a run of the replay job means.
+    """The letters that a run of the replay job selects.
 
     Raises:
         SelectionError: One of its fields means nothing.
@@ -175,7 +176,7 @@ def _report(
     connection: CatalogResource,
     request: "ReplayRequest",
 ) -> None:
-    """How the letters stand now; also of a replay that failed, for batches may have landed before."""
+    """Report the letters; also after a failed replay, whose first batches may have landed."""
     from assets.dead_letters import report_dead_letters
     from jobs.tables.commit.history.branch import stream_table
     from orchestration.reconcile.state_metadata import current_state_metadata
@@ -205,14 +206,14 @@ def replay_job() -> None:
 
 
 def replay_sentences(result: ReplayResult) -> list[str]:
-    """What a replay came to, and what next."""
+    """The result of a replay, and the next step."""
     if not result.selected and not result.unreadable:
         return [result.sentence]
     return [result.sentence, *result.details]
 
 
 def replay_metadata(result: ReplayResult) -> dict[str, Any]:
-    """A replay's result; numbers are letters, each of them there every time, so that they plot."""
+    """A replay's result; numbers count letters, and each is always there, so that they plot."""
     metadata: dict[str, Any] = {
         "dry_run": result.dry_run,
         "result": result.sentence,
@@ -234,7 +235,7 @@ def replay_metadata(result: ReplayResult) -> dict[str, Any]:
     if result.reasons:
         metadata["failed_by_reason"] = dg.MetadataValue.table([dg.TableRecord(row) for row in _rows(result)])
     if result.snapshots:
-        # As text: a snapshot id is greater than what JavaScript can count to.
+        # As text: a snapshot id exceeds the integers of JavaScript.
         metadata["snapshot_id"] = str(result.snapshots[-1])
         metadata["snapshots"] = len(result.snapshots)
     if result.correction:

@@ -83,7 +83,7 @@ def reset_rows(plan: "ResetPlan") -> list[dict[str, str | int]]:
 
 
 def reset_text(move: "ResetMove") -> str:
-    """What a reset does to a partition, in words."""
+    """The effect of a reset on a partition, in words."""
     if move.skipped:
         gone = f", {thousands(move.gone)} of them no longer kept" if move.gone else ""
         return f"{thousands(move.skipped)} skipped{gone}"
@@ -91,7 +91,7 @@ def reset_text(move: "ResetMove") -> str:
 
 
 def reset_sentences(plan: "ResetPlan", catalog: str) -> Iterator[str]:
-    """What a reset means for the tables and the stamps, a sentence or a statement each."""
+    """The effect of a reset on the tables and the stamps, a sentence or a statement each."""
     if not plan.changed:
         yield "Nothing moves: the stream stands there already."
         return
@@ -150,7 +150,7 @@ def delete_statements(plan: "ResetPlan", catalog: str) -> Iterator[str]:
 
 
 def _sql_name(column: str) -> str:
-    """A column in Spark's SQL, where some names of ours are words of its own."""
+    """A column in Spark's SQL, quoted where its name is not plain."""
     plain = column.isidentifier() and column.isascii() and column not in ("partition", "offset")
     return column if plain else f"`{column.replace('`', '``')}`"
 

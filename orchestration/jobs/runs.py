@@ -25,7 +25,7 @@ MAX_RUNTIME_TAG = "dagster/max_runtime"
 _TAG_LENGTH = 200
 # Dagster's web UI shows no tag with this prefix, and a process is nothing for its list of runs.
 WORKER_TAG = ".dagster/frazil_worker"
-# Of runs that began before an upgrade.
+# Value of the tag of runs that began before an upgrade.
 _FORMER_TAG = "frazil/worker"
 
 _UNDER_WAY = [
@@ -42,7 +42,7 @@ def action_tags(action: str, reason: str, by: str, *, stream: str = "", request:
     """The tags of a run, those that say nothing left out.
 
     Args:
-        stream: With it the supervisor leaves the stream alone meanwhile.
+        stream: Stream that the supervisor leaves alone while the run is under way.
         request: The number of a request that no person made.
     """
     tags = {
@@ -74,25 +74,25 @@ def runs_under_way(
 
 
 def this_worker(run_id: str) -> str:
-    """The value of a run's tag that says that this process carries it out."""
+    """The value of a run's tag that names this process as the one that carries it out."""
     pid = os.getpid()
     return f"{run_id} {pid} {start_time(pid)} {boot_id()} {socket.gethostname()}"
 
 
 def tag_run(context: dg.OpExecutionContext, tags: Mapping[str, str]) -> None:
-    """Say on the run which process carries it out, and what it does if whoever asked for it did not."""
+    """Tag the run with the process that carries it out, and with its action if whoever asked for it did not."""
     missing = {key: value for key, value in tags.items() if key not in context.run.tags}
     try:
         context.instance.add_run_tags(context.run_id, {WORKER_TAG: this_worker(context.run_id), **missing})
     except Exception as problem:
-        # What the run does matters more than its tags.
+        # A run goes on if its tags cannot be written.
         context.log.warning(f"the run could not be tagged: {problem}")
 
 
 def run_is_gone(worker: str, run_id: str) -> bool:
     """Whether the process of a run's tag is known to be gone; False if that cannot be told from here."""
     tagged, _, rest = worker.partition(" ")
-    # A run that is executed anew in the UI has the tags of the run before it until its process writes its own.
+    # A run that is executed again in the UI has the tags of the run before it until its process writes its own.
     if tagged != run_id:
         return False
     pid, _, rest = rest.partition(" ")

@@ -1,1 +1,1 @@
-"""From a stream's observation to a decision and to what is shown."""
+"""Decisions about streams, made from what is observed of them, and their display."""

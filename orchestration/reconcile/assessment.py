@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from jobs.clients.kafka.metadata import KafkaLog
 
 
-# How often Kafka is asked for the lag of a stream whose driver does not say.
+# How often Kafka is asked for the lag of a stream whose driver does not report it.
 LOOKUP_SECONDS = 60
-# How often the catalog is asked what main has of a gated stream.
+# How often the catalog is asked what main has of a write-audit-publish stream.
 MAIN_SECONDS = 30
 # A driver that is paused, or waits for its trigger, does not look: then the supervisor does.
 _OLD_LAG_SECONDS = 240
@@ -55,12 +55,12 @@ class Assessment:
     unknown_fields: UnknownFields | None = None
 
     def check_outcomes(self, lag: Lag | None, now: float, main: MainFreshness | None = None) -> list[CheckOutcome]:
-        """What every check says.
+        """The outcome of every check.
 
         Args:
-            lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
+            lag: The lag that the heartbeat reports, or that was looked up for a stream without a driver.
             now: Seconds since 1970.
-            main: Of a gated stream, what main lacks of its branch.
+            main: What main lacks of the branch of a write-audit-publish stream.
         """
         observed = self.observed
         return check_outcomes(observed.desired, observed.actual, self.decision, self.unknown_fields, lag, now, main)
@@ -71,7 +71,7 @@ def assess(observed: Observation, now: float, clock: float, memory: StreamCursor
 
     Args:
         now: Seconds since 1970.
-        memory: What the supervisor remembers of it; without it the wall clock says how long things have been so.
+        memory: What the supervisor remembers of the stream; without it durations follow the wall clock.
     """
     if memory is not None:
         observed = replace(observed, actual=memory.timed(observed.actual, clock))
@@ -106,7 +106,7 @@ def assess_file_change(observed: Observation, files: StreamFiles, remote: Remote
 
 
 def assessed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
-    """The lag for an assessment, as readers have it: of a gated stream main's.
+    """The lag for an assessment, as readers see it: for a write-audit-publish stream that of main.
 
     What main has of the branch is looked up twice a minute.
     """
@@ -124,12 +124,12 @@ def assessed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQuer
     found = lag.on_main(memory.main)
     if memory.main.lacks or found.valid_through is None:
         return found
-    # What has landed since it was looked up may not be there.
+    # Records that have landed since the look-up may not be in main.
     return replace(found, valid_through=min(found.valid_through, max(memory.main_at, now - MAIN_SECONDS)))
 
 
 def _landed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
-    """The driver's word; Kafka is asked, once a minute, where no driver says it.
+    """The lag that the driver reports; where none does, Kafka is asked once a minute.
 
     A driver that was launched while its stream was paused has never looked.
     """
@@ -163,7 +163,7 @@ def assess_now(deployment: Deployment, stream: str, remote: RemoteQueries, now: 
 def evaluate_checks(
     deployment: Deployment, stream: str, catalog: Callable[[], Catalog], kafka: Callable[[], KafkaLog]
 ) -> Sequence[CheckOutcome]:
-    """What the checks say of one stream, looked at now; asks Kafka and the catalog if no driver tells.
+    """Look now at one stream, and return the outcomes of its checks; asks Kafka and the catalog if no driver reports.
 
     This is what a check does that is executed from the UI; the sensor says the same from the same facts.
     """

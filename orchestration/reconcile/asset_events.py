@@ -38,7 +38,7 @@ from orchestration.reconcile.table_reports import dead_letter_events, reported_f
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
-# All checks are told anew, so that none of their figures is older.
+# All checks are reported again after so long, so that none of their figures is older.
 CHECKS_SECONDS = 300
 # The end of its topics was looked up this recently, or a stream does not count as caught up.
 CAUGHT_UP_SECONDS = 120
@@ -56,7 +56,7 @@ def stream_events(
     remote: RemoteQueries,
     now: float,
 ) -> Iterator[Event]:
-    """What there is to report of one stream in this tick; notes in its memory what was reported.
+    """The events to report of one stream in this tick; notes in its memory what was reported.
 
     Dagster shows a check as not evaluated if its asset was materialized since by another run than the one that
     evaluated it; what is reported without a run counts as one run. So all checks follow a materialization, every five
@@ -65,8 +65,8 @@ def stream_events(
 
     Args:
         spec: The stream, as its file says or as it was launched.
-        stands: Its state, which every report of its tables carries.
-        lag: How far it is behind, as its driver says or as it was looked up.
+        stands: The stream's state, which every report of its tables carries.
+        lag: The stream's lag, as its driver reports it or as it was looked up.
         found: What its checks say, but for whether its records add up.
         now: Seconds since 1970.
     """
@@ -89,7 +89,7 @@ def stream_events(
 
 
 def _news(found: Sequence[CheckOutcome], memory: StreamCursor, now: float) -> Sequence[CheckOutcome]:
-    """All checks where one says something else than last time, so that their figures agree; and every five minutes."""
+    """All checks if the result of one has changed, so that their figures agree; and every five minutes."""
     codes = [checksum(verdict.code) & 0xFFFF for verdict in found]
     if not due(now, memory.checks_at, CHECKS_SECONDS if codes == memory.checks else CHANGED_SECONDS):
         return []
@@ -117,7 +117,7 @@ def _of_table(
     actual = assessed.observed.actual
     snapshot = landed.rows
     if gated := spec.publish is not None:
-        # What has landed on the branch is nothing to readers before it is published.
+        # Rows on the branch do not count for readers before they are published.
         snapshot = memory.main.snapshot_id if memory.main is not None else None
     is_new = snapshot is not None and snapshot != memory.sink
     is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
@@ -177,7 +177,7 @@ def _reads_as_fresh(spec: StreamSpec, landed: Landed, lag: Lag | None, now: floa
 def _keeper_events(
     key: dg.AssetKey, launch: Launch | None, memory: StreamCursor, now: float
 ) -> Iterator[dg.AssetObservation]:
-    """What was started since this was last told; of a driver that crashes again and again, gathered."""
+    """The watchdogs' restarts since the last report; those of a driver that crashes repeatedly are gathered."""
     if launch is None:
         return
     since = memory.kept
@@ -199,7 +199,7 @@ def _keeper_events(
 
 
 def _keeper_restarts(launch: Launch | None) -> dict[str, Any]:
-    """How often keepers have started the stream's driver, and the last time; nothing if they never had to."""
+    """How often watchdogs have started the stream's driver, and the last time; nothing if they never had to."""
     if launch is None or not launch.kept_newest:
         return {}
     newest = launch.kept_newest[-1]
@@ -224,7 +224,7 @@ def _caught_up(actual: ActualState) -> bool:
 
 
 def _work(launch: Launch | None, beat: Heartbeat | None, lag: Lag | None) -> dict[str, Any]:
-    """What the driver did; how far the stream is behind, and when that was looked up."""
+    """The driver's work; the stream's lag, and when it was looked up."""
     told = _keeper_restarts(launch)
     if lag is not None and lag.records is not None:
         told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _KEPT_ANSWERS = 100
-# A thread that has not come back by then is taken for lost, and no longer stands in others' way.
+# A thread that has not come back by then counts as lost, and no longer blocks others.
 GIVE_UP_SECONDS = 900.0
 
 
@@ -31,7 +31,7 @@ class BackgroundQuery:
         An answer is given once: who asks the same again gets a new one.
 
         Args:
-            key: Names the question and all that its answer depends on.
+            key: Identifies the question and all that its answer depends on.
             question: Must not answer None; what it raises is raised here.
         """
         with self._lock:

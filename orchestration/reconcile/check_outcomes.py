@@ -38,9 +38,9 @@ def check_outcomes(
 
     Args:
         unknown: Keys that the schema does not declare, as the newest configuration met them.
-        lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
+        lag: The lag that the heartbeat reports, or that was looked up for a stream without a driver.
         now: Seconds since 1970.
-        main: Of a gated stream, what main lacks of its branch, as it was looked up.
+        main: What main lacks of the branch of a write-audit-publish stream, as it was looked up.
     """
     spec = desired.spec
     return [
@@ -55,7 +55,7 @@ def check_outcomes(
 
 
 def _published(spec: StreamSpec | None, main: MainFreshness | None) -> Iterator[CheckOutcome]:
-    """Of a gated stream, whether anything is quarantined: as the check itself says when a run publishes.
+    """Whether anything of a write-audit-publish stream is quarantined; the same outcome as when a run publishes.
 
     A run is asked for only where there is something to publish. Without this, what is quarantined for long would read
     as not evaluated.
@@ -106,7 +106,7 @@ def _driver_alive(desired: DesiredState, actual: ActualState, decision: Decision
     passed = lives or decision.action is Action.IDLE or (decision.action is Action.WAIT and not silent)
     # A first start is due at once, and no failure of anything.
     passed = passed or (decision.action is Action.START and beat is None and not decision.failures)
-    # As its operator wants it, and yet nothing lands: nobody should take the table for one that is kept up to date.
+    # The state is as the operator wants it, yet nothing lands: the table must not read as kept up to date.
     held = passed and desired.control.mode != "running"
     sentence = f"{decision.sentence}{_whose_wish(desired)}" if held else decision.sentence
     sentence = with_next_command(sentence, decision.fix if held or retrying or not lives else None)
@@ -186,7 +186,7 @@ def _lag_within_slo(
         wrong.append(f"{what} is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed ({said_by})")
     stream = spec.stream if spec else ""
     if decision.action is Action.HALT and not actual.driver_lives and lag.records:
-        # However short it has been so: nobody reads them before a person acts.
+        # Reported at once: nobody reads the records before a person acts.
         sentence = with_next_command(f"{waits}, and the stream is halted", decision.fix or f"frazil status {stream}")
         return CheckOutcome(name, False, sentence, "halted", figures=figures, at=lag.at)
     if many or late:
@@ -243,7 +243,7 @@ def _dead_letter_ratio(spec: StreamSpec | None, actual: ActualState, decision: D
 
 
 def _unknown_fields(spec: StreamSpec | None, known: UnknownFields | None) -> CheckOutcome:
-    """New keys are news; those that are known are only told again with all checks."""
+    """The outcome for undeclared keys: new ones are reported at once, known ones only with all checks."""
     name = "unknown_fields"
     if spec is None or known is None or known.config != spec.config_hash:
         return CheckOutcome(name, True, "No record of this configuration had a key that is not declared.", "fine")
@@ -284,6 +284,6 @@ def _configuration(desired: DesiredState, actual: ActualState, decision: Decisio
 
 
 def settings_outcome(problem: FrazilError) -> CheckOutcome:
-    """What is said of every stream while nobody can tell where its state is."""
+    """The outcome for every stream while its state cannot be found."""
     sentence = with_next_command(f"The settings cannot be read: {problem.message.rstrip('.')}", problem.fix)
     return CheckOutcome("configuration", False, sentence, f"settings:{problem.message}")

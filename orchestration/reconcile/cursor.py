@@ -22,28 +22,28 @@ from jobs.quality.publishing.main_freshness import MainFreshness
 from jobs.streaming.supervision.processes.actual import ActualState
 
 M = TypeVar("M")
-# A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
+# A run without effect is requested again after so long; after twice as long each time it has no effect again.
 AGAIN_SECONDS = 30.0
 LONGEST_AGAIN_SECONDS = 600.0
-# What flaps is told this often at most.
+# A result that flaps is reported this often at most.
 CHANGED_SECONDS = 30
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
 
 
 class StreamsCursor(msgspec.Struct, Generic[M], omit_defaults=True):
-    """What a sensor remembers, by stream. It is short, since Dagster keeps a copy with every tick."""
+    """The memory of a sensor, by stream. It is short, since Dagster keeps a copy with every tick."""
 
     streams: dict[str, M] = msgspec.field(default_factory=dict)
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Self:
-        """What a cursor holds; nothing of one that cannot be read."""
+        """Read a cursor; an unreadable one gives an empty memory."""
         with contextlib.suppress(msgspec.DecodeError):
             return decode_json(cursor or "{}", cls)
         return cls()
 
     def to_cursor(self) -> str:
-        """As Dagster keeps it."""
+        """The memory as text, as Dagster keeps it."""
         return msgspec.json.encode(self).decode()
 
     def keep_only(self, streams: Collection[str]) -> None:
@@ -60,7 +60,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         asked: What that run was to do, and after which attempt; `asked_at`: boot clock when it was asked for; `asks`:
             how often the same was asked for.
         attempt: The launch that `launched` and `down` belong to.
-        launched: Boot clock when a launch without a beat was first seen.
+        launched: Boot clock when a launch without a heartbeat was first seen.
         down: Boot clock when the stream was first seen without a driver.
         unheld: Boot clock when its driver was first seen at work without the lease.
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
@@ -71,12 +71,12 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         lag: A checksum of the lags last reported; `lag_at`: when.
         state: A checksum of the state last reported; `state_at`: when any was reported.
         checks: Of what each check said last, a short checksum; `checks_at`: when they were reported.
-        kept: How many restarts by the stream's keepers were told; `kept_at`: when.
+        kept: How many restarts by the stream's watchdogs were reported; `kept_at`: when.
         looked_at: When the lag of a stream whose driver does not say was last asked for; `waiting` records waited at
             `waiting_at`.
         through: The latest time that its table is known to have been complete through, under this attempt.
         watermark: Its watermark when the lag of a stream whose driver does not say was last asked for.
-        main: Of a gated stream, what main lacked of its branch when that was last looked up; `main_at`: when.
+        main: What main lacked of a write-audit-publish stream's branch when last looked up; `main_at`: when.
         reported_epoch: Epoch of the newest one-off run whose tables were reported.
     """
 
@@ -175,7 +175,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         a minute. After long enough a pause it counts as a new matter.
 
         Args:
-            action: What is to be done; empty if nothing is.
+            action: The action to take; empty for none.
         """
         if not action:
             return False
@@ -211,7 +211,7 @@ class SensorCursor(StreamsCursor[StreamCursor]):
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Self:
-        """What a cursor holds; nothing of one that cannot be read, and no times of another boot."""
+        """Read a cursor; an unreadable one gives an empty memory. Times of another boot are left out."""
         memory = super().from_cursor(cursor)
         if memory.boot != boot_id():
             memory.boot = boot_id()
@@ -222,7 +222,7 @@ class SensorCursor(StreamsCursor[StreamCursor]):
 
 
 def checksum(text: str) -> int:
-    """A checksum for the cursor: tells two texts apart well enough to say that something has changed; never 0."""
+    """A checksum for the cursor; differs between two texts with near certainty, and is never 0."""
     return crc32(text.encode("utf-8", "backslashreplace")) or 1
 
 
@@ -232,7 +232,7 @@ def due(now: float, last: int, seconds: float) -> bool:
 
 
 def report_seconds(spec: StreamSpec) -> float:
-    """How often a stream's tables and lag are reported at most, and while it is caught up at least."""
+    """The shortest time between reports of a stream's tables and lag, and the longest while it is caught up."""
     if spec.freshness is None:
         return LONGEST_SECONDS
     # Three reports before the policy warns: one may be late, and one lost.

@@ -16,12 +16,12 @@ from jobs.streaming.supervision.processes.actual import START_SECONDS, ActualSta
 from jobs.streaming.supervision.state.desired import DesiredState
 from orchestration.reconcile.halts import Halt
 
-# A driver whose lease was taken or has run out notices within a beat of it.
+# A driver whose lease was taken or has run out notices within a heartbeat of it.
 UNHELD_SECONDS = 90.0
-# A keeper launches within a second or two, ending what its driver left behind included; after so long it hangs.
+# A watchdog launches within a second or two, ending the remains of its driver included; after so long it hangs.
 KEEPER_SECONDS = 20.0
 _ELSEWHERE = "another deployment, or another host, seems to take it time and again"
-# A driver that was asked to end finishes its batch; after so long the request is made anew, with its own grace.
+# A driver that was asked to end finishes its batch; after so long it is asked again, with its own grace.
 _END_SECONDS = 150.0
 _LEASE = {
     "none": "there is none",
@@ -29,12 +29,12 @@ _LEASE = {
     "released": "which was given back",
     "dead": "whose holder is gone",
 }
-# A process that has said its last word ends Spark; after so long it hangs.
+# A process that has reported its end ends Spark; after so long it hangs.
 _LAST_WORD_SECONDS = 60.0
 
 
 class Action(StrEnum):
-    """What to do about a stream."""
+    """The action to take for a stream."""
 
     START = "start"
     ADOPT = "adopt"  # nothing: it runs as it is wanted
@@ -48,15 +48,15 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do about one stream, and why.
+    """The action to take for one stream, and why.
 
     Attributes:
-        sentence: For people.
+        sentence: The decision as a sentence for people.
         fix: The next command, where a person can do something.
         seconds: With BACKOFF, how long to wait still.
         failures: How many launches failed in a row, where that counts.
         ends: With ROLL, that the driver is to be ended whatever it runs; another is started once it has.
-        halt: With HALT, the reason.
+        halt: With HALT, its reason.
     """
 
     action: Action
@@ -79,7 +79,7 @@ def file_fix(desired: DesiredState) -> str:
 
 
 def _file_halt(desired: DesiredState) -> Halt:
-    """Why a stream whose file is not valid halts."""
+    """The halt of a stream whose file is not valid."""
     return Halt.FILE_INVALID if desired.file == "invalid" else Halt.FILES_UNREADABLE
 
 
@@ -89,7 +89,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def decide_restart(desired: DesiredState, actual: ActualState, now: float) -> Decision:
-    """What to do about a stream that has no driver, and whose lease nobody holds."""
+    """Decide about a stream that has no driver, and whose lease nobody holds."""
     stream, launch = desired.stream, actual.launch
     if desired.control.mode == "stopped":
         return Decision(Action.IDLE, "it is stopped", f"frazil start {stream}")
@@ -192,14 +192,14 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
 
 
 def _also(fix: str | None, between: str, start: str, when: str = "") -> str:
-    """What an error says to do, and to start the stream, unless the error says that itself."""
+    """The advice of an error, and to start the stream, unless the error says that itself."""
     if fix and re.search(rf"{re.escape(start)}(?![\w.-])", fix):
         return fix
     return f"{fix}{between}{start}{when}" if fix else f"{start}{when}"
 
 
 def backoff_seconds(desired: DesiredState, failures: int) -> float:
-    """How long to wait after this many failures in a row: 0, then `first_delay`, doubling up to `longest_delay`."""
+    """Seconds to wait after this many failures in a row: 0, then `first_delay`, doubling up to `longest_delay`."""
     restart = desired.restart
     return pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
 
@@ -239,7 +239,7 @@ def _how_it_ended(actual: ActualState) -> str:
 
 
 def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
-    """What to do about one stream.
+    """Decide about one stream.
 
     Args:
         now: Seconds since 1970.
@@ -261,7 +261,7 @@ def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
 
 
 def _as_seen(actual: ActualState) -> str:
-    """What the launcher of a driver says of it, which nobody has heard of yet."""
+    """The state of a driver as its launcher reports it, before any heartbeat."""
     if actual.launched_process is None or actual.look is None:
         return ""
     return f": {process_name(actual.launched_process)}" + (f": {actual.look.reason}" if actual.look.reason else "")
@@ -332,7 +332,7 @@ def _is_replaced(desired: DesiredState, stall: Stall) -> bool:
 
 
 def _stopping(desired: DesiredState, actual: ActualState, who: str, asked_just_now: bool) -> Decision:
-    """A driver that ends. Whoever asked it to may be gone, and it may hang: then somebody has to see to its end."""
+    """Decide about a driver that ends. Whoever asked it to may be gone, and if it hangs, somebody has to end it."""
     beat = actual.heartbeat
     assert beat is not None
     # On its own clock, in which it said both; and whichever way that was set meanwhile.

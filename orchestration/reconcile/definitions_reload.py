@@ -31,19 +31,19 @@ Build = Callable[[Deployment], dg.Definitions]
 
 
 def definitions_code(specs: Iterable[StreamSpec], errors: Iterable[SpecError], settings: Settings) -> int:
-    """A checksum of all that definitions are made of; a changed comment of a file changes nothing."""
+    """A checksum of all that the definitions are made of; a changed comment of a file does not change it."""
     parts = sorted(spec.model_dump_json() for spec in specs)
     problems = [problem for error in errors for problem in error.problems]
     return checksum("\n".join([*_of_settings(settings), *problems, *parts]))
 
 
 def _of_settings(settings: Settings) -> tuple[str, ...]:
-    """What definitions take from the settings: the alert sensor exists where there are targets."""
+    """The settings that definitions depend on: the alert sensor exists where there are targets."""
     return (settings.catalog.name, "alerts") if settings.alerts.targets else (settings.catalog.name,)
 
 
 class DefinitionsReload:
-    """Watches whether the loaded definitions are those of the files, and has them loaded anew. One for each process.
+    """Watches whether the loaded definitions match the files, and has them reloaded. One for each process.
 
     Args:
         loaded: `definitions_code` of what this process has loaded.
@@ -81,7 +81,7 @@ class DefinitionsReload:
         except SpecError:
             return ""
         if files.absence:
-            # A folder that is away for a moment takes no page away.
+            # A folder that is missing for a moment removes no page.
             return ""
         code = self._code_of(files, settings)
         if code == self._loaded:

@@ -22,7 +22,7 @@ class Halt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HaltWords:
-    """What the reference says about a reason.
+    """The reference's text about the reason of a halt.
 
     Attributes:
         what: What happened, in a sentence.

@@ -1,4 +1,4 @@
-"""Lag of a stream behind its topics: as its driver's heartbeat says, or by its stamps and the ends of its topics."""
+"""Lag of a stream behind its topics: by its driver's heartbeat, or by its stamps and the ends of its topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BranchLag:
-    """What the branch of a gated stream has, beside what main has.
+    """Freshness of a write-audit-publish stream's branch, as against main's.
 
     Attributes:
         unpublished: Number of rows that main lacks; None if unknown.
@@ -41,14 +41,14 @@ class Lag:
 
     Attributes:
         records: Records that wait; None while nobody can look.
-        at: When that was looked up, or since when nobody can; seconds since 1970.
+        at: When the lag was looked up, or since when that fails; seconds since 1970.
         valid_through: Every record with an older timestamp is in the tables, of a gated stream in main; seconds since
             1970, None if not known.
         undecided: Records of open transactions behind those; None if not known.
         watermark: No record with an earlier event time is awaited any more, of a gated stream by main; seconds since
             1970, None if not known.
         by: The records by topic and partition, where they were looked up just now for a stream without a driver.
-        branch: Of a gated stream, what its branch has.
+        branch: The branch of a write-audit-publish stream.
     """
 
     records: int | None
@@ -71,7 +71,7 @@ class Lag:
         return (self.records or 0) + ((self.branch.unpublished or 0) if self.branch else 0)
 
     def judged_through(self, spec: StreamSpec | None) -> float | None:
-        """Through when the table is complete by what its freshness is judged by; seconds since 1970."""
+        """Through when the table is complete, on the scale that its freshness is judged by; seconds since 1970."""
         return self.watermark if by_event_time(spec) else self.valid_through
 
 
@@ -81,7 +81,7 @@ def by_event_time(spec: StreamSpec | None) -> bool:
 
 
 def lag_by_heartbeat(actual: ActualState) -> Lag | None:
-    """The lag as the newest heartbeat tells it; None if it does not."""
+    """The lag that the newest heartbeat reports; None if it reports none."""
     work = actual.heartbeat.work if actual.heartbeat else None
     at = None if work is None else work.lag_unknown_since or work.lag_at
     if work is None or at is None:

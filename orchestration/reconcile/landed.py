@@ -19,7 +19,7 @@ from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_state import StreamState
 
-# What `jobs.streaming.driver.process.drain` is opened by in a run of Dagster, which reports its tables itself.
+# Name of the opener of `jobs.streaming.driver.process.drain` in a run of Dagster, which reports its tables itself.
 _DAGSTER_RUN = "Dagster run"
 
 
@@ -28,7 +28,7 @@ class Landed:
     """Newest snapshots of a stream's tables.
 
     Attributes:
-        rows: Snapshot of the stream's own table; None if unknown.
+        rows: Snapshot of the stream's main table; None if unknown.
         dead_letters: Snapshot of its dead-letter table; None if unknown.
         heartbeat: Newest heartbeat of a driver, unless a one-off run landed records after it.
         by_run: Whether a one-off run has landed them, and they have not been reported yet.
@@ -60,7 +60,7 @@ def landed_snapshots(
     The memory notes that the run has been reported. Everything that the stream reports is due with it.
 
     Args:
-        lag: How far the stream is behind; None if unknown. Without it nobody can say whether its tables read as fresh.
+        lag: The stream's lag; None if unknown. Without it nobody can say whether its tables read as fresh.
         now: Seconds since 1970.
     """
     actual = observed.actual

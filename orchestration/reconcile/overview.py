@@ -22,12 +22,12 @@ _COLUMNS = ("stream", "state", "since", "lag", "rec/s", "committed", "complete",
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # Dagster shows Markdown on the page itself up to 1,000 characters, and behind a click from there on.
 _SHOWN_LETTERS = 950
-# A lag that was looked up longer ago than this says so.
+# An older lag is shown with its age.
 _OLD_SECONDS = 15.0
 
 
 class Need(IntEnum):
-    """In the overview: how much a stream needs a person, the most first."""
+    """How much a stream needs a person, the most first, in the overview."""
 
     NOW = 0  # nothing happens before somebody acts
     SOON = 1  # a check fails
@@ -40,8 +40,8 @@ class StreamRow:
     """One stream as a row of the overview.
 
     Attributes:
-        key: Of its table in Dagster; None if there is none to show.
-        lag: None if nobody knows it.
+        key: Asset key of its table in Dagster; None if it has none.
+        lag: The lag; None if unknown.
         rate: Records per second within the last minutes; None without a driver.
         last_commit, complete_through: Seconds since 1970; None if not known.
         letters: Dead letters that wait, as of the newest count.
@@ -71,10 +71,10 @@ def stream_row(
     found: Sequence[CheckOutcome],
 ) -> StreamRow:
     """The row of the overview for a stream that was looked at."""
-    # That keys are left out is what the stream's file says, or says nothing against: a report, and no trouble.
+    # Left-out keys are what the stream's file asks for, or allows: a report, and no trouble.
     wrong = [verdict for verdict in found if not verdict.passed and verdict.name != "unknown_fields"]
     need = need_of(decision, wrong)
-    # What its checks say first; a state that is fine has no next command.
+    # The checks' sentences come first; a state without trouble has no next command.
     fix = stands.fix if need is not Need.NONE else None
     return StreamRow(
         stream=stream,
@@ -105,12 +105,12 @@ def need_of(decision: Decision, wrong: Sequence[CheckOutcome]) -> Need:
 
 
 def overview_code(rows: Sequence[StreamRow]) -> int:
-    """Changes when a stream comes to need somebody more or less, and not with every batch."""
+    """A checksum that changes when a stream needs somebody more or less, and not with every batch."""
     return checksum(" ".join(sorted(f"{row.stream}:{row.need}" for row in rows)))
 
 
 def overview_metadata(rows: Sequence[StreamRow], now: float) -> dict[str, Any]:
-    """The overview's table, with the time that all its ages are told from, and how many streams need somebody.
+    """The overview's table, the time that its ages count from, and how many streams need somebody.
 
     Args:
         now: Seconds since 1970.
@@ -175,7 +175,7 @@ def _lag(lag: Lag | None, now: float) -> str:
 
 
 def _ago(at: float | None, now: float) -> str:
-    """How long before the table's time something was, such as 35s, 14m, 3h5m or 2d4h; narrow, and in one piece."""
+    """Age of a time in the table, such as 35s, 14m, 3h5m or 2d4h; narrow, and without a space."""
     if at is None:
         return "–"
     seconds = max(0, int(now - at))

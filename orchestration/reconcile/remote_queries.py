@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# After so long nothing is asked any more; a tick has 60 s in all.
+# After so long nothing more is asked; a tick has 60 s in all.
 _BUDGET_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class QueriedTable:
-    """What a query finds of a table at one snapshot.
+    """Result of a query about a table at one snapshot.
 
     Attributes:
         rows: The table's.
@@ -50,7 +50,7 @@ class QueriedTable:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """As a report of the table carries it."""
+        """The result as metadata of a report."""
         added = {} if self.added is None else {"records_added": self.added}
         return {"dagster/row_count": self.rows, **added, **self.history}
 
@@ -92,7 +92,7 @@ class RemoteQueries:
         return None if table is None else queried_table(table, stream, snapshot_id, since, on_main=on_main)
 
     def main_freshness(self, spec: StreamSpec) -> MainFreshness | None:
-        """What main lacks of a gated stream's branch; unknown if the catalog does not say in time.
+        """Freshness of main of a write-audit-publish stream; unknown if the catalog does not answer in time.
 
         None where there is nothing to tell apart: of a stream without a gate, and before its branch is there.
         """
@@ -106,12 +106,12 @@ class RemoteQueries:
         return None if table is None else main_freshness(table.metadata, spec.stream, spec.publish.branch)
 
     def table(self, name: str) -> Table | None:
-        """A table as it stood when this tick first asked for it; None if the catalog does not say in time."""
+        """A table as it stood when this tick first asked for it; None if the catalog does not answer in time."""
         found = self._loaded(name)
         return None if isinstance(found, FrazilError) else found
 
     def has_answered(self, name: str) -> bool:
-        """Whether the catalog has given the table, or has said that there is none."""
+        """Whether the catalog has answered: with the table, or that there is none."""
         return name in self._tables
 
     def refusal(self, spec: StreamSpec, find_file: Callable[[], Path | None]) -> SpecError | None:
@@ -136,7 +136,7 @@ class RemoteQueries:
         return found if found is None else spec_refusal(spec, find_file() or file, table)
 
     def lag(self, spec: StreamSpec, now: float) -> Lag | None:
-        """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.
+        """The lag of a stream without a driver, by its stamps; None if it cannot be found out in time.
 
         What its last driver said of lag is of no use here: records have come since.
         """
@@ -189,7 +189,7 @@ def _connected(connect: Callable[[], T]) -> T | FrazilError:
 def queried_table(
     table: Table, stream: str, snapshot_id: int | None, since: int | None, *, on_main: bool = False
 ) -> QueriedTable:
-    """What a query finds of a table and of a stream at a snapshot, or at its newest if it does not keep that one."""
+    """Query a table and a stream at a snapshot, or at the newest if the table no longer keeps that one."""
     metadata = table.metadata if on_main else as_written(table.metadata, stream)
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or metadata.current_snapshot()
@@ -205,7 +205,7 @@ def queried_table(
 
 
 def _added(snapshot) -> int:
-    """Rows that came with a snapshot; those that it only wrote anew, as the replay state of a dead letter, are none."""
+    """Rows that a snapshot added; rewritten rows, such as a dead letter with a new replay state, do not count."""
     operation = snapshot.summary.operation if snapshot.summary else Operation.APPEND
     gone = 0 if operation == Operation.APPEND else _count(snapshot, "deleted-records")
     return max(0, _count(snapshot, "added-records") - gone)

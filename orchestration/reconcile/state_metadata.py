@@ -26,7 +26,7 @@ _LOG_LINES, _LOG_LINE, _LOG_BYTES = 12, 200, 16_384
 
 
 def _parked(work: Work) -> dict[str, Any]:
-    """The tables that are parked, since when, and the letters that were made for each since the driver started."""
+    """The suspended tables, since when, and the letters made for each since the driver started."""
     return {
         name: {
             "since": f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC",
@@ -73,7 +73,7 @@ def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any
 
 
 def current_state_metadata(deployment: Deployment, stream: str, catalog: Callable[[], Catalog]) -> dict[str, Any]:
-    """What a report made by a run carries of the stream's state, as the supervisor's own reports do."""
+    """The stream's state as metadata of a report that a run makes, the same as the supervisor's reports have."""
     now = time.time()
     assessed = assess_now(deployment, stream, RemoteQueries(catalog, None), now)
     return state_metadata(stream_state(assessed.observed, assessed.decision, now), assessed.observed.heartbeat)

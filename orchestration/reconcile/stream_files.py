@@ -18,7 +18,7 @@ from jobs.streaming.supervision.state.desired import StreamFiles, file_stamp, st
 from jobs.streaming.supervision.state.observation import observe
 from resources.deployment import Deployment
 
-# When the streams of a store were listed, each time some requests to a service; by where the store is.
+# When the streams of each store were listed, by its place: listing costs some requests to a service.
 _KEPT: dict[str, tuple[float, tuple[str, ...]]] = {}
 _KEPT_SECONDS = 60.0
 
@@ -40,7 +40,7 @@ def _is_lock(path: Path) -> bool:
     return path.name.startswith(".#") and path.is_symlink() and not path.exists()
 
 
-# A cache and no memory: a code server that starts anew reads the files once more.
+# A cache, not a memory: a code server that starts reads the files once more.
 @lru_cache(maxsize=4)
 def _parsed(deployment: Deployment, stamps: tuple[object, ...]) -> StreamFiles:
     return stream_files(deployment.streams_folder, *deployment.streams())
@@ -55,7 +55,7 @@ def stream_ids(files: StreamFiles, settings: Settings) -> list[str]:
 
 
 def _kept_streams(settings: Settings) -> Iterable[str]:
-    """The streams of which something is kept; of a shared store as they were within the last minute."""
+    """The streams with state in the store; of a shared store as listed within the last minute."""
     store, now = state_store(settings), time.monotonic()
     at, known = _KEPT.get(store.place(""), (-_KEPT_SECONDS, ()))
     if not store.shared or now - at >= _KEPT_SECONDS:

@@ -17,14 +17,14 @@ _AT_WORK = frozenset({"running", "waiting"})
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How a stream stands at one moment.
+    """State of a stream at one moment.
 
     Attributes:
         state: One word, see `state_word`.
         since: When that began, as far as known; of a driver that is gone without a word, when it last beat. Seconds
             since 1970.
         fix: The next command; None where nothing is to be done.
-        at: When this was so; seconds since 1970.
+        at: When the stream was in this state; seconds since 1970.
         lives: Whether a driver is at work, whose pages can be opened.
         launched: What has launched its newest driver, and how that finds it; None if it is a process like others.
     """
@@ -43,7 +43,7 @@ class StreamState:
 
 
 def stream_state(now: Observation, decision: Decision, at: float) -> StreamState:
-    """How a stream stands, by the facts that its decision is made of.
+    """The state of a stream, by the facts that its decision is made of.
 
     Args:
         at: Seconds since 1970.
@@ -77,7 +77,7 @@ def state_word(now: Observation, decided: str | None = None) -> str:
     `never ran`.
 
     Args:
-        decided: What the supervisor's last tick decided; None while nobody supervises.
+        decided: Decision of the supervisor's last tick; None while nobody supervises.
     """
     beat, launch, driver = now.heartbeat, now.actual.launch, now.driver
     if driver is not None:
@@ -125,7 +125,7 @@ def _is_on_its_way(actual: ActualState) -> bool:
 
 
 def next_command(now: Observation, state: str) -> str | None:
-    """What a person would type next; None where nothing is to be done."""
+    """The command that a person would type next; None if nothing is to be done."""
     stream = now.stream
     if state == "paused":
         return f"frazil resume {stream}"

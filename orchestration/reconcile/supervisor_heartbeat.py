@@ -20,7 +20,7 @@ class SupervisorHeartbeat(msgspec.Struct, frozen=True):
     """The newest tick.
 
     Attributes:
-        at: When it was; seconds since 1970.
+        at: When the tick was; seconds since 1970.
         decisions: By stream: `action`, `sentence` and `fix`, as the tick decided; and `halted` if it is.
     """
 
@@ -30,11 +30,11 @@ class SupervisorHeartbeat(msgspec.Struct, frozen=True):
     decisions: dict[str, dict[str, str]] = {}
 
     def silent_for(self, now: float) -> float:
-        """Seconds since the newest tick; more than `SILENT_SECONDS` says that nobody supervises."""
+        """Seconds since the newest tick; more than `SILENT_SECONDS` means that nobody supervises."""
         return max(0.0, now - self.at)
 
     def is_silent(self, now: float) -> bool:
-        """Whether nobody supervises, so that what the newest tick decided is of no account any more."""
+        """Whether nobody supervises, so that the newest tick's decisions no longer count."""
         return self.silent_for(now) > SILENT_SECONDS
 
 

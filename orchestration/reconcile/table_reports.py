@@ -68,7 +68,7 @@ def routed_events(
     if (landed.heartbeat is None and not landed.by_run) or not due(now, memory.routed_at, report_seconds(spec)):
         return
     if spec.route is not None and spec.route.to is not None:
-        # As far as the catalog tells in time.
+        # As far as the catalog answers in time.
         coordinator = remote.table(spec.coordinator)
         spec = with_told_tables(spec, coordinator and coordinator.metadata)
     names = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
@@ -95,7 +95,7 @@ def routed_events(
         if not fresh and number == before:
             continue
         since = next((each.snapshot_id for each in table.metadata.snapshots if each.sequence_number == before), None)
-        # Without a report before, or once its snapshot has expired, it does not say how many rows are new.
+        # Without an earlier report, or once its snapshot has expired, the number of new rows is unknown.
         facts = queried_table(table, spec.stream, head.snapshot_id, since)
         event = dg.AssetMaterialization if fresh else dg.AssetObservation
         yield event(
@@ -132,7 +132,7 @@ def _nothing_new(spec: StreamSpec, name: str) -> str:
 
 
 def reported_freshness(beat: Heartbeat | None, lag: Lag | None) -> dict[str, Any]:
-    """Through when the stream's tables are complete, and its watermark."""
+    """The time through which the stream's tables are complete, and its watermark."""
     through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
     watermark = lag.watermark if lag is not None else None
     return freshness_metadata(*(None if each is None else each * 1000 for each in (through, watermark)))

@@ -32,7 +32,7 @@ INTERVAL_SECONDS = 15
 _DELIVERY_SECONDS = 20.0
 # The rest goes with the next tick.
 _MOST_PER_MESSAGE = 20
-# How far a sensor without a memory looks back for failed runs.
+# How far back a sensor without a memory looks for failed runs.
 _RUNS_SECONDS = 3600.0
 _SHOWN = 12
 
@@ -51,9 +51,9 @@ def run_alerts_tick(
     Args:
         checks: The asset checks that Dagster has loaded.
         jobs: Names of frazil's jobs.
-        memory: Of the sensor; changed.
+        memory: Memory of the sensor; changed.
         now: Seconds since 1970.
-        location: Name of the code location, whose runs alone count; None: all do.
+        location: Name of the code location, whose runs alone count; None counts all runs.
 
     Raises:
         FrazilError: The settings cannot be read.
@@ -84,9 +84,9 @@ def look(
     """The conditions of the deployment, and the keys of failed runs that a later run has made good.
 
     Args:
-        memory: Of the sensor; what was read last is noted there.
+        memory: Memory of the sensor; changed.
         now: Seconds since 1970.
-        location: Name of the code location, whose runs alone count; None: all do.
+        location: Name of the code location, whose runs alone count; None counts all runs.
     """
     files, conditions = read_files(deployment), Conditions()
     last_stream = look_at_streams(conditions, files, settings, now, memory.stream)
@@ -100,7 +100,7 @@ def look(
     since = min(memory.runs_at or now - _RUNS_SECONDS, now)
     ended, runs_at = set[str](), memory.runs_at
     if not files.absence:
-        # Without files nobody knows which stream a run of an asset belongs to. It is read later.
+        # Without the files the stream of an asset's run is unknown. The run is read later.
         ended, runs_at = look_at_runs(conditions, instance, watched, streams, since, location)
     conditions.redact(settings)
     memory.stream, memory.check, memory.runs_at = last_stream, last_check, runs_at

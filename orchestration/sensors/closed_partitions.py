@@ -67,7 +67,7 @@ _SEARCHED = 4_000
 _LATE = LateRowsOfTables()
 # A tick has 60 s in all. What takes longer goes on, and is picked up by a later tick.
 BUDGET_SECONDS = 15.0
-# What the check says is told again after so long, so that the page does not call it stale.
+# An unchanged result of the check is reported again after so long, so that the page does not call it stale.
 AGAIN_SECONDS = 1800
 _LOOKING = BackgroundQuery()
 SENSOR = "frazil_closed_partitions"
@@ -76,13 +76,13 @@ INTERVAL_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class ClosedFacts:
-    """What a stream's tables say of its hours or days.
+    """Hours or days of a stream, by its tables.
 
     Attributes:
         times: Up to whose watermark all of it is complete; None where nothing is.
-        periods: Those that have closed and were not reported, oldest first.
-        rows: Of each; None where they were not counted, since too many files would have to be read.
-        late: Of each, rows that came behind the watermark before it closed.
+        periods: Periods that have closed and were not reported, oldest first.
+        rows: Number of rows of each period; None where counting would read too many files.
+        late: Number of rows of each period that came behind the watermark before the period closed.
         snapshot_id: The table's newest.
         after: Rows that came into closed ones within the last day.
         waits: Whether the stream has landed what would close more, and main lacks it.
@@ -107,10 +107,10 @@ def unreported(
     """The hours or days that have closed and were not reported, oldest first.
 
     Args:
-        times: Its event times, as far as they are proven.
+        times: Event times of the table, as far as they are proven.
         through_ms: Up to where they are known to be reported.
         reported: The partitions that Dagster's record has.
-        most: So many at most.
+        most: Most periods to return.
 
     Returns:
         They, and up to where all are reported once these are.
@@ -185,7 +185,7 @@ def look(
 
 
 def _wait_for_tables(letters: Table, stream: str) -> bool:
-    """Whether letters wait for a table that is, or was, parked; of a stream that never parked one no letter is read."""
+    """Whether letters wait for a table that is, or was, suspended; no letter is read if no table ever was."""
     if not parked_places(letters.metadata, stream):
         return False
     return bool(tally_dead_letters(letters, stream, KNOWN_FILES).waiting_for)
@@ -217,12 +217,12 @@ def _late(
 
 
 class ClosedStream(msgspec.Struct, omit_defaults=True):
-    """What the sensor remembers of one stream.
+    """State that the sensor keeps of one stream.
 
     Attributes:
         through: The end of the newest hour or day that is known to be reported; milliseconds since 1970.
         of: What closes, and where its hours begin: at another file `through` counts for nothing.
-        sequence: Of the newest snapshot whose late rows were reported.
+        sequence: Sequence number of the newest snapshot whose late rows were reported.
         told: A checksum of what the check said last; `told_at`: when, seconds since 1970.
     """
 
@@ -234,15 +234,15 @@ class ClosedStream(msgspec.Struct, omit_defaults=True):
 
 
 class ClosedCursor(StreamsCursor[ClosedStream]):
-    """The cursor of the sensor. Where it is lost, Dagster's own record tells what was reported."""
+    """The cursor of the sensor. If it is lost, Dagster's own record shows what was reported."""
 
 
 @dataclass(slots=True)
 class ClosedTick:
-    """What a tick comes to.
+    """Result of one tick.
 
     Attributes:
-        sentences: By stream, what is to be said.
+        sentences: The sentences of the tick's message, by stream.
     """
 
     events: list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = field(default_factory=list)
@@ -337,7 +337,7 @@ def _report(
     said = closed_outcome(spec.stream, event_time, facts.after)
     told = checksum(said.code)
     if told != known.told or due(now, known.told_at, AGAIN_SECONDS) or facts.periods:
-        # What was materialized since makes the check read as not evaluated.
+        # A materialization since then makes the check read as not evaluated.
         known.told, known.told_at = told, int(now)
         tick.events.append(evaluation(said, key))
     if facts.waits:

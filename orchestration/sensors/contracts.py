@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-# What a run left unchecked is asked for again after so long, and after twice as long each time it changes nothing.
+# A check that a run left undone is requested again after so long, and after twice as long each time nothing changes.
 AGAIN_SECONDS = 60
 LONGEST_AGAIN_SECONDS = 3600
 SENSOR = "frazil_contracts"
 
 
 class CheckedStream(msgspec.Struct, omit_defaults=True):
-    """What the sensor remembers of one stream.
+    """State that the sensor keeps of one stream.
 
     Attributes:
-        at: When it was looked at; seconds since 1970.
-        asked_at: When a check was asked for; `asks`: how often, while nothing was recorded as checked.
-        position: What was recorded then.
-        silent_at: When a check was asked for because nothing came.
+        at: When the stream was looked at; seconds since 1970.
+        asked_at: When a check was requested; `asks` counts the requests while nothing was recorded as checked.
+        position: How far the stream was recorded as checked then.
+        silent_at: When a check was requested because no records came.
     """
 
     at: int = msgspec.field(default=0, name="a")
@@ -89,7 +89,7 @@ def _by_rows(spec: StreamSpec) -> bool:
 
 
 run_contracts_tick = partial(due_runs, wanted=_by_rows, remember=CheckedStream, busy="it is being checked", look=_look)
-"""Looks for streams whose contract is to be checked now; reads metadata only of those that may have to be."""
+"""Look for streams whose contract is due for a check; reads only metadata, and only of those that may be due."""
 
 
 def contract_sensor() -> dg.SensorDefinition:

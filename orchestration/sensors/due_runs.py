@@ -30,10 +30,10 @@ BUDGET_SECONDS = 3.0
 
 
 class Remembered(Protocol):
-    """What a sensor remembers of one stream.
+    """State that a sensor keeps of one stream.
 
     Attributes:
-        at: When it was looked at; seconds since 1970, 0 before.
+        at: When the stream was looked at; seconds since 1970, 0 before the first time.
     """
 
     at: int
@@ -44,11 +44,11 @@ R = TypeVar("R", bound=Remembered)
 
 @dataclass(slots=True)
 class DueRuns:
-    """What a tick comes to.
+    """Result of one tick.
 
     Attributes:
         start: The streams that a run is due for, each with why.
-        sentences: By stream, what is to be said.
+        sentences: The sentences of the tick's message, by stream.
     """
 
     start: list[tuple[StreamSpec, str]] = field(default_factory=list)
@@ -79,12 +79,12 @@ def due_runs(
     """Look over the streams; the catalog is asked only if one of them may have a run that is due.
 
     Args:
-        memory: Of the sensor; streams that are gone are forgotten.
+        memory: State of the sensor, by stream; streams without a file are forgotten.
         now: Seconds since 1970.
         budget: Seconds after which no other stream is looked at that was looked at before.
         wanted: Whether a stream is looked at at all.
-        remember: What is remembered of a stream at first.
-        busy: What is said of a stream that a run is at work on.
+        remember: Makes the state of a stream that was not looked at before.
+        busy: Sentence about a stream that a run is at work on.
     """
     tick, began = DueRuns(), time.monotonic()
     files, settings = read_files(deployment), deployment.settings()
@@ -129,8 +129,8 @@ def due_runs_sensor(
     """A sensor that asks for a run of each stream that one is due for; it reads tables' metadata and no row.
 
     Args:
-        tag: Tag of the job's runs, whose value is the stream that a run is at work on.
-        nothing: What a tick says if it looks at no stream.
+        tag: Tag of the job's runs; its value is the stream that a run is at work on.
+        nothing: Message of a tick that looks at no stream.
         tick: `due_runs` with what is looked for.
     """
 

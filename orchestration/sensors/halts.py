@@ -20,11 +20,11 @@ _MOST_SENTENCE = 1000
 
 
 class KnownHalt(msgspec.Struct, omit_defaults=True):
-    """What the sensor remembers of a halted stream.
+    """State that the sensor keeps of a halted stream.
 
     Attributes:
-        code: A checksum of what a person has to do about it.
-        at: When a run was asked for; seconds since 1970. 0 before the first.
+        code: A checksum of what a person has to do.
+        at: When a run was requested; seconds since 1970, 0 before the first.
     """
 
     code: int = msgspec.field(default=0, name="c")

@@ -1,4 +1,4 @@
-"""One tick of the sensor `frazil_mirrors`: merges that nobody has told Dagster of, and what the check says."""
+"""One tick of the sensor `frazil_mirrors`: reports merges that Dagster has no record of, and the checks' results."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 # Mirrors are looked at for so long in a tick, those that were looked at longest ago first.
 BUDGET_SECONDS = 15.0
-# What the check says is told again after so long, so that the page does not call it stale.
+# An unchanged result of the check is reported again after so long, so that the page does not call it stale.
 AGAIN_SECONDS = 1800
 
 
 class KnownMirror(msgspec.Struct, omit_defaults=True):
-    """What the sensor remembers of one mirror.
+    """State that the sensor keeps of one mirror.
 
     Attributes:
-        at: When it was looked at; seconds since 1970.
+        at: When the mirror was looked at; seconds since 1970.
         sequence: Of the changelog, through which the newest merge that was seen reaches.
         told: A checksum of what the check said last; `told_at`: when, seconds since 1970.
     """
@@ -49,16 +49,16 @@ class KnownMirror(msgspec.Struct, omit_defaults=True):
 
 
 class MirrorsCursor(StreamsCursor[KnownMirror]):
-    """The cursor of the sensor, by mirror's table. Where it is lost, Dagster's own record tells what was reported."""
+    """The cursor of the sensor, by mirror's table. If it is lost, Dagster's own record shows what was reported."""
 
 
 @dataclass(slots=True)
 class MirrorsTick:
-    """What a tick comes to.
+    """Result of one tick.
 
     Attributes:
-        sentences: By mirror, what is to be said.
-        partitions: By the name of dynamic partitions, those that are told of.
+        sentences: The sentences of the tick's message, by mirror.
+        partitions: The partitions that the tick reports, by the name of their dynamic partitions.
     """
 
     events: list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = field(default_factory=list)
@@ -67,8 +67,8 @@ class MirrorsTick:
 
     @property
     def partition_requests(self) -> list[dg.AddDynamicPartitionsRequest]:
-        """What asks Dagster for the partitions that are told of; those that are there stay as they are."""
-        # Of one tick a partition may be told of twice: that it was merged, and what the check says.
+        """Requests to add the reported partitions to Dagster; those that it has stay as they are."""
+        # One tick may report a partition twice: its merge, and the check's result.
         return [dg.AddDynamicPartitionsRequest(name, [*dict.fromkeys(keys)]) for name, keys in self.partitions.items()]
 
 
@@ -78,7 +78,7 @@ class ShownMirror:
 
     Attributes:
         spec: The stream as the rows of its changelog are made.
-        mirror: Of that changelog.
+        mirror: The mirror of that changelog.
         named: Of the mirror of a table that a value has named the asset of all of them, the name of its partitions, and
             the mirror's; None of one with an asset of its own.
     """
@@ -177,7 +177,7 @@ def _look(
         merged = status.stamp is not None and status.stamp.sequence != known.sequence
         if merged and status.stamp is not None:
             known.sequence = status.stamp.sequence
-            # A run that has merged it has told Dagster itself.
+            # A run that has merged has reported the merge itself.
             if reported(key) != str(status.stamp.snapshot_id):
                 metadata = mirror_metadata(spec, catalog.load_table(mirror.table), status)
                 said = "Merged by the stream's driver, or by the command."
@@ -198,13 +198,13 @@ def _look(
             known.told = told
             _observe(tick, settings, shown.named, outcome)
     elif told != known.told or due(now, known.told_at, AGAIN_SECONDS) or merged:
-        # What was materialized since makes the check read as not evaluated.
+        # A materialization since then makes the check read as not evaluated.
         known.told, known.told_at = told, int(now)
         tick.events.append(evaluation(outcome, key))
 
 
 def _observe(tick: MirrorsTick, settings: Settings, named: tuple[Mirror, str, str], outcome: CheckOutcome) -> None:
-    """What the check would say of a mirror, of one that has none: an observation of its partition."""
+    """Observe a mirror's partition with the check's result; for a mirror without a check of its own."""
     group, partitions, value = named
     tick.events.append(
         dg.AssetObservation(

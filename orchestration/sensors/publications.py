@@ -1,4 +1,4 @@
-"""The sensor that has gated streams published as often as their files say: `frazil_publications`."""
+"""The sensor that publishes write-audit-publish streams as often as their files say: `frazil_publications`."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -26,11 +26,11 @@ SENSOR = "frazil_publications"
 
 
 class PublishedStream(msgspec.Struct, omit_defaults=True):
-    """What the sensor remembers of one stream.
+    """State that the sensor keeps of one stream.
 
     Attributes:
-        at: When it was looked at; seconds since 1970.
-        asked_at: When a publication was asked for.
+        at: When the stream was looked at; seconds since 1970.
+        asked_at: When a publication was requested.
         held: Whether something was held then.
     """
 
@@ -59,7 +59,7 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: "Catalog", known: PublishedS
     held, was_held = ahead.held, known.held
     known.held = held is not None
     judged = held is not None and held.judged_by == contract_digest(contract_of(spec, spec.targets[0]))
-    # What could not be evaluated is judged again, as often as it would be published.
+    # An expectation that could not be evaluated is tried again as often as the stream would be published.
     if held is not None and judged and not held.unevaluated and known.asked_at:
         tick.sentences[spec.stream] = f"{held.rows:,} rows are held: frazil release {spec.stream}"
         return
@@ -83,7 +83,7 @@ def _by_itself(spec: StreamSpec) -> bool:
 run_publications_tick = partial(
     due_runs, wanted=_by_itself, remember=PublishedStream, busy="it is being published", look=_look
 )
-"""Looks for gated streams that are to be published now; reads metadata only."""
+"""Look for write-audit-publish streams that are due for publishing; reads only metadata."""
 
 
 def publication_sensor() -> dg.SensorDefinition:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 SUPERVISOR = "supervisor"
 
-# What the control code calls them. These leave alone what the operator wished, as `start` and `stop` would not.
+# Names of the supervisor's actions in the control code. Unlike `start` and `stop` they leave the operator's wish.
 CONTROL_ACTIONS = {
     Action.START: StreamAction.ensure_running,
     Action.ROLL: StreamAction.roll,
@@ -83,7 +83,7 @@ INTERVAL_SECONDS = 10
 
 
 def acting_runs(instance: dg.DagsterInstance) -> dict[str, str]:
-    """By stream, the run that acts on it now; one question for all. Runs whose process is gone are given up.
+    """The run that acts on each stream now; one query for all. Runs whose process is gone are given up.
 
     A replay does not act on the stream, which may be started and ended meanwhile.
     """
@@ -92,7 +92,7 @@ def acting_runs(instance: dg.DagsterInstance) -> dict[str, str]:
 
 
 def newest_requests(instance: dg.DagsterInstance, streams: Iterable[str]) -> dict[str, int]:
-    """By stream, the number of the newest run that the supervisor asked for, for a cursor that was lost.
+    """The number of the newest run that the supervisor asked for, of each stream; for a cursor that was lost.
 
     Runs that people asked for have no number, however many of them are newer.
     """
@@ -109,7 +109,7 @@ def control_run(stream: str, decision: Decision, request: int) -> dg.RunRequest:
     """The request for the run that does what was decided.
 
     Args:
-        request: Its number, which no earlier run of the stream has.
+        request: Number of the run, which no earlier run of the stream has.
     """
     reason = decision.sentence if len(decision.sentence) <= _MAX_REASON else f"{decision.sentence[:_MAX_REASON]}…"
     action = StreamAction.let_go if decision.ends else CONTROL_ACTIONS[decision.action]
@@ -131,11 +131,11 @@ class ReconcileTick:
     """Result of a tick of the reconcile sensor.
 
     Attributes:
-        decisions: By stream.
+        decisions: The decision about each stream.
         halted: Streams without a driver, of which none is started before a person acts.
-        problems: By stream, what kept it from being looked at, or from being reported.
+        problems: Why a stream could not be looked at, or reported, by stream.
         rows: One for each stream, for the overview table.
-        partitions: By the name of dynamic partitions, those that are told of.
+        partitions: The partitions that the tick reports, by the name of their dynamic partitions.
     """
 
     requests: list[dg.RunRequest] = field(default_factory=list)
@@ -149,12 +149,12 @@ class ReconcileTick:
 
     @property
     def partition_requests(self) -> list[dg.AddDynamicPartitionsRequest]:
-        """What asks Dagster for the partitions that are told of; those that are there stay as they are."""
+        """Requests to add the reported partitions to Dagster; those that it has stay as they are."""
         return [dg.AddDynamicPartitionsRequest(name, keys) for name, keys in self.partitions.items()]
 
     @property
     def count(self) -> int:
-        """How many streams there are."""
+        """Number of streams."""
         return len({*self.decisions, *self.problems})
 
 
@@ -172,7 +172,7 @@ def run_reconcile_tick(
     """Observe every stream and decide; changes nothing but the cursor and the supervisor's heartbeat.
 
     Args:
-        under_way: By stream, the run that acts on it now.
+        under_way: The run that acts on each stream now, by stream.
         newest_requests: The numbers of the newest control runs of streams, for those that the memory has lost.
         now: Seconds since 1970.
         definitions: What an operator should know of the definitions that Dagster has loaded; empty for nothing.
@@ -184,7 +184,7 @@ def run_reconcile_tick(
     except SpecError as problem:
         return _without_settings(tick, problem, deployment, memory, now)
     if memory.settings:
-        # What was said while they could not be read has to be taken back.
+        # A message about unreadable settings has to be taken back.
         memory.settings = 0
         for remembered in memory.streams.values():
             remembered.checks = []
@@ -220,7 +220,7 @@ def run_reconcile_tick(
 def _events(
     tick: ReconcileTick, assessed: Assessment, memory: StreamCursor, remote: RemoteQueries, now: float
 ) -> list[Event]:
-    """What there is to report of a stream, whose row it adds to the tick's."""
+    """The events to report of a stream; adds the stream's row to the tick's."""
     observed, decision = assessed.observed, assessed.decision
     desired, actual, spec = observed.desired, observed.actual, observed.desired.spec
     stands = stream_state(observed, decision, now)
@@ -337,7 +337,7 @@ def reconcile_sensor(reload: DefinitionsReload) -> dg.SensorDefinition:
     """The sensor; it starts no process itself but asks for a short run of `frazil_control` for each thing to do.
 
     Args:
-        reload: Of the definitions that the sensor is part of.
+        reload: The reload of the definitions that the sensor is part of.
     """
 
     @dg.sensor(

@@ -29,7 +29,7 @@ from resources.deployment import Deployment
 SAMPLE = 200
 LEAST_PER_REASON = 20
 MOST_REASONS = 10
-# Of the letters of a reason that were tried, so many have to succeed; a replay counts an attempt of the others.
+# A replay is proposed if this share of the tried letters of a reason succeeds; it counts an attempt of the others.
 GOOD_SHARE = 0.5
 # By table and stream, what was found and what it was found for: letters that nobody touched need not be tried again.
 _LAST: dict[tuple[str, str], tuple[tuple[object, ...], Proposal]] = {}
@@ -37,12 +37,12 @@ _LAST: dict[tuple[str, str], tuple[tuple[object, ...], Proposal]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of the sample of one reason, for a proposal to replay.
+    """Result of the sample of one reason, for a proposal to replay.
 
     Attributes:
         waiting: Letters with this reason that an earlier configuration left.
-        tried: Of them, in the sample.
-        good: Of those, which would come back now.
+        tried: Number of letters in the sample.
+        good: Number of tried letters that would come back now.
     """
 
     reason: str
@@ -58,11 +58,11 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a replay of the letters of earlier configurations would come to.
+    """Expected result of a replay of the letters of earlier configurations.
 
     Attributes:
         config: The hash of the configuration that the sample was tried under.
-        snapshot_id: Of the dead-letter table.
+        snapshot_id: Snapshot of the dead-letter table.
         reasons: The most frequent first; empty if no such letter waits.
     """
 
@@ -118,7 +118,7 @@ def propose_replay(
 
 
 def proposal_outcome(proposal: Proposal, started: str = "") -> CheckOutcome:
-    """What the check says of a proposal.
+    """The check's result for a proposal.
 
     Args:
         started: Why nobody has to do anything, such as that the replay was started.
@@ -160,7 +160,7 @@ def _told(reasons: list[Tried] | tuple[Tried, ...]) -> str:
 
 
 def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Catalog]) -> Proposal:
-    """What a replay of the letters of earlier configurations would come to, by a sample; changes nothing.
+    """Estimate, by a sample, what a replay of letters of earlier configurations brings back; changes nothing.
 
     Raises:
         FrazilError: The catalog does not answer, or the tables are not fit for a replay.

@@ -31,7 +31,7 @@ from resources.services import CatalogResource
 
 # A tick has 60 s in all. What takes longer goes on, and is picked up by a later tick.
 BUDGET_SECONDS = 15.0
-# What is proposed, or could not be found out, is looked at again after so long.
+# A proposal, or a sample that failed, is looked at again after so long.
 AGAIN_SECONDS = 600
 _LOOKING = BackgroundQuery()
 SENSOR = "frazil_replays"
@@ -39,14 +39,14 @@ INTERVAL_SECONDS = 60
 
 
 class JudgedStream(msgspec.Struct, omit_defaults=True):
-    """What the sensor of replays remembers of one stream from tick to tick.
+    """State that the sensor of replays keeps of one stream.
 
     Attributes:
         config: The hash of the configuration for which its letters were looked at.
-        at: When; seconds since 1970.
+        at: When the letters were looked at; seconds since 1970.
         proposed: Whether a replay would help.
         failed: The hash of the configuration for which they could not be looked at, at that time.
-        told: A checksum of what the check said last.
+        told: A checksum of the check's last result.
     """
 
     config: str = msgspec.field(default="", name="c")
@@ -63,16 +63,16 @@ class JudgedStream(msgspec.Struct, omit_defaults=True):
 
 
 class ReplaysCursor(StreamsCursor[JudgedStream]):
-    """The cursor of the sensor of replays. Where it is lost, letters are looked at once more, none replayed twice."""
+    """The cursor of the sensor of replays. If it is lost, letters are looked at again, but none is replayed twice."""
 
 
 @dataclass(slots=True)
 class ReplaysTick:
-    """What a tick of the sensor of replays comes to.
+    """Result of one tick of the sensor of replays.
 
     Attributes:
         start: The replays to start, if they were not started for the same configuration before.
-        sentences: By stream, what is to be said.
+        sentences: The sentences of the tick's message, by stream.
     """
 
     start: list[Proposal] = field(default_factory=list)
@@ -137,7 +137,7 @@ def _conclude(
     if starts:
         tick.start.append(found)
     judged.config, judged.failed, judged.at = spec.config_hash, "", int(now)
-    # Also of a replay that was started: if its run fails, somebody has to be told.
+    # Also after a replay was started: if its run fails, the check has to say so.
     judged.proposed = bool(found.helping)
     tick.sentences[spec.stream] = said.sentence
     told = checksum(f"{said.code}{said.sentence}")
@@ -148,7 +148,7 @@ def _conclude(
 
 
 def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> str:
-    """Why nothing can be said yet; empty if it can."""
+    """Why the letters cannot be judged yet; empty if they can."""
     if spec.stream in under_way:
         return "its letters are being replayed"
     actual = read_actual(stream_folder(settings, spec.stream).store, spec.stream)
@@ -156,7 +156,7 @@ def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> 
         return ""
     if actual.heartbeat.generation == generation(spec, settings):
         return ""
-    # It may still write letters of the former configuration, which would be left behind.
+    # The driver may still write letters of the former configuration, which the replay would miss.
     return "its driver still runs the former configuration"
 
 
@@ -210,7 +210,7 @@ def replay_sensor() -> dg.SensorDefinition:
 
 
 def replays_under_way(instance: dg.DagsterInstance) -> set[str]:
-    """Streams whose letters a run replays now, or tries; runs whose process is gone are given up."""
+    """Streams whose letters a run replays or tries now; runs whose process is gone are given up."""
     return {run.tags.get(STREAM_TAG, "") for run in runs_under_way(instance, job=JOB)}
 
 
@@ -231,7 +231,7 @@ def replay_run(proposal: Proposal, number: int) -> dg.RunRequest:
     """The run that replays what was proposed.
 
     Args:
-        number: Which no earlier run of the stream has.
+        number: Number that no earlier run of the stream has.
     """
     tried, good = (sum(getattr(each, what) for each in proposal.helping) for what in ("tried", "good"))
     config = ReplayConfig(

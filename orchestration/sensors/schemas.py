@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 # A tick looks at as many tables as it can in so long, those that it looked at longest ago first.
 BUDGET_SECONDS = 1.5
-# What has not changed is told again after so long, so that the page does not call it stale.
+# An unchanged result is reported again after so long, so that the page does not call it stale.
 AGAIN_SECONDS = 1800
 SENSOR = "frazil_schemas"
 INTERVAL_SECONDS = 30
 
 
 class ComparedStream(msgspec.Struct, omit_defaults=True):
-    """What the sensor remembers of one stream.
+    """State that the sensor keeps of one stream.
 
     Attributes:
         config: A checksum of its configuration hash when it was last looked at.
         at: When it was; seconds since 1970.
-        told: A checksum of what the check said last; `told_at`: when.
+        told: A checksum of the check's last result; `told_at`: when it was reported.
     """
 
     config: int = msgspec.field(default=0, name="c")
@@ -57,16 +57,16 @@ class ComparedStream(msgspec.Struct, omit_defaults=True):
 
 
 class SchemasCursor(StreamsCursor[ComparedStream]):
-    """The cursor of the sensor. Where it is lost, everything is told once more."""
+    """The cursor of the sensor. If it is lost, everything is reported once more."""
 
 
 @dataclass(slots=True)
 class SchemasTick:
-    """What a tick comes to.
+    """Result of one tick.
 
     Attributes:
         looked_at: Streams that it has looked at.
-        sentence: What is said of it.
+        sentence: The tick's message.
         unasked: Why the registry could not be asked, if it could not.
     """
 
@@ -115,7 +115,7 @@ def run_schemas_tick(
         known.config, known.at = checksum(spec.config_hash), math.floor(now)
         tick.looked_at.append(spec.stream)
         if unasked is not None:
-            # What was told before stays.
+            # The results reported before stay.
             tick.unasked = unasked
             continue
         told = checksum(f"{said.code}{said.sentence}")
@@ -155,7 +155,7 @@ def _in_turn(specs: Sequence[StreamSpec], memory: SchemasCursor) -> list[StreamS
 
 
 def refusal_sentence(problem: FrazilError) -> str:
-    """What a tick says that could ask nobody."""
+    """The message of a tick that could compare no stream."""
     return f"Nothing was compared: {problem}"
 
 

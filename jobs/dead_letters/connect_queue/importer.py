@@ -1,7 +1,7 @@
-"""Import of a queue, the dead-letter topic of a Kafka Connect sink, and its dry run.
+"""Import of a queue, which is a Kafka Connect sink's dead-letter topic, and its dry run.
 
-The topic is read as a stream of its own on the same tables, stamped as `<stream>~connect`: the stamps hold the position
-in each of its partitions, so that a batch lands whole or not at all and is never taken twice.
+The topic is read as a stream of its own on the same tables, stamped as `<stream>~connect`. The stamps have the position
+in each of its partitions, so that a batch lands completely or not at all, and never twice.
 """
 
 from __future__ import annotations
@@ -60,23 +60,22 @@ from jobs.tables.commit.stamp.target_positions import TargetNeed, restart_positi
 
 @dataclass(frozen=True, slots=True)
 class QueueResult:
-    """What was taken from a topic of Connect's dead letters.
+    """Result of an import from Connect's dead-letter topic.
 
     Attributes:
         read: Records of the topic that were taken now.
-        landed: Those that are rows of the stream's table now.
-        dead: Those that are letters of frazil's now.
-        known: Those whose record stood in one of the tables already.
-        tombstones: Those without a value.
-        without_coordinates: Of `dead`, those whose headers do not say where they come from: they carry the topic's own
-            coordinates.
-        left: Those that the stream reads, or has just read, by itself: they come from its topics, from where its tables
-            are not complete yet.
+        landed: Records of these that landed in the stream's tables.
+        dead: Records of these that became frazil's dead letters.
+        known: Records of these that were in one of the tables already.
+        tombstones: Records without a value.
+        without_coordinates: Records in `dead` whose headers lack their origin: they have the topic's own coordinates.
+        left: Records that the stream reads by itself: they are of its topics, from where its tables are not complete
+            yet.
         earlier: Always 0: a run counts only what it took itself.
-        dry_run: Nothing was taken: the others are what would become of them.
-        reasons: Of a dry run: why records would become letters, the most frequent first.
+        dry_run: Whether nothing was taken, and the numbers are a forecast.
+        reasons: Causes of dead letters in a dry run, the most frequent first.
         null_columns: Columns that the correction leaves out, which are null in the rows.
-        unknown_fields: Records by the path of a field that no column takes.
+        unknown_fields: Records by the path of a field without a column.
     """
 
     stream: str
@@ -105,14 +104,14 @@ def import_queue(
     *,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> QueueResult:
-    """Take what a topic of Connect's dead letters holds now and was not taken before.
+    """Import what a topic of Connect's dead letters holds now and was not imported before.
 
     Args:
-        request: Its correction and rate count; a selection has no meaning here.
+        request: Request with correction and rate; its selection is ignored.
 
     Raises:
-        LeaseHeldError: A replay of the stream is at work.
-        FrazilError: The topic does not exist, is one that the stream reads, or the table cannot say what stands in it.
+        LeaseHeldError: A replay of the stream is running.
+        FrazilError: The topic does not exist, the stream reads it, or the table's rows lack coordinates.
     """
     began = time.monotonic()
     refuse_own_topic(spec, topic)
@@ -120,7 +119,7 @@ def import_queue(
     if spec.route is not None:
         refuse_parked(spec, newest.parked if newest else ())
         refuse_gone(every, catalog, newest.targets if newest else ())
-    # Tables with columns of their own are there, or are made by the stream itself.
+    # Tables with their own columns exist, or the stream itself creates them.
     ensure_tables(every if spec.own_columns else spec, catalog)
     spec, request = every, request.with_tables_of(catalog)
     corrected = request.corrected(spec)
@@ -149,10 +148,10 @@ def import_queue(
 
 
 def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
-    """Check that the queue is no topic of the stream's own.
+    """Raise if the queue is one of the stream's own topics.
 
     Raises:
-        FrazilError: It is.
+        FrazilError: It is one.
     """
     if spec.source.reads(topic):
         raise FrazilError(
@@ -162,10 +161,10 @@ def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
 
 
 def refuse_unknown_rows(spec: StreamSpec, sink: Table) -> None:
-    """Check that the table says which records its rows are of.
+    """Raise unless the table's rows have their coordinates.
 
     Raises:
-        FrazilError: It does not.
+        FrazilError: They lack them.
     """
     if not spec.kafka_columns.locate_rows_of(sink.schema()):
         raise FrazilError(
@@ -177,7 +176,7 @@ def refuse_unknown_rows(spec: StreamSpec, sink: Table) -> None:
 
 
 def next_end(at: Positions, ends: Positions, most: int) -> dict[TopicPartition, int]:
-    """Where the next batch to import ends, of at most so many records, that begins at `at`."""
+    """End offsets of the next batch from `at` with at most so many records."""
     end, room = dict(at), most
     for partition, last in sorted(ends.items()):
         count = min(room, max(0, last - at.get(partition, 0)))
@@ -187,7 +186,7 @@ def next_end(at: Positions, ends: Positions, most: int) -> dict[TopicPartition, 
 
 
 def left_of(at: Positions, ends: Positions) -> int:
-    """How many records are left to import from `at` on."""
+    """Number of records left to import from `at` on."""
     return sum(max(0, end - at.get(partition, 0)) for partition, end in ends.items())
 
 
@@ -213,17 +212,17 @@ def import_batches(
 
 
 def _wait(seconds: float) -> bool:
-    """A command has nobody who asks it for its end but by a signal, which ends it here as well."""
+    """Sleep; always False, as only a signal ends a command."""
     time.sleep(seconds)
     return False
 
 
 class QueueRunner(BatchRunner):
-    """Runs batches as a driver does, but for the tasks, which need no Spark.
+    """Runs batches like a driver, with tasks that need no Spark.
 
     Attributes:
-        counts: Of the newest batch.
-        unknown_fields: Records of all batches by the path of a field that no column takes.
+        counts: Counts of the newest batch.
+        unknown_fields: Records of all batches by the path of a field without a column.
     """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog, task: QueueTask) -> None:
@@ -242,7 +241,7 @@ class QueueRunner(BatchRunner):
         self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
     ) -> TaskResults:
         stream = self._stream
-        # Tasks that run again see what the attempt before has landed.
+        # Repeated tasks have to see what the previous attempt has landed.
         results, self.counts = self._task.run(
             ranges,
             {name: target.table for name, target in stream.targets.items()},
@@ -255,10 +254,10 @@ class QueueRunner(BatchRunner):
         return results
 
     def _refuse_unaccounted(self, results: TaskResults, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
-        """Records of a queue may also be known already, or left to the stream."""
+        """Raise if a batch does not add up; records of a queue may also be known already, or left to the stream."""
         counts = self.counts
         became = counts.landed + counts.dead + counts.known + counts.tombstones + counts.left
-        # What a table has already is counted by the run that committed it.
+        # The run that committed a table's rows has counted them.
         if all(need.whole for need in needs.values()) and counts.read != became:
             raise unaccounted(
                 self._stream.spec.stream,
@@ -268,9 +267,9 @@ class QueueRunner(BatchRunner):
             )
 
     def _decided(self, needs: dict[str, TargetNeed]) -> int | None:
-        """How many records may fail of a batch that the own table of a stream with a route has; None of another.
+        """Number of records that may fail in a batch which the main table of a routed stream has; None otherwise.
 
-        As many as failed when it was decided on; those that are letters already are left out when it runs again.
+        It is the number that failed at first; records that are dead letters already are left out of a re-execution.
         """
         stream, newest = self._stream, self._stream.anchor.newest
         if newest is None or stream.spec.route is None or not needs[stream.anchor.name].nothing:
@@ -290,12 +289,12 @@ def dry_run_queue(
     *,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> QueueResult:
-    """Find out what would become of what a topic of Connect's dead letters holds now and was not taken before.
+    """Find out the fate of records in a topic of Connect's dead letters that were not imported before.
 
-    A record that the queue holds twice, more than some thousands apart, is counted twice.
+    A record that is in the queue twice, more than some thousands apart, is counted twice.
 
     Raises:
-        FrazilError: As `import_queue`; also that the stream has no tables yet.
+        FrazilError: As `import_queue`; also if the stream has no tables yet.
     """
     began = time.monotonic()
     refuse_own_topic(spec, topic)

@@ -32,15 +32,14 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def queue_id(stream: str) -> str:
-    """The id under which what comes from Connect's queues is stamped; no stream can have it."""
+    """Id under which imports from Connect's queues are stamped; no stream can have it."""
     return f"{stream}~connect"
 
 
 def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
-    """The stream with the topic as its source: a queue holds what failed, so its failures stop nothing.
+    """The stream with the topic as its source: a queue holds failed records, so its failures stop nothing.
 
-    What stands in it is old, so nothing of it is late, and it says nothing of the stream's watermark. None of its
-    tables is parked.
+    Its records are old, so none is late, and they do not move the stream's watermark. No table is suspended.
     """
     return spec.read_by_headers().model_copy(
         update={
@@ -54,10 +53,10 @@ def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
 
 
 def refuse_missing(log: LogState, topic: str, settings: Settings) -> None:
-    """Check that the topic exists.
+    """Raise unless the topic exists.
 
     Raises:
-        FrazilError: It does not.
+        FrazilError: It does not exist.
     """
     if topic not in log.topics:
         raise FrazilError(
@@ -70,13 +69,13 @@ def refuse_missing(log: LogState, topic: str, settings: Settings) -> None:
 def open_queue(
     taken: StreamSpec, spec: StreamSpec, settings: Settings, catalog: Catalog, topic: str
 ) -> Iterator[tuple[OpenStream, KafkaLog]]:
-    """Hold a queue for the length of the block, with its targets claimed and what a crash left finished.
+    """Hold a queue during the block; its targets are claimed, and what a crash left is finished.
 
     Args:
         taken: See `as_stream`.
 
     Raises:
-        StreamStopped: Going on would lose or double records.
+        StreamStopped: Going on would lose or duplicate records.
     """
     kafka = KafkaLog(settings.kafka)
     log = kafka.state(taken.source)
@@ -108,10 +107,10 @@ def open_queue(
 
 
 def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> None:
-    """After a rollback of one of the stream's tables: have what it took out of them taken from the queues again.
+    """After a rollback of a stream's table: import the removed records from the queues again.
 
     Args:
-        note: Who decides, and why.
+        note: Author and reason.
     """
     spec = without_dropped(with_named_tables(spec, catalog), catalog)
     name, targets = queue_id(spec.stream), _targets(spec, catalog)
@@ -119,7 +118,7 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
         return
     session = CommitSession(name, spec.config_hash, stream_lease(settings, name), targets)
     with session.held():
-        # What was about to be committed belongs to positions that are taken back.
+        # The pending batch belongs to positions that are moved back.
         folder = stream_folder(settings, name)
         for pending in folder.pending_records():
             folder.store.delete(pending)
@@ -130,11 +129,11 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
             if past.rolled_back
         ]
         new: dict[str, Stamp] = {}
-        # The one that was rolled back comes last, so that the stop stands until both are stamped.
+        # The rolled-back table comes last, so that the stop stands until both are stamped.
         for table, past in sorted(histories.items(), key=lambda each: each[1].rolled_back):
             if past.newest is None:
                 continue
-            # Both go back: what stands in one of them still is known by its coordinates, and is not taken twice.
+            # Both are moved back: rows that remain are known by their coordinates, and are not imported twice.
             back = {p: min(at, *(each.get(p, 0) for each in kept)) for p, at in past.newest.position.items()}
             decided = past.newest.decided(Decision("rollback_reland", removed=past.removed))
             new[table] = replace(decided, start=back, position=back, rows={})
@@ -147,7 +146,7 @@ def _targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
 
 
 def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedError:
-    """Only as it was taken then can the rest of a batch be made again."""
+    """Error of a half-imported batch: its rest can only be made again under the former configuration."""
     half = problem.half
     (queue, *_) = sorted({partition.topic for partition in half.ranges})
     return HalfCommittedError(
@@ -161,7 +160,7 @@ def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedE
 
 
 def _told(problem: StreamStopped, stream: str, why: str) -> StreamStopped:
-    """What stops a queue has no answer by `frazil accept`, which is for streams."""
+    """Error that stops a queue, without the `frazil accept` answers, which are for streams."""
     said = problem.message + (f" ({why})" if why else "")
     return type(problem)(
         said,

@@ -1,4 +1,4 @@
-"""Records of a queue: Kafka Connect's dead letters by what their headers say, and which of them are left out."""
+"""Records of a queue: Kafka Connect's dead letters by their headers, and those that are left out."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class QueueRecords:
-    """Records of a queue at the coordinates that they came from.
+    """Records of a queue with their original coordinates.
 
     Attributes:
-        reasons: What Connect says of each, as far as it may be kept.
-        lacking: Mask of those whose headers do not say where they come from.
-        queue: The offset of each in the queue.
+        reasons: Connect's reason for each, as far as it may be stored.
+        lacking: Mask of records whose headers lack their origin.
+        queue: Offset of each in the queue.
     """
 
     records: pa.RecordBatch
@@ -56,10 +56,10 @@ class QueueRecords:
 
 
 def queue_records(messages: list[Message], *, quote: bool = True) -> QueueRecords:
-    """Read the headers of each.
+    """Parse the headers of each record.
 
     Args:
-        quote: Whether the reasons hold the exceptions' messages, which may quote the record.
+        quote: Whether the reasons include the exceptions' messages, which may quote the record.
     """
     columns: dict[str, list[object]] = {name: [] for name in WHOLE.names}
     reasons: list[str | None] = []
@@ -84,13 +84,13 @@ def queue_records(messages: list[Message], *, quote: bool = True) -> QueueRecord
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the headers of one of Connect's dead letters say.
+    """Headers of one of Connect's dead letters.
 
     Attributes:
-        place: Topic, partition and offset of the record; None if the headers do not say.
-        reason: What Connect said of it, in a sentence; None if it said nothing.
-        kind: Of that the stage and the class of the exception alone, whose message may quote the record.
-        headers: The record's own.
+        place: Topic, partition and offset of the record; None if the headers lack them.
+        reason: Connect's reason, a sentence; None without one.
+        kind: Stage and exception class only, without the message, which may quote the record.
+        headers: Headers of the record itself.
     """
 
     place: tuple[str, int, int] | None
@@ -100,9 +100,9 @@ class Origin:
 
 
 def origin(headers: Headers) -> Origin:
-    """Read the headers of one of Connect's dead letters.
+    """Parse the headers of one of Connect's dead letters.
 
-    A letter that went through two queues has each of Connect's headers twice: the last one counts.
+    A record that went through two queues has each of Connect's headers twice: the last one counts.
     """
     own: list[tuple[str, bytes | None]] = []
     connect: dict[str, str | None] = {}
@@ -132,17 +132,16 @@ def _joined(*parts: str | None) -> str | None:
 def left_out(
     fetched: list[QueueRecords], spec: StreamSpec, tables: Mapping[str, Table], *, routed: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For fetched records two masks: of all that are left out, and of those among them that the stream reads itself.
+    """Masks over fetched records: those left out, and those of them that the stream reads itself.
 
-    Left out are those as well that a table has already or that came earlier in the batch. The time is left aside: the
-    queue's topic may have stamped its own. Which tables of a route a record is for is not known yet: of those `lacked`
-    tells.
+    Records that a table has already, or that came earlier in the batch, are left out, too. The timestamp is ignored, as
+    the queue's topic may have set its own. The tables of a route are not known yet: `lacked` covers those.
 
     Args:
-        routed: Whether a route says where rows go.
+        routed: Whether a route decides about tables.
 
     Raises:
-        FrazilError: The stream reads a topic that records come from, and has never run.
+        FrazilError: The stream reads a topic of the records, and has never run.
     """
     if not fetched:
         return
@@ -166,16 +165,16 @@ def left_out(
 def lacked(
     fetched: Sequence[QueueRecords], rows: Sequence[Indices], spec: StreamSpec, name: str, tables: Mapping[str, Table]
 ) -> list[np.ndarray]:
-    """Which of the records that are for one of a route's tables have no row there: a mask for each block of records.
+    """Which records for one of a route's tables have no row there, as a mask for each block.
 
-    One among its late rows is none that is lacking.
+    A row among the late rows counts as existing.
 
     Args:
-        rows: Of each, the records that are for the table.
-        tables: All of the stream's, as they are.
+        rows: Records for the table, for each block.
+        tables: All tables of the stream, as they are.
 
     Raises:
-        FrazilError: It does not say which records its rows are of.
+        FrazilError: Rows of the table lack coordinates.
     """
     mine = [each.records.take(pa.array(at)) for each, at in zip(fetched, rows, strict=True)]
     (together,) = pa.Table.from_batches(mine).combine_chunks().to_batches() or [mine[0]]
@@ -189,7 +188,7 @@ def lacked(
 
 
 def _is_left(spec: StreamSpec, tables: Mapping[str, Table]) -> Callable[[str, int, int], bool]:
-    """Tells which records the stream reads by itself: those of its topics that its tables are not complete with."""
+    """Predicate for records that the stream reads itself: those of its topics beyond what its tables have."""
     stamps = {name: history(table.metadata, spec.stream).newest for name, table in tables.items()}
     stands = restart_positions(target_positions(stamps, spec.coordinator))
     began = any(stamps.values())

@@ -1,4 +1,4 @@
-"""Task of a queue batch: reads and decodes Kafka Connect's dead letters, and writes rows, letters and their counts."""
+"""Task of a queue batch: reads and decodes Kafka Connect's dead letters, and writes rows, dead letters and counts."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ _GROWTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """What the pipeline makes of fetched records, which are named by their places.
+    """Result of the pipeline for fetched records, by their indices.
 
     Attributes:
-        rows: By table, those for it and whose they are.
-        failures: Of those that become none.
-        dropped: The tombstones.
-        unknown_fields: Records by the path of a field that no column takes.
+        rows: Rows by table, with their records.
+        failures: Failures of records without a row.
+        dropped: Indices of tombstones.
+        unknown_fields: Records by the path of a field without a column.
     """
 
     rows: Mapping[str, RoutedRows]
@@ -70,10 +70,10 @@ class Processed:
 
 
 class QueueRows:
-    """Makes rows of a queue's records, by the tables as they are for the length of a batch.
+    """Makes rows from a queue's records, by the tables' state during a batch.
 
     Args:
-        batch_time: What now() is in the stream's expressions; without it the time of this call.
+        batch_time: Time for now() in expressions; None: the time of this call.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class QueueRows:
             self._pipeline = record_pipeline(spec, tables[self._own], schemas, routed=routed, batch_time=batch_time)
 
     def of(self, fetched: QueueRecords) -> Processed:
-        """What becomes of records.
+        """Process records.
 
         Raises:
-            FrazilError: A table cannot hold its rows, or a topic would go to two.
+            FrazilError: A table cannot hold its rows, or a topic would go to two tables.
         """
         if self._pipeline is None:
             return self._by_topic(fetched)
@@ -109,7 +109,7 @@ class QueueRows:
         return Processed(rows, [*block.failures, *without_table(block)], block.dropped, block.unknown_fields)
 
     def _by_topic(self, fetched: QueueRecords) -> Processed:
-        """Records by the topics that their headers name; those that name none are looked at by nobody."""
+        """Process records by the topics in their headers; records without one are skipped."""
         assert self._lanes is not None
         told = np.flatnonzero(~fetched.lacking)
         found = self._lanes.outcome(fetched.records.take(pa.array(told)), tombstones=True)
@@ -130,16 +130,16 @@ def queue_letters(
     fetched: QueueRecords,
     failures: Sequence[Failure],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the dead letters, those of each table's topics together: what is masked is so by the names that it has.
+    """Rows of the dead letters, grouped by the tables of their topics, whose names masks use.
 
     Args:
-        config: The hash of the configuration by which the records failed.
-        failures: Of those that become letters, by their places among the fetched.
+        config: Hash of the configuration under which the records failed.
+        failures: Failures of new dead letters, by the fetched records' indices.
     """
     columns_of, topics = columns_by_topic(spec, tables.get), fetched.records.column("topic").to_pylist()
     by_columns: dict[int, tuple[ResolvedSchema | None, list[Failure]]] = {}
     for each in sorted(failures, key=lambda failure: failure.row):
-        # Which table a record is for that does not say its topic nobody knows.
+        # The table of a record without a topic is unknown.
         unknown = spec.own_columns and bool(fetched.lacking[each.row])
         resolved = None if unknown else columns_of(topics[each.row])
         by_columns.setdefault(id(resolved), (resolved, []))[1].append(each)
@@ -149,7 +149,7 @@ def queue_letters(
             those,
             stream=spec.stream,
             config_hash=config,
-            # They number the batches of the stream's own driver, which the topic of the letters follows.
+            # These number the batches of the stream's own driver, which the dead letters' topic follows.
             batch_id=None,
             epoch=None,
             first_seen=first_seen,
@@ -163,7 +163,7 @@ def queue_letters(
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """Records of a queue by what became of them; see `QueueResult`."""
+    """Records of a queue by their fate; see `QueueResult`."""
 
     read: int = 0
     landed: int = 0
@@ -179,13 +179,13 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class QueueOutcome:
-    """What becomes of fetched records.
+    """Fate of fetched records.
 
     Attributes:
-        rows: Those that land, by table and in its columns.
-        failures: Of those that become letters, by their places among the fetched.
-        failed: How many could not land, whether the letters lack them or not.
-        unknown_fields: Records by the path of a field that no column takes.
+        rows: Landing rows by table, in its columns.
+        failures: Failures of new dead letters, by the fetched records' indices.
+        failed: Number of records that could not land, whether the dead letters lack them or not.
+        unknown_fields: Records by the path of a field without a column.
     """
 
     partition: TopicPartition
@@ -198,13 +198,13 @@ class QueueOutcome:
 
 
 class BatchSize:
-    """Learns from each batch how many records the next one may have, to hold about `MAX_BYTES`."""
+    """Learns from each batch the number of records for the next one, to hold about `MAX_BYTES`."""
 
     def __init__(self) -> None:
         self.most: int = FIRST_RECORDS
 
     def learn(self, records: int, size: int) -> None:
-        """A batch held so many records, of so many bytes in memory together."""
+        """Learn the number and total bytes of a batch's records."""
         if records:
             average = max(1, size // records)
             self.most = max(1, min(MAX_RECORDS, self.most * _GROWTH, MAX_BYTES // average))
@@ -214,10 +214,10 @@ class QueueTask:
     """Processes batches of a queue.
 
     Args:
-        corrected: With the correction, if there is one.
+        corrected: The stream with the correction, if there is one.
 
     Attributes:
-        size: How many records the next ranges may have.
+        size: Number of records for the next ranges.
     """
 
     def __init__(
@@ -240,15 +240,15 @@ class QueueTask:
         file_prefix: str,
         decided: int | None = None,
     ) -> tuple[TaskResults, QueueCounts]:
-        """Read the ranges and write what lands and what does not; nothing is committed.
+        """Read the ranges, and write rows and dead letters; nothing is committed.
 
         Args:
-            needs: By table: what it has already.
-            batch_time: What now() is in the stream's expressions.
-            decided: Of ranges that the stream's own table has already, how many may fail.
+            needs: What each table still needs.
+            batch_time: Time for now() in expressions.
+            decided: For ranges that the main table has already, the number of records that may fail.
 
         Raises:
-            FrazilError: More do: a record that landed elsewhere would be lost in a table.
+            FrazilError: More fail: a record that landed elsewhere would be lost in a table.
         """
         dead = self._spec.dead_letter_table
         writers: dict[str, TargetWriter] = {}
@@ -295,13 +295,13 @@ class QueueTask:
         needs: Mapping[str, TargetNeed] | None = None,
         batch_time: datetime | None = None,
     ) -> Iterator[QueueOutcome]:
-        """Read the ranges, and find out what becomes of their records; nothing is written.
+        """Read the ranges, and find out the fate of their records; nothing is written.
 
-        A record lands in those tables of a route that lack it, and is known if all of them have it.
+        A record lands in those of a route's tables that lack it, and is known if all of them have it.
 
         Args:
-            needs: By table: what it has already; without it, nothing of the ranges.
-            batch_time: What now() is in the stream's expressions; without it the time of this call.
+            needs: What each table still needs; None: everything.
+            batch_time: Time for now() in expressions; None: the time of this call.
         """
         own, dead = self._spec.table.name, self._spec.dead_letter_table
         routed = self._corrected.route is not None
@@ -335,7 +335,7 @@ class QueueTask:
                 rows[name] = each.rows.filter(pa.array(mine))
             stands = np.zeros(fetched.records.num_rows, dtype=bool)
             stands[block.landing] = ~refused[block.landing]
-            # What the stream's own table has is counted by the run that committed it.
+            # The run that committed the main table's rows has counted them.
             counted = _needed(needs, own, partition, fetched.queue)
             failures = [*_failures(block, fetched, out, refused), *failed_then]
             failed = len(failures)
@@ -358,7 +358,7 @@ class QueueTask:
     def _lacked(
         self, every: list[QueueRecords], made: list[Mapping[str, RoutedRows]], tables: Mapping[str, Table]
     ) -> dict[str, list[np.ndarray]]:
-        """By table of a route, which of the records that are for it have no row there, for each block."""
+        """By table of a route, which records for it have no row there, for each block."""
         none = np.zeros(0, np.int64)
         names = dict.fromkeys(name for each in made for name in each)
         places = {name: [each[name].positions if name in each else none for each in made] for name in names}
@@ -366,14 +366,14 @@ class QueueTask:
 
 
 def _failures(block: Processed, fetched: QueueRecords, out: np.ndarray, refused: np.ndarray) -> list[Failure]:
-    """Why records become no rows, of those that are not left out."""
+    """Failures of records that are not left out."""
     empty = set(block.dropped)
     failures = [each for each in block.failures if not refused[each.row]]
     return failures + [_lacking(int(row)) for row in np.flatnonzero(fetched.lacking & ~out) if row not in empty]
 
 
 def _failed_then(row: int, table: str) -> Failure:
-    """The letter of a record that is no row of a table which has its batch: it failed when that was decided on."""
+    """Failure of a record without a row in a table that has its batch: it failed when that was decided."""
     message = f"failed when {table} got its batch, and would land now: replay the letter"
     return Failure(row, REPLAY_STAGE, FAILED_THEN, message, None)
 

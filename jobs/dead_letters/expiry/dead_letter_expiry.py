@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterExpiry:
-    """What went of a stream's letters, or would.
+    """Result of an expiry of a stream's dead letters, or its forecast.
 
     Attributes:
-        table: The dead-letter table, as it is now.
-        unpublished: Letters that the stream's topic did not have yet before.
+        table: The present dead-letter table.
+        unpublished: Dead letters that the stream's topic did not have before.
     """
 
     table: Table
@@ -35,7 +35,7 @@ class DeadLetterExpiry:
     unpublished: int
 
     def sentences(self, spec: StreamSpec, *, dry_run: bool) -> list[str]:
-        """What happened, and what somebody should know of it."""
+        """Sentences about the result, and warnings."""
         sentences = [self.expired.sentence(spec.dead_letter_table, dry_run=dry_run)]
         if self.expired.letters and self.unpublished:
             sentences.append(
@@ -46,7 +46,7 @@ class DeadLetterExpiry:
 
 
 def no_retention_error(spec: StreamSpec) -> FrazilError:
-    """The error for a stream whose file does not say how long dead letters are kept."""
+    """Error for a stream whose file does not set how long dead letters are kept."""
     return FrazilError(
         f"stream {spec.stream} keeps its letters for ever.",
         fix=f"set errors.dead_letters.keep, such as 90d, in streams/{spec.stream}.yaml",
@@ -54,10 +54,10 @@ def no_retention_error(spec: StreamSpec) -> FrazilError:
 
 
 def expire_stream(spec: StreamSpec, settings: Settings, catalog: Catalog, *, dry_run: bool) -> DeadLetterExpiry | None:
-    """Delete the letters of a stream that are older than its file says; None if it has no table of them yet.
+    """Delete a stream's dead letters that are older than its file allows; None if their table does not exist.
 
     Raises:
-        FrazilError: The file does not say how long they are kept, or the table was altered, or changes all the time.
+        FrazilError: The file sets no limit, or the table was altered, or changes during every attempt.
     """
     keep = spec.errors.keep
     if keep is None:
@@ -71,20 +71,20 @@ def expire_stream(spec: StreamSpec, settings: Settings, catalog: Catalog, *, dry
 
 
 def _unpublished(spec: StreamSpec, settings: Settings, table: Table) -> int:
-    """How many letters the stream's topic lacks, by the stream's own note; also where no driver runs that says so."""
+    """Number of dead letters that the stream's topic lacks, by the stream's own copy of the position."""
     topic = spec.errors.topic
     if topic is None:
         return 0
     try:
         position = position_store(spec, settings, topic).read()
         if position is None:
-            # No driver has met the topic yet: to the first one, what is older is published, unless it is to have all.
+            # No driver has published yet: for the first one, older ones count as published, unless it publishes all.
             if topic.publish == "new":
                 return 0
             position = OutboxPosition.before_epoch(1)
         return count_unpublished(table, spec.stream, position.in_table(str(table.metadata.table_uuid)))
     except Exception as problem:
-        # A file that cannot be read keeps nobody from deleting by age.
+        # An unreadable file does not prevent deletion by age.
         log.debug("the letters of stream %s that wait cannot be counted", spec.stream, exc_info=problem)
         beat = read_heartbeat(stream_folder(settings, spec.stream).store)
         return (beat.unpublished_letters or 0) if beat is not None else 0

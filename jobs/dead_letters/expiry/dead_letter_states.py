@@ -1,4 +1,4 @@
-"""States of dead letters that an operator sets: dismissed, new again, or by the rows after a rollback or a loss."""
+"""States of dead letters set by an operator: dismissed, new again, or by the rows after a rollback or a loss."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class StateChange:
     """A person's decision about the state of dead letters.
 
     Attributes:
-        state: What they become: `dismissed`, or `new` again with no attempt counted.
-        by: Who.
-        note: Why.
+        state: New state: `dismissed`, or `new` with no attempt counted.
+        by: Author.
+        note: Reason.
     """
 
     state: Literal["dismissed", "new"]
@@ -49,14 +49,14 @@ class StateChange:
 def change_dead_letters(
     spec: StreamSpec, settings: Settings, catalog: Catalog, selection: Selection, change: StateChange
 ) -> int:
-    """Set the state of the selected letters; those that are replayed stay so.
+    """Set the state of the selected dead letters; replayed ones stay replayed.
 
     Returns:
-        How many changed.
+        Number of changed dead letters.
 
     Raises:
-        LeaseHeldError: A replay of the stream is at work.
-        UnreadableDeadLettersError: A data file of theirs cannot be read.
+        LeaseHeldError: A replay of the stream is running.
+        UnreadableDeadLettersError: A data file with some of them cannot be read.
     """
     with replay_session(spec, settings, catalog) as session:
         session.letters.read()
@@ -67,24 +67,24 @@ def change_dead_letters(
 
 
 def settle_lost_replay(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> int:
-    """Let replays go on after a record was lost whose letters an operator has looked after; returns 0."""
+    """Let replays go on after a record was lost and an operator has handled its dead letters; returns 0."""
     with replay_session(spec, settings, catalog, recover=False) as session:
         session.settle_lost()
     return 0
 
 
 def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, note: str) -> int:
-    """Set every letter to what the stream's tables say after one of them, or the dead letters, was rolled back.
+    """Set the state of all dead letters by the stream's tables, after one of these tables was rolled back.
 
-    A letter that is replayed and whose row is gone becomes new, unless it went back to a topic; one whose row stands is
-    replayed. Of a stream with a route every replayed letter becomes new, unless it went back to a topic: it may lack
-    one of its tables only. The next replay lands what is missing, and no row that is there.
+    A replayed dead letter without its row becomes new, unless it went back to a topic; one with its row becomes
+    replayed. With a route, every replayed dead letter becomes new, unless it went back to a topic, as it may lack a
+    single table. The next replay lands missing rows, and no existing one.
 
     Returns:
-        How many letters changed.
+        Number of changed dead letters.
 
     Raises:
-        FrazilError: The table's rows do not say where they come from.
+        FrazilError: The table's rows lack coordinates.
     """
     name, spec = replay_id(spec.stream), with_named_tables(spec, catalog)
     parked = parked_tables(spec, catalog)
@@ -110,13 +110,13 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
         changed = 0
         for batch in _letters(session.letters, spec.stream, Selection(states=STATES)):
             if spec.route:
-                # In which tables its rows belong the next replay finds out.
+                # The next replay finds out in which tables its rows belong.
                 there = np.zeros(batch.num_rows, dtype=bool)
             else:
                 masks = [already_landed(each.table, batch, columns=kafka.instant_coordinates) for each in of_rows]
                 there = np.logical_or.reduce(masks)
             known = np.array([state == "replayed" for state in batch.column("state").to_pylist()], dtype=bool)
-            # What went back to a topic has no row to be looked for.
+            # A record that went back to a topic has no row to look for.
             gone = np.array([is_returned(note) for note in batch.column("note").to_pylist()], dtype=bool)
             back = batch.filter(pa.array(known & ~there & ~gone))
             come = batch.filter(pa.array(~known & there))
@@ -130,7 +130,7 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
 
 
 def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]) -> None:
-    """Stamp the tables with where they stood before they were rolled back, so that no batch number comes twice."""
+    """Stamp the tables with their positions before the rollback, so that no batch number is used twice."""
     name = replay_id(spec.stream)
     by_name = {target.name: target for target in targets}
     session = CommitSession(name, spec.config_hash, stream_lease(settings, name), by_name)
@@ -153,7 +153,7 @@ def _letters(target: Target, stream: str, selection: Selection) -> Iterator[pa.R
 
 
 def _changes(letters: pa.RecordBatch, change: StateChange, state: str | None = None) -> pa.Table:
-    """The replay state of letters after a decision: what replays left stays, but for the attempts of new ones."""
+    """Replay state of dead letters after a decision: replays' fields stay, except the attempts of new ones."""
     state = state or change.state
     anew = {"attempts": 0, "replay_snapshot_id": None} if state == "new" else {}
     return replay_state_changes(letters, keep=True, state=state, changed_by=change.by, note=change.note, **anew)

@@ -1,1 +1,1 @@
-"""Dead letters through the stream's pipeline, each record once."""
+"""Replay: dead letters go through the stream's pipeline, each record once."""

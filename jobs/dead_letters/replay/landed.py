@@ -1,7 +1,7 @@
-"""Records that have landed in a table already, found by the coordinates that its rows carry; and duplicates.
+"""Records that have landed in a table already, found by the coordinates of its rows; and duplicates.
 
-A discarded row stands on the branch for good, and main never gets it. So the record of its letter has landed again only
-if main has a row of it, or the branch has one that is still to be published.
+A discarded row stays on the branch, and main never gets it. So the record of its dead letter has landed again only if
+main has a row of it, or the branch has one that is yet to be published.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
@@ -46,14 +46,14 @@ def already_landed(
     by_time: bool = True,
     only: BooleanExpression | None = None,
 ) -> np.ndarray:
-    """Which of the records have a row in the table: a mask over them.
+    """Mask of records with a row in the table.
 
     Args:
-        records: With topic, partition, offset and timestamp.
-        columns: What the table calls them.
-        by_time: A row is a record's only if it has its timestamp as well. A topic that was deleted and created again
-            gives the same offsets to other records.
-        only: Of the table's rows; all without it.
+        records: Records with topic, partition, offset and timestamp.
+        columns: Names of these columns in the table.
+        by_time: Whether a row also needs the record's timestamp, as a recreated topic gives the same offsets to other
+            records.
+        only: Filter on the table's rows; None for all.
     """
     if not records.num_rows or table.current_snapshot() is None:
         return np.zeros(records.num_rows, dtype=bool)
@@ -71,11 +71,11 @@ def landed_among(
     columns: tuple[str, str, str, str],
     by_time: bool = True,
 ) -> np.ndarray:
-    """Which of the records have one of these rows: a mask over the records.
+    """Mask of records with one of these rows.
 
     Args:
-        rows: With the columns that are named.
-        records: As for `already_landed`, and the rest as there.
+        rows: Rows with the named columns.
+        records: As for `already_landed`, like the other arguments.
     """
     found = np.zeros(records.num_rows, dtype=bool)
     topics: dict[str, int] = {}
@@ -88,7 +88,7 @@ def landed_among(
 
 
 def first_of(records: pa.RecordBatch, *, by_time: bool = True) -> np.ndarray:
-    """For each record, the index of the first one that is the same; its own if it is the first."""
+    """For each record, the index of the first equal one; its own if it is the first."""
     if not records.num_rows:
         return np.zeros(0, np.int64)
     codes = _keys(records, {}, LETTER_COLUMNS, by_time).dictionary_encode().indices.to_numpy()
@@ -97,11 +97,11 @@ def first_of(records: pa.RecordBatch, *, by_time: bool = True) -> np.ndarray:
 
 
 def record_keys(rows: pa.RecordBatch | pa.Table, topics: dict[str, int], names: tuple[str, str, str, str]) -> pa.Array:
-    """A key of 24 bytes per record or row, equal where topic, partition, offset and instant are.
+    """A key of 24 bytes per record or row, equal if topic, partition, offset and instant are equal.
 
     Args:
-        topics: A number for each topic; a topic that is not in it gets the next one.
-        names: The columns of the four.
+        topics: Number of each topic; a missing topic gets the next one.
+        names: Names of the four columns.
     """
     topic, partition, offset, instant = (rows.column(name) for name in names)
     encoded = (topic.combine_chunks() if isinstance(topic, pa.ChunkedArray) else topic).cast(pa.string())
@@ -128,7 +128,7 @@ def _keys(
 
 
 def near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> BooleanExpression:
-    """Selects the rows around some records: one range per partition, which the files' statistics can answer."""
+    """Row filter around some records: one range per partition, which the files' statistics can answer."""
     topic, partition, offset, _ = columns
     grouped = pa.Table.from_batches([records.select(["topic", "partition", "offset"])])
     ranges = grouped.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
@@ -145,12 +145,12 @@ def near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> Boolean
 
 
 def are_discarded(letters: pa.RecordBatch) -> np.ndarray:
-    """Which letters are of discarded rows: a mask over them."""
+    """Mask of dead letters of discarded rows."""
     return _equal(letters, "error_class", DISCARDED)
 
 
 def are_rows(letters: pa.RecordBatch) -> np.ndarray:
-    """Which letters have a row as JSON for their value: a mask over them."""
+    """Mask of dead letters whose value is a row as JSON."""
     return _equal(letters, "stage", DISCARDED_ROW)
 
 
@@ -161,12 +161,12 @@ def _equal(letters: pa.RecordBatch, column: str, value: str) -> np.ndarray:
 def stand_in_table(
     sink: Table, letters: pa.RecordBatch, stream: str, *, columns: tuple[str, str, str, str]
 ) -> np.ndarray:
-    """Which letters are of records that have a row in the table, one that was discarded not counted: a mask over them.
+    """Mask of dead letters whose record has a row in the table, apart from a discarded one.
 
     Args:
-        sink: The stream's table, as the branch has it that the stream writes.
-        letters: Of any reason.
-        columns: What the table calls topic, partition, offset and timestamp.
+        sink: The stream's table, seen from the branch that the stream writes.
+        letters: Dead letters of any reason.
+        columns: Names of topic, partition, offset and timestamp in the table.
     """
     discarded = are_discarded(letters)
     if not discarded.any():
@@ -180,7 +180,7 @@ def stand_in_table(
 def _landed_again(
     sink: Table, letters: pa.RecordBatch, stream: str, *, columns: tuple[str, str, str, str]
 ) -> np.ndarray:
-    """Which records of discarded rows have another row, in main or on the way there: a mask over their letters."""
+    """Mask of dead letters of discarded rows whose record has another row, in main or unpublished."""
     if not letters.num_rows or not isinstance(sink, TableOnBranch):
         return already_landed(sink, letters, columns=columns)
     main = Table(sink.name(), sink.whole, sink.metadata_location, sink.io, sink.catalog, sink.config)
@@ -196,7 +196,7 @@ def _landed_again(
 
 
 def _paths_ahead(sink: TableOnBranch, stream: str) -> frozenset[str]:
-    """The data files of the branch that came after what main has of it, and that are not about to be discarded."""
+    """Unpublished data files of the branch that are not about to be discarded."""
     head = sink.metadata.current_snapshot()
     after = published_through(sink.whole, stream, sink.branch) or 0
     discards = Discards.of(sink.whole.properties, stream).on(sink.branch)

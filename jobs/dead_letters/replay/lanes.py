@@ -1,4 +1,4 @@
-"""Lanes of a replay: the letters of each topic by the columns of the table that its records go to."""
+"""Outputs of a replay (lanes): the dead letters of each topic, by the columns of the table of its records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PAR
 
 
 class LaneRows(NamedTuple):
-    """Rows for one table, and the letter of each, ascending."""
+    """Rows for one table, and the dead letter of each, ascending."""
 
     table: str
     rows: pa.RecordBatch
@@ -42,13 +42,13 @@ class LaneRows(NamedTuple):
 
 
 class LaneOutcome(NamedTuple):
-    """What becomes of records.
+    """Fate of records.
 
     Attributes:
-        rows: Those that they become, by table.
-        failures: Why others become none, by their places, ascending.
-        dropped: The places of tombstones.
-        unknown_fields: Records by the path of a field that no column takes.
+        rows: Their rows, by table.
+        failures: Failures by index, ascending.
+        dropped: Indices of tombstones.
+        unknown_fields: Records by the path of a field without a column.
     """
 
     rows: list[LaneRows]
@@ -58,12 +58,12 @@ class LaneOutcome(NamedTuple):
 
 
 class ReplayLanes:
-    """Takes letters, or records of a queue, through the pipelines of the tables that their topics go to.
+    """Takes dead letters, or records of a queue, through the pipelines of their topics' tables.
 
     Args:
-        spec: The stream, corrected or not, each of whose tables has columns of its own.
-        tables: Gives its tables of rows.
-        make: Makes the pipeline of a table, of the stream as the rows of that are made.
+        spec: The stream, corrected or not, whose tables each have their own columns.
+        tables: Returns its tables of rows.
+        make: Makes a table's pipeline, from the stream in its form for the table.
     """
 
     def __init__(self, spec: StreamSpec, tables: RowTables, make: Callable[[StreamSpec, Table], Pipeline]) -> None:
@@ -81,16 +81,16 @@ class ReplayLanes:
         only: str | None = None,
         parked: Collection[str] = (),
     ) -> LaneOutcome:
-        """What becomes of letters.
+        """Fate of dead letters.
 
         Args:
-            letters: They, or records.
-            tombstones: Whether what has no value, and goes to no table, is dropped.
-            only: The table that all of them wait for: what does not go there any more has failed.
-            parked: Tables that take no rows: what is for one of them stays as it is.
+            letters: Dead letters or records.
+            tombstones: Whether records without a value and without a table are dropped.
+            only: The table that all of them wait for: records that no longer go there have failed.
+            parked: Tables that take no rows: their records stay unchanged.
 
         Raises:
-            FrazilError: A table cannot be read, or cannot hold its rows; or a topic would go to two.
+            FrazilError: A table cannot be read, or cannot hold its rows; or a topic would go to two tables.
         """
         topics = letters.column("topic").to_pylist()
         found = topic_tables(self._spec, topics, self._there, naming_state(self._spec, {}, decided=False))
@@ -132,7 +132,7 @@ class ReplayLanes:
         return Failure(row, STAGE, found.error_class, found.refused, None)
 
     def _pipeline(self, name: str) -> Pipeline:
-        """That of a table: the decoder learns; another when the table's columns or partitions change meanwhile."""
+        """Pipeline of a table, as its decoder learns; a new one if the table's columns or partitions change."""
         table = self._tables.table(name)
         decoded = decoded_digest(table.properties, self._spec.stream)
         now = table.schema(), table.spec(), table.properties.get(NAME_MAPPING), decoded

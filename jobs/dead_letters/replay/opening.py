@@ -46,10 +46,10 @@ class LostRecordError(StreamStopped):
 
 
 def recover_replays(session: ReplaySession) -> None:
-    """Finish what earlier replays left: a batch that landed becomes known to its letters, another is dropped.
+    """Finish what earlier replays left: the dead letters of a landed batch get its state, another batch is dropped.
 
-    Nobody can commit for them any more, since the stream's table and the letters are claimed. Of a stream with a route
-    the batch may be missing in further tables; those get it from the record.
+    Earlier replays can no longer commit, as the stream's table and the dead letters are claimed. With a route, further
+    tables may lack the batch, and get it from the record.
     """
     store = session.folder.store
     for key in session.folder.pending_records():
@@ -69,8 +69,8 @@ def recover_replays(session: ReplaySession) -> None:
             whole = _completed(session, pending, stamp)
             session.finish(stamp, changes_from_parquet(changes) if whole else None)
             continue
-        # Whether it landed the table says that it began with, if that is still the stream's own. Otherwise, or if its
-        # snapshot has expired, its files may be a table's, and its letters are told by their rows.
+        # The table with which it began shows whether it landed, if that still is the main table. Otherwise, or if its
+        # snapshot has expired, its files may be in a table, and its dead letters are set by their rows.
         dropped = _is_anchor(session, pending) and _never_landed(session, stamp)
         session.forget(stamp)
         if dropped:
@@ -89,10 +89,10 @@ def _is_there(session: ReplaySession, name: str) -> bool:
 
 
 def _completed(session: ReplaySession, pending: Pending, stamp: Stamp) -> bool:
-    """Give further tables what they lack of a batch; returns whether all of them have it now."""
+    """Commit a batch to the tables that lack it; returns whether all of them have it now."""
     batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
     further = {name: part for name, part in pending.targets.items() if name != session.sink.name}
-    # One that is parked takes no commits; its letters land there once it is back.
+    # A suspended table takes no commits; its dead letters land there after it is resumed.
     parked = parked_tables(session.spec, session.sink.catalog)
     able = {name: part for name, part in further.items() if name not in parked and _may_take(session, name, part)}
     refused = session.commit_further(able, batch)
@@ -100,13 +100,13 @@ def _completed(session: ReplaySession, pending: Pending, stamp: Stamp) -> bool:
 
 
 def _is_anchor(session: ReplaySession, pending: Pending) -> bool:
-    """Whether the record began with the table that is the stream's own now."""
+    """Whether the record began with the present main table."""
     sink = session.sink
     return pending.anchor == sink.name and pending.targets[sink.name].seen.uuid == sink.uuid
 
 
 def _may_take(session: ReplaySession, name: str, part: PendingTarget) -> bool:
-    """Whether a table is the one that the files of a record were written for, and can read them, and they are there."""
+    """Whether a table is the one of a record's files, can read them, and they exist."""
     if part.unreadable or session.targets[name].uuid != part.seen.uuid:
         return False
     io = session.targets[name].table.io
@@ -123,7 +123,7 @@ def _never_landed(session: ReplaySession, stamp: Stamp) -> bool:
 
 
 def _settle_unknown(session: ReplaySession) -> None:
-    """A pending record that is lost does no harm where rows say what they are of."""
+    """Settle a lost pending record, which does no harm if rows have coordinates."""
     stream, sink = session.spec.stream, session.sink
     known = session.letters.newest.position.get(BATCHES, 0) if session.letters.newest else 0
     if known >= session.next_batch:
@@ -145,15 +145,15 @@ def _settle_unknown(session: ReplaySession) -> None:
 def replay_session(
     spec: StreamSpec, settings: Settings, catalog: Catalog, *, recover: bool = True, returning: bool = False
 ) -> Iterator[ReplaySession]:
-    """Hold the replays of a stream for the length of the block. The stream itself may run.
+    """Hold the replays of a stream during the block. The stream itself may run.
 
     Args:
-        recover: Whether what earlier replays left is finished first; not if an operator settles it.
-        returning: Whether the caller finishes what a return of letters to a topic left, which takes Kafka.
+        recover: Whether to finish what earlier replays left; not if an operator settles it.
+        returning: Whether the caller finishes an interrupted return to a topic, which needs Kafka.
 
     Raises:
-        LeaseHeldError: Another replay of the stream is at work.
-        StreamStopped: A table is not the one that was there, or was rolled back.
+        LeaseHeldError: Another replay of the stream is running.
+        StreamStopped: A table was recreated or rolled back.
     """
     folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
     lease = stream_lease(settings, name)
@@ -175,7 +175,7 @@ def replay_session(
 
 
 def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table) -> bool:
-    """Whether no replay is at work, and none has left what the next one has to finish, or to refuse."""
+    """Whether no replay is running, and none has left anything to finish or refuse."""
     folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
     held = stream_lease(settings, name).read()
     if (held and held.held()) or folder.pending_records():
@@ -186,7 +186,7 @@ def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table
 
 
 def refuse_if_replayed(lease: Lease, stream: str) -> None:
-    """Say who replays the stream's letters, if anybody does.
+    """Raise if another process replays the stream's dead letters.
 
     Raises:
         LeaseHeldError: Another process does.
@@ -200,10 +200,10 @@ def refuse_if_replayed(lease: Lease, stream: str) -> None:
 
 
 def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
-    """Letters that went back to a topic, and do not know it yet, must not be taken for others.
+    """Raise if dead letters may have gone back to a topic without the new state.
 
     Args:
-        folder: Of the stream's replays.
+        folder: Folder of the stream's replays.
 
     Raises:
         FrazilError: There may be some.
@@ -217,7 +217,7 @@ def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
 
 
 def refuse_unfinished_queue(folder: StreamFolder, stream: str, topic: str | None = None) -> None:
-    """A batch of a Connect queue that is half committed may hold records that letters are of.
+    """Raise if a batch of a Connect queue is half committed, as it may contain records of dead letters.
 
     Raises:
         FrazilError: There is one.

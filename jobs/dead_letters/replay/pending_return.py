@@ -1,4 +1,4 @@
-"""Pending return: the durable record of a batch of dead letters that is about to go to a topic, and of its number."""
+"""Pending return: the durable record of a batch of dead letters about to go to a topic, with its number."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BATCHES = 2**32
 
 
 class PendingReturn(msgspec.Struct, frozen=True):
-    """The record of one batch. Each replay has a file of its own, so that none overwrites its successor's.
+    """Record of one batch. Each replay has its own file, so that it does not overwrite its successor's.
 
     Attributes:
-        number: The position of the group once the batch is in the topic: `epoch · 2³² + batch`.
+        number: Position of the consumer group once the batch is in the topic: `epoch · 2³² + batch`.
     """
 
     topic: str
@@ -30,15 +30,15 @@ class PendingReturn(msgspec.Struct, frozen=True):
 
     @staticmethod
     def numbered(topic: str, epoch: int, batch: int, letters: int) -> PendingReturn:
-        """The record of a replay's batch."""
+        """Record of a replay's batch."""
         return PendingReturn(topic, epoch * _BATCHES + batch, letters)
 
     @classmethod
     def read(cls, store: StateStore, key: str) -> Self:
-        """The record under a key.
+        """Read the record with a key.
 
         Raises:
-            FrazilError: It is damaged, or gone.
+            FrazilError: The record is damaged or missing.
         """
         try:
             return decode_json(store.get(key) or b"", cls)
@@ -55,20 +55,20 @@ class PendingReturn(msgspec.Struct, frozen=True):
         return f"returning-{self.number // _BATCHES:08d}.json"
 
     def write(self, store: StateStore, changes: pa.Table) -> None:
-        """Make the record durable, with the replay state that its letters have once they are in the topic.
+        """Write the record durably, with the replay state of its dead letters after the return.
 
         Args:
-            store: The part of the stream's replays.
+            store: Part of the state store for the stream's replays.
             changes: See `jobs.dead_letters.replay.replay_state.update_replay_state`.
         """
         store.put(_beside(self.key), changes_as_parquet(changes))
         store.put(self.key, msgspec.json.encode(self))
 
     def changes(self, store: StateStore) -> pa.Table:
-        """The replay state that its letters have once they are in the topic.
+        """Replay state of its dead letters after the return.
 
         Raises:
-            FrazilError: It is gone.
+            FrazilError: It is missing.
         """
         beside, place = _beside(self.key), store.place(self.key)
         content = store.get(beside)
@@ -86,12 +86,12 @@ class PendingReturn(msgspec.Struct, frozen=True):
 
 
 def is_returned(note: str | None) -> bool:
-    """Whether the note of a letter says that it went back to a topic."""
+    """Whether a dead letter's note says that it went back to a topic."""
     return note is not None and note.startswith(RETURNED_TO)
 
 
 def pending_returns(store: StateStore) -> list[str]:
-    """The keys of the records that earlier returns left, oldest first."""
+    """Keys of the records that earlier returns left, oldest first."""
     return store.keys("returning-*.json")
 
 

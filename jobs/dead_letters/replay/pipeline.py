@@ -1,4 +1,4 @@
-"""Replay pipeline: the stream's own pipeline for dead letters, of which those that have landed already are left out."""
+"""Replay pipeline: the stream's own pipeline for dead letters, without those that have landed already."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyright: reportCallIssue=false
@@ -68,14 +68,14 @@ _ADDED_BY_DRIVER = f"the stream's driver adds the column {EXTRA_COLUMN} with the
 
 
 class WholeLetters:
-    """The stage that passes dead letters which hold all of their record, or of their row as JSON, that a row needs.
+    """Stage that passes dead letters with everything of their record, or row as JSON, that a row needs.
 
     Args:
-        schema: What the value holds.
-        names: How its fields are matched with columns.
-        besides: What else of a record rows have: `key`, `headers`.
-        headers: The headers that rows have columns of; None if rows have nothing of headers.
-        tombstones: Whether a record without a value is a row: its letter has none, and is whole.
+        schema: Schema of the value.
+        names: Rule that matches its fields with columns.
+        besides: Other parts of a record in rows: `key`, `headers`.
+        headers: Headers with columns; None if rows have nothing of headers.
+        tombstones: Whether a record without a value is a row, so that its dead letter is complete without one.
     """
 
     name: str = REPLAY_STAGE
@@ -96,7 +96,7 @@ class WholeLetters:
         self._tombstones: bool = tombstones
 
     def apply(self, block: Block) -> Block:
-        """The block without the letters that have no value, or not the whole of it."""
+        """The block without dead letters that lack their value or a part of it."""
         letters = block.rows
         index = letters.schema.get_field_index("masked")
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
@@ -115,12 +115,12 @@ class WholeLetters:
         return block.with_rows(letters if not failures else letters.take(kept), kept, failures=failures)
 
     def probe(self, block: Block) -> Block:
-        """No letters."""
+        """No dead letters."""
         return block.part(0, 0)
 
 
 def _without_headers(letters: pa.RecordBatch) -> np.ndarray:
-    """Letters of records whose headers could not be read, so that nobody knows them any more."""
+    """Dead letters of records whose headers could not be read, and are lost."""
     stages, classes = (letters.column(name).to_pylist() for name in ("stage", "error_class"))
     lost = (DECODE_HEADER, INVALID_UTF8)
     unread = np.array([each == lost for each in zip(stages, classes, strict=True)], dtype=bool)
@@ -128,7 +128,7 @@ def _without_headers(letters: pa.RecordBatch) -> np.ndarray:
 
 
 def _masked_headers(letters: pa.RecordBatch, names: frozenset[str]) -> list[bool]:
-    """Letters in which a header of these names is masked."""
+    """Dead letters in which one of these headers is masked."""
     found: list[list[dict[str, Any]] | None] = letters.column("headers").to_pylist()
     mark = MARK.encode()
     return [any(each["key"] in names and each["value"] == mark for each in headers or ()) for headers in found]
@@ -150,11 +150,11 @@ def dead_letter_pipeline(
     routed: Routed | None = None,
     batch_time: datetime | None = None,
 ) -> Pipeline:
-    """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
+    """Pipeline of a stream for its dead letters; those that lack parts of their record fail.
 
     Args:
-        routed: The several tables of the rows, see `stream_pipeline`.
-        batch_time: What now() is in its expressions; without it the time of this call.
+        routed: The tables of the rows, see `stream_pipeline`.
+        batch_time: Time for now() in expressions; None: the time of this call.
     """
     resolved = spec.resolved_for(table.schema(), table.properties)
     steps = row_steps_of(spec, resolved.schema, spec.record_columns_for(table.schema(), table.properties))
@@ -180,12 +180,12 @@ def record_pipeline(
     routed: Routed | None = None,
     batch_time: datetime | None = None,
 ) -> Pipeline:
-    """The pipeline of a stream for records that have failed before.
+    """Pipeline of a stream for records that have failed before.
 
     Args:
-        first: Stages before all others.
-        routed: The several tables of the rows, see `stream_pipeline`.
-        batch_time: What now() is in its expressions; without it the time of this call.
+        first: Stages to run before all others.
+        routed: The tables of the rows, see `stream_pipeline`.
+        batch_time: Time for now() in expressions; None: the time of this call.
     """
     batch_time = batch_time or datetime.now(UTC)
     resolved = spec.resolved_for(table.schema(), table.properties)
@@ -208,7 +208,7 @@ def record_pipeline(
 
 
 def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
-    """The pipeline of letters whose value is a row: it lands as it stood, by the columns that the table has now."""
+    """Pipeline of dead letters whose value is a row: it lands unchanged, in the table's present columns."""
     kafka = spec.kafka_columns
     return stream_pipeline(
         row_decoder(table.schema(), kafka),
@@ -222,15 +222,15 @@ def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
 
 
 class ReplayPipeline:
-    """Takes batches of dead letters through the pipeline, those left out whose rows the tables have.
+    """Takes batches of dead letters through the pipeline, without those whose rows the tables have.
 
     Args:
-        spec: The stream, corrected or not, with the tables that values have named.
+        spec: The stream, corrected or not, with its dynamic tables.
         parked: Its tables that take no rows at the moment.
 
     Attributes:
-        batch_time: Of the run: what now() is in the stream's expressions.
-        unknown_fields: Records of the newest batch by the path of a field that no column takes.
+        batch_time: Time of the run for now() in expressions.
+        unknown_fields: Records of the newest batch by the path of a field without a column.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class ReplayPipeline:
         self._made: dict[str | None, tuple[Schema, PartitionSpec, str | None, str | None, Pipeline, Pipeline]] = {}
 
     def _pipelines(self, sink: Table, only: str | None) -> tuple[Pipeline, Pipeline]:
-        """Those for all batches: the decoder learns; others when the table's columns or partitions change meanwhile."""
+        """Pipelines for all batches, as decoders learn; new ones if the table's columns or partitions change."""
         decoded = decoded_digest(sink.properties, self._spec.stream)
         now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING), decoded
         if only not in self._made or self._made[only][:4] != now:
@@ -265,7 +265,7 @@ class ReplayPipeline:
         return dead_letter_pipeline(spec, table, self._schemas, batch_time=self.batch_time)
 
     def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[LaneRows], list[Failure]]:
-        """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
+        """Rows of dead letters, and failures of the others: by records, or by rows as JSON."""
         if self._lanes is not None:
             outcome = self._lanes.outcome(letters, only=only, parked=self._parked)
             self.unknown_fields.update(outcome.unknown_fields)
@@ -294,15 +294,15 @@ class ReplayPipeline:
         return made, failures
 
     def process(self, table: Table, letters: pa.RecordBatch) -> tuple[dict[str, pa.RecordBatch], ReplayOutcome]:
-        """What becomes of the letters of a batch.
+        """Fate of a batch's dead letters.
 
         Args:
-            table: Of the letters; tells what has landed where the stream's table does not say where rows come from.
+            table: Dead-letter table, which shows what has landed if the stream's rows lack coordinates.
 
         Returns:
-            Rows for each table, and which letters they are of: of a stream with a route only those that the table
-            lacks. A letter of a record that another letter lands counts as already landed. One that waits for a table
-            lands there alone.
+            Rows for each table, with their dead letters: with a route, only those that the table lacks. If another dead
+            letter lands the same record, it counts as already landed. A dead letter that waits for a table lands only
+            there.
         """
         self.unknown_fields.clear()
         made, outcomes = list[LaneRows](), list[ReplayOutcome]()
@@ -333,14 +333,14 @@ class ReplayPipeline:
     def _processed(
         self, table: Table, letters: pa.RecordBatch, only: str | None
     ) -> tuple[list[LaneRows], ReplayOutcome]:
-        """As `process`, of letters that wait for the same table, or for none in particular."""
+        """As `process`, for dead letters that wait for the same table, or for none."""
         if only is not None and only not in {each.name for each in self._spec.targets if each.role == "rows"}:
             why = f"waits for a row in {only}, which is no table of the stream any more"
             every = range(letters.num_rows)
             return [], ReplayOutcome(
                 _NONE, _NONE, [Failure(row, PARKED_STAGE, TABLE_PARKED, why, None) for row in every]
             )
-        # What a route says of a letter is known behind the pipeline only.
+        # The route decides about a dead letter only after the pipeline.
         there = self._stands(table, letters) if not self._several else np.zeros(letters.num_rows, dtype=bool)
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
@@ -360,7 +360,7 @@ class ReplayPipeline:
             np.flatnonzero(there | (~alone & np.isin(first, home))),
             [failure.at(int(kept[failure.row])) for failure in failures],
         )
-        # Another letter of a record that failed may keep more of it.
+        # Another dead letter of a failed record may keep more of it.
         rest = np.flatnonzero(~there & ~alone & ~np.isin(first, home))
         if not len(rest):
             return made, outcome
@@ -375,7 +375,7 @@ class ReplayPipeline:
         )
 
     def _lacking(self, rows: LaneRows, letters: pa.RecordBatch) -> LaneRows:
-        """Rows for one of a route's tables, without those of records that have one there, or among its late rows."""
+        """Rows for one of a route's tables, without records that have a row there or among its late rows."""
         kafka, mine = self._spec.kafka_columns, letters.take(pa.array(rows.letters))
         lacks = np.ones(mine.num_rows, dtype=bool)
         for name in names_beside(self._spec, rows.table):
@@ -386,7 +386,7 @@ class ReplayPipeline:
         return rows if lacks.all() else LaneRows(rows.table, rows.rows.filter(pa.array(lacks)), rows.letters[lacks])
 
     def _stands(self, table: Table, letters: pa.RecordBatch) -> np.ndarray:
-        """Which letters are of records that have landed in the stream's one table, or among its late rows."""
+        """Which records have landed in the stream's single table, or among its late rows."""
         kafka = self._spec.kafka_columns
         sinks = [self._tables.held(name) for name in names_beside(self._spec, self._spec.table.name)]
         if all(kafka.locate_rows_of(each.schema()) for each in sinks):
@@ -397,14 +397,14 @@ class ReplayPipeline:
         replayed, discarded = EqualTo("state", "replayed"), are_discarded(letters)
         found = already_landed(table, letters, columns=LETTER_COLUMNS, only=replayed)
         if discarded.any():
-            # That the record's row was brought back before it was discarded says nothing.
+            # A replay before the discard does not count.
             again = And(replayed, EqualTo("error_class", DISCARDED))
             found[discarded] = already_landed(table, letters, columns=LETTER_COLUMNS, only=again)[discarded]
         return found
 
 
 def _by_target(letters: pa.RecordBatch) -> list[tuple[str | None, Indices]]:
-    """Letters by the table that they wait for; first those that wait for none."""
+    """Dead letters by the table that they wait for; first those that wait for none."""
     index = letters.schema.get_field_index(TARGET)
     if index < 0 or letters.column(index).null_count == letters.num_rows:
         return [(None, np.arange(letters.num_rows, dtype=np.int64))]
@@ -415,13 +415,13 @@ def _by_target(letters: pa.RecordBatch) -> list[tuple[str | None, Indices]]:
 
 
 def _first_time(rows: LaneRows, first: Indices, taken: Indices) -> LaneRows:
-    """Rows without those of records of which another letter of the batch lands one in the same table."""
+    """Rows without those that another dead letter of the batch lands in the same table."""
     new = ~np.isin(first[rows.letters], taken)
     return rows if new.all() else LaneRows(rows.table, rows.rows.filter(pa.array(new)), rows.letters[new])
 
 
 def _joined(made: Sequence[LaneRows]) -> dict[str, pa.RecordBatch]:
-    """The rows of each table that has any."""
+    """Rows of each table with any."""
     parts: dict[str, list[pa.RecordBatch]] = {}
     for each in made:
         if each.rows.num_rows:

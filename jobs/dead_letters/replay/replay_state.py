@@ -1,4 +1,4 @@
-"""Replay state of dead letters: what a replay makes of each letter, and the commit that sets it.
+"""Replay state of dead letters: the outcome of a replay for each, and the commit that sets it.
 
 Their rows are rewritten on exactly the head that was read, or not at all.
 """
@@ -40,7 +40,7 @@ from jobs.tables.dead_letter_table.selection import letters_within
 from jobs.tables.dead_letter_table.table import REPLAY_STATE_ARROW
 from jobs.tables.write.target_writer import TargetWriter
 
-# Which letters change, and their replay state from then on.
+# Dead letters to change, with their new replay state.
 CHANGE_ARROW = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -51,13 +51,13 @@ CHANGE_ARROW = pa.schema(
     ]
 )
 
-# Stands for the snapshot of the batch at hand, which has no id before it is committed.
+# Placeholder for the snapshot of the present batch, which has no id before its commit.
 THIS_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """Files to take the place of others; nothing refers to the new ones yet."""
+    """Files to replace others; nothing references the new ones yet."""
 
     letters: int
     tasks: Sequence[FileScanTask]
@@ -67,11 +67,11 @@ class _Rewritten:
     spec_id: int
 
     def abort(self) -> None:
-        """Delete the new ones."""
+        """Delete the new files."""
         self.writer.abort()
 
     def still_fits(self, metadata: TableMetadata, tasks: Sequence[FileScanTask]) -> bool:
-        """Whether the files that are replaced are still there as they were read: somebody only added others."""
+        """Whether the replaced files are unchanged: others only added files."""
         now = {task.file.file_path: _deletes(task) for task in tasks}
         return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id) and all(
             now.get(task.file.file_path) == _deletes(task) for task in self.tasks
@@ -79,12 +79,12 @@ class _Rewritten:
 
 
 def replay_state_changes(letters: pa.RecordBatch, *, keep: bool = False, **columns: Any) -> pa.Table:
-    """Changes to the replay state of letters, made now, in the columns of `CHANGE_ARROW`.
+    """Changes to the replay state of dead letters as of now, in the columns of `CHANGE_ARROW`.
 
     Args:
-        letters: In the columns of `DEAD_LETTER_ARROW`.
-        keep: Whether what is not given stays as the letters have it; otherwise it is null.
-        columns: One value for all letters, or a list or array with one for each.
+        letters: Dead letters in the columns of `DEAD_LETTER_ARROW`.
+        keep: Whether other columns stay; otherwise they are null.
+        columns: One value for all dead letters, or a list or array with one for each.
     """
     columns = {"state_at": datetime.now(UTC)} | columns
 
@@ -99,32 +99,31 @@ def replay_state_changes(letters: pa.RecordBatch, *, keep: bool = False, **colum
 
 
 def attempts_after(letters: pa.RecordBatch) -> list[int]:
-    """The attempts of letters with one more."""
+    """Attempts of dead letters plus one."""
     return [(known or 0) + 1 for known in letters.column("attempts").to_pylist()]
 
 
 def update_replay_state(
     target: Target, changes: pa.Table, *, epoch: int, stamp: Stamp | None = None, undo: bool = False
 ) -> int:
-    """Set the replay state of letters to what `changes` says, however often it is called.
+    """Set the replay state of dead letters by `changes`; idempotent.
 
-    A letter that is replayed stays so; one that is dismissed is not taken back by a replay that failed; attempts only
-    grow.
+    A replayed dead letter stays replayed, a failed replay does not change a dismissed one, and attempts only grow.
 
     Args:
-        target: The dead-letter table, under the id that replays have.
-        changes: In the columns of `CHANGE_ARROW`.
-        epoch: Of the replay; a later one that has claimed the table is not overtaken.
-        stamp: Goes with the change.
-        undo: Also letters that are replayed are set back: their rows are known to be gone.
+        target: The dead-letter table, under the replays' id.
+        changes: Changes in the columns of `CHANGE_ARROW`.
+        epoch: Epoch of the replay; it stops if a later one has claimed the table.
+        stamp: Stamp of the commit.
+        undo: Whether replayed dead letters are set back as well, because their rows are known to be gone.
 
     Returns:
-        The letters whose state changed now.
+        Number of dead letters whose state changed.
 
     Raises:
-        FencedError: A later replay has been here.
-        UnreadableDeadLettersError: Some of them are in no file that can be read, and one that cannot may hold them;
-            nothing is changed.
+        FencedError: A later replay has claimed the table.
+        UnreadableDeadLettersError: Some of them are in no readable file, and an unreadable one may have them; nothing
+            is changed.
     """
     made: _Rewritten | None = None
 
@@ -153,7 +152,7 @@ def update_replay_state(
 
 
 def _advanced(newest: Stamp | None, stamp: Stamp | None) -> Stamp | None:
-    """The stamp, which never takes back what the letters know already."""
+    """The stamp, never behind what the dead letters have recorded already."""
     if stamp is None or newest is None:
         return stamp
     return replace(stamp, position=pointwise_max([newest.position, stamp.position]))
@@ -172,7 +171,7 @@ def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask],
             try:
                 before = list(read_data_file(table, task, (*KEYS, "state", "attempts")))
             except UnreadableDeadLettersError as problem:
-                # By its statistics it may hold some of them; it does only if they are nowhere else.
+                # By its statistics it may have some of them; it does only if no other file has them.
                 unreadable = problem
                 continue
             for batch in before:
@@ -197,7 +196,7 @@ def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask],
 def _changed(
     rows: pa.RecordBatch, changes: pa.Table, wanted: pa.Array, topics: dict[str, int], undo: bool
 ) -> tuple[pa.RecordBatch, int]:
-    """The rows with the changes that may be made to them, and how many those are."""
+    """Rows with their allowed changes, and the number of changes."""
     at = pc.index_in(record_keys(rows, topics, KEYS), value_set=wanted)
     state, attempts = changes.column("state").take(at), changes.column("attempts").take(at)
     before = pc.fill_null(rows.column("state").cast(pa.string()), "new")
@@ -244,10 +243,10 @@ def _deletes(task: FileScanTask) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayAttempt:
-    """One replay, as its letters keep it with their outcome.
+    """One replay, as its dead letters record it.
 
     Attributes:
-        park_after: A letter that fails for this time, or a later one, is parked.
+        park_after: Number of failed attempts after which a dead letter is exhausted.
     """
 
     replay: str
@@ -259,12 +258,12 @@ class ReplayAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """The outcome of a replay for the letters of a batch, by their places in it: each is in one of the three.
+    """Outcome of a replay for a batch's dead letters, by index: each is in one of the three.
 
     Attributes:
-        landed: Their rows are in the batch's files.
-        already_landed: Their records have rows already.
-        failures: Why the others failed; those of the class `table_parked` wait for a table, and no attempt is counted.
+        landed: Dead letters with rows in the batch's files.
+        already_landed: Dead letters whose records have rows already.
+        failures: Failures of the others; those of class `table_parked` wait for a table, and count no attempt.
     """
 
     landed: np.ndarray
@@ -272,13 +271,13 @@ class ReplayOutcome:
     failures: list[Failure]
 
     def refuse_unaccounted(self, stream: str, count: int) -> None:
-        """Refuse a batch that does not add up, before anything of it is committed.
+        """Raise if a batch does not add up, before anything of it is committed.
 
         Args:
-            count: Dead letters in the batch.
+            count: Number of dead letters in the batch.
 
         Raises:
-            UnaccountedRecordsError: They are not as many as landed, had landed already or failed.
+            UnaccountedRecordsError: The number differs from those that landed, had landed already or failed.
         """
         parts = (len(self.landed), len(self.already_landed), len(self.failures))
         if sum(parts) != count:
@@ -291,10 +290,10 @@ class ReplayOutcome:
 
 
 def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: ReplayAttempt) -> pa.Table:
-    """The replay state of letters from now on, whole, in the columns of `CHANGE_ARROW`: set twice, it is set once.
+    """Complete new replay state of dead letters, in the columns of `CHANGE_ARROW`; setting it twice is harmless.
 
     Returns:
-        Those that change; what waits for a table that takes no rows stays as it is.
+        Changes; dead letters that wait for a table without commits stay unchanged.
     """
     why = [failure for failure in outcome.failures if failure.error_class != TABLE_PARKED]
     failed = np.array([failure.row for failure in why], np.int64)
@@ -319,7 +318,7 @@ def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: Repl
 
 
 def with_snapshot(changes: pa.Table, snapshot: int | None) -> pa.Table:
-    """The changes, with the id of the snapshot that the batch has by now."""
+    """The changes with the id of the batch's snapshot."""
     index = changes.schema.get_field_index("replay_snapshot_id")
     known = [snapshot if each == THIS_BATCH else each for each in changes.column(index).to_pylist()]
     return changes.set_column(index, changes.schema.field(index), pa.array(known, pa.int64()))
@@ -331,7 +330,7 @@ def _message(failure: Failure) -> str:
 
 
 def changes_as_parquet(changes: pa.Table) -> bytes:
-    """The outcome's changes of replay state as they are kept until the letters have them."""
+    """The changes of replay state as Parquet, stored until the dead letters have them."""
     sink = pa.BufferOutputStream()
     pq.write_table(changes, sink, compression="zstd")
     return sink.getvalue().to_pybytes()

@@ -1,4 +1,4 @@
-"""Replay request: which dead letters, with which correction and how fast; the tables it is for, and its letters.
+"""Replay request: dead letters, correction and rate; with the tables that it needs, and its dead letters.
 
 Nothing here changes a table.
 """
@@ -34,21 +34,21 @@ from jobs.tables.dead_letter_table.table import STATES, check_dead_letter_table
 
 MAX_LETTERS = 20_000
 MAX_BYTES = 64 * 1024 * 1024
-# With a rate, a batch holds what may pass in so many seconds.
+# With a rate, a batch holds the dead letters of this many seconds.
 _RATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is to be replayed, and how.
+    """Request for a replay.
 
     Attributes:
-        selection: Which letters; those of the reasons `ONLY_NAMED` only where it names them.
-        correction: Lies over the stream's spec for this replay only.
-        rate: The most letters per second; None for what the spec says, which may be no limit.
-        by: Who asks; kept in the letters.
+        selection: Selected dead letters; those of the reasons `ONLY_NAMED` only if it names these.
+        correction: Correction of the stream's spec, for this replay only.
+        rate: Most dead letters per second; None: as in the spec, which may have no limit.
+        by: Author, recorded in the dead letters.
         run_id: Dagster's run, if there is one.
-        fewer_columns: Whether the correction may leave out columns that the stream's rows fill.
+        fewer_columns: Whether the correction may omit columns that the stream's rows fill.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -66,40 +66,40 @@ class ReplayRequest:
         return self.correction.spec if self.correction else spec
 
     def with_tables_of(self, catalog: Catalog) -> ReplayRequest:
-        """The request whose correction knows the tables that values have named."""
+        """The request with a correction that knows the dynamic tables."""
         if self.correction is None:
             return self
         spec = with_named_tables(self.correction.spec, catalog)
         return replace(self, correction=replace(self.correction, spec=spec))
 
     def for_tables_of(self, spec: StreamSpec, catalog: Catalog) -> ReplayRequest:
-        """The request without the letters of tables that are parked."""
+        """The request without dead letters of suspended tables."""
         return replace(self, selection=replace(self.selection, parked=tuple(sorted(parked_tables(spec, catalog)))))
 
     def new_result(self, stream: str, *, dry_run: bool = False) -> ReplayResult:
-        """A result in which nothing is counted yet."""
+        """A result with nothing counted yet."""
         return ReplayResult(stream, dry_run, correction=self.correction.text if self.correction else None)
 
     def count(self, letters: Table, stream: str) -> int:
-        """How many letters are meant, the selection's limit included."""
+        """Number of requested dead letters, within the selection's limit."""
         selected = count_dead_letters(letters, stream, self.selection).total
         return selected if self.selection.limit is None else min(self.selection.limit, selected)
 
     def pace(self, spec: StreamSpec, most: int) -> Pace:
-        """How fast batches of at most `most` records may follow each other."""
+        """Pace of batches of at most `most` records."""
         return Pace(self.rate or self.corrected(spec).errors.replay.rate, most)
 
 
 class Pace:
-    """The pace of a replay request: a limit to the records per second, kept by smaller batches and by pauses.
+    """Pace of a replay: limits records per second by smaller batches and by pauses.
 
     Args:
-        rate: Records per second; None for no limit.
-        most: Records in a batch without a limit.
-        sleep: Waits so many seconds.
+        rate: Most records per second; None for no limit.
+        most: Most records of a batch without a limit.
+        sleep: Waits for some seconds.
 
     Attributes:
-        batch: Records that a batch may have.
+        batch: Most records of a batch.
     """
 
     def __init__(self, rate: float | None, most: int, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -109,13 +109,13 @@ class Pace:
         self._began: float = time.monotonic()
 
     def wait(self, passed: int) -> None:
-        """Pause before the next batch, once `passed` records have passed."""
+        """Pause before the next batch, after `passed` records."""
         if self._rate is not None and passed:
             self._sleep(max(0.0, passed / self._rate - (time.monotonic() - self._began)))
 
 
 def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
-    """The stream's table and its dead letters, seen to be fit for the replay request; nothing is changed yet."""
+    """The stream's table and its dead letters, checked for the replay request; nothing is changed yet."""
     missing = [name for name in (spec.table.name, spec.dead_letter_table) if not catalog.table_exists(name)]
     if missing:
         raise FrazilError(
@@ -133,10 +133,10 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
 
 
 def columns_left_null(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[str, ...]:
-    """The columns that the stream's rows fill by its file, and that the request's correction leaves null.
+    """Columns that the stream's rows fill by its file, and that the request's correction leaves null.
 
     Raises:
-        FrazilError: There are some, and the request does not allow it.
+        FrazilError: There are some, and the request does not allow this.
     """
     if request.correction is None:
         return ()
@@ -144,7 +144,7 @@ def columns_left_null(spec: StreamSpec, catalog: Catalog, request: ReplayRequest
     found: dict[str, None] = {}
     for name in names:
         has_rows = name != spec.table.name or spec.coordinator_has_rows or not spec.own_columns
-        # Where the correction's steps cannot be taken, a letter for the table ends the replay.
+        # If the correction's steps are impossible, a dead letter for the table ends the replay.
         with contextlib.suppress(StepProblem):
             if has_rows and catalog.table_exists(name):
                 table = stream_table(catalog, spec, name)
@@ -166,7 +166,7 @@ def columns_left_null(spec: StreamSpec, catalog: Catalog, request: ReplayRequest
 def requested_batches(
     table: Table, request: ReplayRequest, result: ReplayResult | ReturnResult, most: int
 ) -> Iterator[pa.RecordBatch]:
-    """The letters that a replay request selects, in batches; files that cannot be read are named in the result."""
+    """Selected dead letters of a replay request, in batches; unreadable files are named in the result."""
 
     def unreadable(problem: UnreadableDeadLettersError, rows: int) -> None:
         result.unreadable += rows
@@ -178,10 +178,10 @@ def requested_batches(
 
 
 def finish_result(result: ReplayResult, reasons: Reasons, began: float, letters: Table) -> ReplayResult:
-    """Complete the result of a replay request; with all letters of the stream where the request means none.
+    """Complete the result of a replay request; with all dead letters of the stream if it selects none.
 
     Args:
-        began: When, by the monotonic clock.
+        began: Start time, by the monotonic clock.
     """
     result.reasons = reasons.by_count()
     if not result.selected:

@@ -1,4 +1,4 @@
-"""Result of a replay, of its dry run, and of a return to a topic; and the progress on the way."""
+"""Results of a replay, of its dry run, and of a return to a topic; and progress."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SHOWN_FIELDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason in a replay's result why letters would not come back, or did not.
+    """Reason of failures in a replay's result.
 
     Attributes:
-        example: Topic, partition and offset of one of them; never a value.
+        example: Topic, partition and offset of one dead letter; never a value.
     """
 
     stage: str
@@ -32,24 +32,24 @@ class Reason:
 
     @property
     def place(self) -> str:
-        """Where the example is."""
+        """Coordinates of the example."""
         topic, partition, offset = self.example
         return f"topic {topic}, partition {partition}, offset {offset}"
 
     @property
     def sentence(self) -> str:
-        """Such as `3 × wrong_type in decode_value, such as topic orders, partition 0, offset 17`."""
+        """Sentence such as `3 × wrong_type in decode_value, such as topic orders, partition 0, offset 17`."""
         return f"{self.count:,} × {self.error_class} in {self.stage}, such as {self.place}"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a replay is.
+    """Progress of a replay.
 
     Attributes:
-        total: The letters that were selected.
-        done: Those that have been tried.
-        failed: Those of them that failed again, parked ones included.
+        total: Number of selected dead letters.
+        done: Number of tried ones.
+        failed: Number of these that failed again, exhausted ones included.
     """
 
     total: int
@@ -59,19 +59,19 @@ class ReplayProgress:
 
 
 class Reasons:
-    """The reasons of failures in a replay's result, counted."""
+    """Reasons of failures in a replay's result, with counts."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Reason] = {}
 
     def add(self, failure: Failure, example: Coordinates) -> None:
-        """Count the reason of one more record."""
+        """Count the reason of another record."""
         key = failure.stage, failure.error_class
         known = self._found.get(key) or Reason(*key, 0, example)
         self._found[key] = replace(known, count=known.count + 1)
 
     def add_batch(self, letters: pa.RecordBatch, failures: Sequence[Failure]) -> None:
-        """Count the reasons of the failures of a batch of letters."""
+        """Count the reasons of a batch's failures."""
         for failure in failures:
             topic, partition, offset = (letters.column(name)[failure.row].as_py() for name in COORDINATES)
             self.add(failure, (topic, partition, offset))
@@ -83,24 +83,24 @@ class Reasons:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """The result of a replay, or of a dry run.
+    """Result of a replay, or of a dry run.
 
     Attributes:
-        replay: Its id, as the letters keep it; empty for a dry run.
-        selected: Letters that the selection means.
-        replayed: Letters whose rows landed now; in a dry run, that would.
-        standing: Letters whose rows stood in the table already, or of records that have another letter; they count as
-            replayed and land nothing.
-        failed_again: Letters that failed again.
-        parked: Letters that failed for the last time, and are left alone from now on.
-        unreadable: Letters in data files that cannot be read.
-        reasons: Why letters failed, the most frequent first.
+        replay: Its id, as recorded in the dead letters; empty for a dry run.
+        selected: Dead letters of the selection.
+        replayed: Dead letters whose rows landed now; in a dry run, would land.
+        standing: Dead letters whose rows were in the table already, or whose records have another dead letter; they
+            count as replayed and land nothing.
+        failed_again: Dead letters that failed again.
+        parked: Dead letters that failed for the last time, and are exhausted.
+        unreadable: Dead letters in data files that cannot be read.
+        reasons: Reasons of failures, the most frequent first.
         problems: A sentence for each data file that cannot be read.
-        snapshots: Of the stream's table, with the rows that landed.
-        correction: The YAML that the spec was corrected with.
-        null_columns: Columns that it leaves out, which are null in the rows that come back.
-        unknown_fields: Records by the path of a field that no column takes, so that it was left out.
-        there_is: All letters of the stream, told where the selection means none.
+        snapshots: Snapshots of the stream's table with the landed rows.
+        correction: YAML of the correction.
+        null_columns: Columns that the correction omits, which are null in the landed rows.
+        unknown_fields: Records by the path of an omitted field without a column.
+        there_is: All dead letters of the stream, if the selection has none.
     """
 
     stream: str
@@ -122,7 +122,7 @@ class ReplayResult:
     there_is: DeadLetterCounts | None = None
 
     def add(self, outcome: ReplayOutcome, unknown_fields: Mapping[str, int], parked: int = 0) -> None:
-        """Add the outcome of a batch, `parked` of whose failed letters are parked now."""
+        """Add the outcome of a batch, with `parked` newly exhausted dead letters."""
         count_unknown_fields(self.unknown_fields, unknown_fields)
         self.replayed += len(outcome.landed)
         self.standing += len(outcome.already_landed)
@@ -131,18 +131,18 @@ class ReplayResult:
 
     @property
     def failed(self) -> int:
-        """Letters that failed, for the last time or not."""
+        """Dead letters that failed, for the last time or not."""
         return self.failed_again + self.parked
 
     @property
     def progress(self) -> ReplayProgress:
-        """How far the replay is."""
+        """Progress of the replay."""
         done = self.replayed + self.standing + self.failed + self.unreadable
         return ReplayProgress(max(self.selected, done), done, self.replayed, self.failed)
 
     @property
     def sentence(self) -> str:
-        """How many letters came back, or would."""
+        """Sentence with the number of dead letters that came back, or would."""
         if not self.selected and not self.unreadable:
             there_is = self.there_is.sentence() if self.there_is else "others"
             return f"{self.stream}: no letter fits the selection; nothing to do. There is: {there_is}"
@@ -153,7 +153,7 @@ class ReplayResult:
 
     @property
     def details(self) -> list[str]:
-        """A sentence for each thing to know besides."""
+        """Sentences about all other results."""
         found = left_out_sentences(self.null_columns, self.unknown_fields)
         if self.standing:
             found.append(f"{self.standing:,} whose record stands in the table already")
@@ -169,11 +169,11 @@ class ReplayResult:
 
 
 def left_out_sentences(null_columns: Sequence[str], unknown_fields: Mapping[str, int]) -> list[str]:
-    """What rows of a replay lack, in sentences.
+    """Sentences about what rows of a replay lack.
 
     Args:
-        null_columns: Columns that its correction leaves out.
-        unknown_fields: Records by the path of a field that no column takes; that of most records comes first.
+        null_columns: Columns that its correction omits.
+        unknown_fields: Records by the path of a field without a column, most records first.
     """
     null = f"null in these rows, as the correction leaves them out: {', '.join(null_columns)}"
     ordered = sorted(unknown_fields.items(), key=lambda each: (-each[1], each[0]))
@@ -184,15 +184,15 @@ def left_out_sentences(null_columns: Sequence[str], unknown_fields: Mapping[str,
 
 @dataclass(slots=True)
 class ReturnResult:
-    """What a return came to.
+    """Result of a return to a topic.
 
     Attributes:
-        selected: Letters of the selection.
-        returned: Those that are in the topic now; in a dry run, that would be.
-        recovered: Those that an interrupted return before had put there, and that know it now.
-        left: Those that were left as they are, by why: `letter_masked`, `letter_unreadable`; of a topic that the stream
-            reads itself also `stands_in_table`, `of_another_topic`.
-        unreadable: Letters in data files that cannot be read; `problems` names them.
+        selected: Dead letters of the selection.
+        returned: Dead letters that are in the topic now; in a dry run, would be.
+        recovered: Dead letters that an interrupted return had put there, and whose state is set now.
+        left: Unchanged dead letters by reason: `letter_masked`, `letter_unreadable`; for a topic that the stream reads
+            itself also `stands_in_table`, `of_another_topic`.
+        unreadable: Dead letters in data files that cannot be read; `problems` names the files.
     """
 
     stream: str

@@ -1,8 +1,8 @@
-"""Return of dead letters to a topic as the records that they were, for those who feed other consumers from it.
+"""Return of dead letters to a topic as their original records, for people who feed other consumers from it.
 
-Each batch is one Kafka transaction, which also commits the batch's number to a consumer group. Before it, a pending
-return says which letters the batch has, and after it their replay state is set; so whoever comes next asks the group
-whether the pending batch is in the topic.
+Each batch is one Kafka transaction, which also commits the batch's number to a consumer group. A pending return records
+its dead letters before, and their replay state is set after. So the next return asks the group whether the pending
+batch is in the topic.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def return_letters_to_topic(
     dry_run: bool = False,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReturnResult:
-    """Put the selected letters into a topic as the records that they were, each once, and mark them as replayed.
+    """Put the selected dead letters into a topic as their original records, each once, and mark them as replayed.
 
     Args:
-        topic: In the Kafka of the settings; there has to be one of this name.
-        request: Its selection and rate count; a correction has no meaning here.
+        topic: Existing topic in the settings' Kafka.
+        request: Request with selection and rate; its correction is ignored.
 
     Raises:
-        LeaseHeldError: Another replay of the stream is at work.
-        FrazilError: The topic does not exist, or the cluster does not answer; the batch at hand is finished, or
-            dropped, by the next return.
+        LeaseHeldError: Another replay of the stream is running.
+        FrazilError: The topic does not exist, or the cluster does not answer; the next return finishes or drops the
+            present batch.
     """
     began = time.monotonic()
     _, letters = requested_tables(spec, catalog, request)
@@ -98,16 +98,16 @@ def return_letters_to_topic(
 
 
 def _partitions(settings: Settings, topic: str) -> int:
-    """How many partitions the topic has; 0 if there is none of this name."""
+    """Number of partitions of the topic; 0 if it does not exist."""
     return len(KafkaLog(settings.kafka).topics(Source(topics=(topic,))).get(topic, ()))
 
 
 @contextmanager
 def _transactions(session: ReplaySession, settings: Settings, topic: str) -> Iterator[tuple[Transactions, int]]:
-    """The hold on the transactional id of the stream's returns, and the most bytes that a record may have.
+    """Hold the transactional id of the stream's returns; also yields the most bytes of a record.
 
     Raises:
-        OutboxError: In a sentence, whatever Kafka's client raises.
+        OutboxError: Any error of Kafka's client, as a sentence.
     """
     stream = session.spec.stream
     cluster = TopicCluster(settings.kafka, DeadLetterTopic(name=topic), stream)
@@ -122,17 +122,17 @@ def _transactions(session: ReplaySession, settings: Settings, topic: str) -> Ite
 
 
 def _recover(session: ReplaySession, settings: Settings, result: ReturnResult) -> None:
-    """Tell letters that an interrupted return put into a topic; forget what it did not."""
+    """Set the state of dead letters that an interrupted return put into a topic; drop its record otherwise."""
     store = session.folder.store
     for key in pending_returns(store):
         pending = PendingReturn.read(store, key)
         decided = None
-        # A topic that is gone has taken its letters with it.
+        # A dropped topic has taken its records with it.
         if _partitions(settings, pending.topic):
             with _transactions(session, settings, pending.topic) as (transactions, _):
-                # From here on nobody else can decide it.
+                # From here on no other process can decide it.
                 decided = transactions.take_over()
-        # Whoever returns afterwards finishes this one first, so the group stands at it, or never came to it.
+        # Every later return finishes this one first, so the group is at it, or never reached it.
         if decided is not None and decided[0] == pending.number:
             update_replay_state(session.letters, pending.changes(store), epoch=session.epoch)
             result.recovered += pending.letters
@@ -142,7 +142,7 @@ def _recover(session: ReplaySession, settings: Settings, result: ReturnResult) -
 def _returnable(
     letters: pa.RecordBatch, spec: StreamSpec, catalog: Catalog, topic: str, result: ReturnResult
 ) -> np.ndarray:
-    """Which letters are whole, and fit the topic; the others are counted by why not."""
+    """Which dead letters are complete and fit the topic; the others are counted by reason."""
     kept = np.ones(letters.num_rows, dtype=bool)
 
     def leave(why: str, those: np.ndarray) -> None:
@@ -153,10 +153,10 @@ def _returnable(
     leave(MASKED, np.asarray(letters.column("masked").is_valid()))
     leave(UNREADABLE, np.asarray(letters.column("value").is_null()))
     leave(ROW, are_rows(letters))
-    # All else that its record became of has landed, and would land again.
+    # Its record has landed everywhere else, and would land again.
     leave(WAITS, np.array([each == TABLE_PARKED for each in letters.column("error_class").to_pylist()], dtype=bool))
     if spec.source.reads(topic):
-        # The stream reads them again: what has landed would land twice.
+        # The stream reads them again: landed ones would land twice.
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))
         kafka = spec.kafka_columns
         for name in names_beside(spec, spec.table.name):
@@ -168,11 +168,11 @@ def _returnable(
 
 @dataclass(slots=True)
 class _Return:
-    """One return at work.
+    """One running return.
 
     Attributes:
-        partitions: Of the topic.
-        largest: The most bytes that a record may have.
+        partitions: Number of the topic's partitions.
+        largest: Most bytes of a record.
     """
 
     session: ReplaySession
@@ -185,7 +185,7 @@ class _Return:
     batch: int = 0
 
     def run(self, on_progress: Callable[[ReplayProgress], None]) -> None:
-        """All batches of the selection."""
+        """Process all batches of the selection."""
         result, spec = self.result, self.session.spec
         self.transactions.take_over()
         letters = self.session.letters.table
@@ -221,7 +221,7 @@ class _Return:
         result.returned += len(records)
 
     def _records(self, letters: pa.RecordBatch) -> Iterator[tuple[KafkaRecord, int | None]]:
-        """Each record once, and the partition that it came from if this is its topic."""
+        """Each record once, with its original partition if this is its topic."""
         topic = self.result.topic
         for letter in letters.take(pa.array(np.unique(first_of(letters)))).to_pylist():
             record = returned_record(letter, self.result.replay)
@@ -237,7 +237,7 @@ class _Return:
 
 
 def _changes_of(letters: pa.RecordBatch, request: ReplayRequest, result: ReturnResult) -> pa.Table:
-    """The replay state that letters have once they are in the topic."""
+    """Replay state of dead letters after the return."""
     return replay_state_changes(
         letters,
         state="replayed",

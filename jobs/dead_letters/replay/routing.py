@@ -1,4 +1,4 @@
-"""Routing of a replay: the tables that rows of letters go to, and what cannot be landed by a route."""
+"""Routing of a replay: the tables of rows, and what cannot be landed by a route."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
 
 
 class RowTables(Protocol):
-    """The tables that a replay's rows go to."""
+    """Tables for a replay's rows."""
 
     def table(self, name: str) -> Table:
-        """A table as rows are made for it: the same for the length of a batch."""
+        """A table for which rows are made: unchanged during a batch."""
         ...
 
     def held(self, name: str) -> Table:
-        """The table as its rows are looked at: no earlier replay can add to them any more."""
+        """The table for looking up rows: no earlier replay can add to it any more."""
         ...
 
 
 class ReadTables:
-    """The row tables of a dry run, or of a batch that somebody else holds: they are read, and nothing is claimed.
+    """Tables of a dry run, or of a batch that another process holds: they are read, and nothing is claimed.
 
     Args:
-        load: Gives a table by its name.
+        load: Loads a table by its name.
     """
 
     def __init__(self, load: Callable[[str], Table]) -> None:
@@ -68,17 +68,17 @@ class ReadTables:
 
     @staticmethod
     def of_stream(spec: StreamSpec, catalog: Catalog) -> ReadTables:
-        """The tables of a stream, each as it was when a row first was for it."""
+        """Tables of a stream, each as it was when a row first needed it."""
         return ReadTables(lambda name: _there(spec, name, lambda: stream_table(catalog, spec, name)))
 
     def table(self, name: str) -> Table:
-        """A table, as it was when a row first was for it."""
+        """A table, as it was when a row first needed it."""
         if name not in self._known:
             self._known[name] = self._load(name)
         return self._known[name]
 
     def held(self, name: str) -> Table:
-        """The same."""
+        """The same table."""
         return self.table(name)
 
 
@@ -88,19 +88,19 @@ class _Fitted(NamedTuple):
 
 
 class SessionTables:
-    """The row tables of a replay that may commit."""
+    """Tables of a replay that may commit."""
 
     def __init__(self, session: ReplaySession) -> None:
         self._session: ReplaySession = session
         self._fitted: dict[str, _Fitted] = {}
 
     def begin(self) -> None:
-        """Read all that are claimed anew, for another batch or another try of one."""
+        """Reload all claimed tables, for another batch or another attempt."""
         self._fitted.clear()
         self._session.read_claimed()
 
     def table(self, name: str) -> Table:
-        """A table as rows are made for it: the same for the length of a batch."""
+        """A table for which rows are made: unchanged during a batch."""
         if name not in self._fitted:
             session = self._session
             target = _there(session.spec, name, lambda: session.opened(name))
@@ -108,11 +108,11 @@ class SessionTables:
         return self._fitted[name].table
 
     def held(self, name: str) -> Table:
-        """The table, which this replay has claimed: no earlier one can commit to it any more."""
+        """The table, claimed by this replay: no earlier one can commit to it any more."""
         return _there(self._session.spec, name, lambda: self._session.claimed(name)).table
 
     def written(self, made: Mapping[str, pa.RecordBatch]) -> dict[str, ReplayedPart]:
-        """Data files of the rows of each table; nothing refers to them yet."""
+        """Data files with the rows of each table; nothing references them yet."""
         writers: dict[str, TargetWriter] = {}
         prefix = f"replay-{self._session.epoch}"
         try:
@@ -133,10 +133,10 @@ class SessionTables:
 
 
 def names_beside(spec: StreamSpec, name: str) -> Iterator[str]:
-    """The tables that may have the row of a record that is for one of the stream's: it, and that of its late rows.
+    """Tables that may have the row of a record for one of the stream's tables: itself, and its late rows.
 
-    A letter lands in the table that it is for, however late it is; the same record may stand among the late rows, as
-    after a rollback, or a reset, that had the stream land it.
+    A dead letter lands in its table, however late it is. The same record may be among the late rows, if the stream
+    landed it after a rollback or a reset.
     """
     yield name
     if (late := spec.late_tables) is not None:
@@ -154,11 +154,11 @@ def _there(spec: StreamSpec, name: str, load: Callable[[], T]) -> T:
 
 
 def routed_to(spec: StreamSpec, tables: RowTables, only: str | None = None, parked: Collection[str] = ()) -> Routed:
-    """The tables of a routed stream's rows, each asked for when the first row is for it.
+    """Tables of a routed stream's rows, each loaded for its first row.
 
     Args:
-        only: Rows are fitted to this table alone: its letters land nowhere else.
-        parked: Tables that take no rows; none is fitted to them.
+        only: The only table to which rows are fitted, as its dead letters land nowhere else.
+        parked: Tables that take no rows; nothing is fitted to them.
     """
     names = [each.name for each in spec.targets if each.role == "rows"]
     fits = {
@@ -172,11 +172,11 @@ def _as_they_are(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def restricted_to(block: Block, only: str | None, parked: Collection[str]) -> Block:
-    """What a replay lands of a block behind the route.
+    """The landing part of a block after the route.
 
     Args:
-        only: The table that the letters wait for: its rows alone, and what does not go there any more has failed.
-        parked: Without such a table: a record that one of these is for lands nowhere, and stays a letter.
+        only: Table that the dead letters wait for: only its rows land, and records that no longer go there have failed.
+        parked: Without such a table: a record for one of these lands nowhere, and stays a dead letter.
     """
     if only is None:
         held = {name: rows for name, rows in block.routed.items() if name in parked}
@@ -205,7 +205,7 @@ def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
             else:
                 refuse_unfit(spec, table)
         except FrazilError as problem:
-            # No fault of the record that happens to be for it: the replay ends.
+            # This is no fault of the record, so the replay ends.
             raise ProjectionError(problem.message, fix=problem.fix) from None
         return TableFit(table.schema(), table.spec()).apply(rows)
 
@@ -213,16 +213,16 @@ def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
 
 
 def without_table(block: Block) -> list[Failure]:
-    """The failures of records whose value names a table that is not there yet: only the stream itself makes one."""
+    """Failures of records whose value names a missing table, which only the stream itself creates."""
     return [Failure(int(row), STAGE, UNROUTED, NO_TABLE, None) for rows in block.unnamed.values() for row in rows]
 
 
 def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None = None) -> None:
-    """See that a table can hold what a stream declares.
+    """Raise unless a table can hold what a stream declares.
 
     Args:
-        table: One of its tables of rows.
-        correction: Makes what is declared.
+        table: A table of the stream's rows.
+        correction: Correction of the declaration.
 
     Raises:
         FrazilError: It cannot; the message names each column.
@@ -243,13 +243,13 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
 
 
 def refuse_behind(spec: StreamSpec, own: Table, table: Table) -> None:
-    """See that a table which follows the stream's own one has its columns: a replay alters none.
+    """Raise unless a dependent table has the main table's columns, as a replay alters none.
 
     Args:
-        table: One that follows it.
+        table: The dependent table.
 
     Raises:
-        FrazilError: It lacks something; the message names each column.
+        FrazilError: Columns are missing; the message names each.
     """
     name = ".".join(table.name())
     fit = following(spec, own.metadata, table.metadata, name)
@@ -262,10 +262,10 @@ def refuse_behind(spec: StreamSpec, own: Table, table: Table) -> None:
 
 
 def refuse_parked(spec: StreamSpec, parked: Collection[str]) -> None:
-    """Refuse to take a queue of Kafka Connect while tables are parked: its records land in all of theirs at once.
+    """Raise if tables are suspended, as an import from a Kafka Connect queue lands records in all tables at once.
 
     Raises:
-        FrazilError: Some are.
+        FrazilError: Tables are suspended.
     """
     if parked:
         name = min(parked)
@@ -276,14 +276,14 @@ def refuse_parked(spec: StreamSpec, parked: Collection[str]) -> None:
 
 
 def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
-    """See that a correction routes letters to the stream's tables: no other one is claimed, audited or looked after.
+    """Raise if a correction routes to tables of other owners, which are neither claimed nor audited.
 
     Raises:
         FrazilError: It names others.
     """
     known = {each.name for each in spec.targets if each.role == "rows"}
     if spec.own_columns and spec.route is not None:
-        # One that is not made yet keeps the letters that are for it.
+        # A table that does not exist yet keeps its dead letters.
         known |= {*spec.route.table_names}
     others = [name for name in (corrected.route.table_names if corrected.route else ()) if name not in known]
     if others:
@@ -294,17 +294,17 @@ def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
 
 
 def refuse_unlocated(spec: StreamSpec, corrected: StreamSpec, sink: Table) -> None:
-    """See that the rows of a routed stream say which records they are of: a record may lack one of its tables only.
+    """Raise unless a routed stream's rows have coordinates, as a record may lack a single table.
 
     Raises:
-        FrazilError: They do not.
+        FrazilError: They lack them.
     """
     if corrected.route is not None and not spec.kafka_columns.locate_rows_of(sink.schema()):
         raise not_located(spec, spec.table.name)
 
 
 def not_located(spec: StreamSpec, table: str) -> FrazilError:
-    """That a table of a route has no columns of Kafka's own."""
+    """Error for a table of a route without Kafka's columns."""
     return FrazilError(
         f"stream {spec.stream}: it has a route, and table {table} has no columns of Kafka's own to tell which letters "
         "have landed in it.",

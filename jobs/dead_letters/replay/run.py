@@ -1,4 +1,4 @@
-"""Replay run and its dry run: the selected dead letters through the stream's pipeline as it is now."""
+"""Replay run and its dry run: the selected dead letters go through the stream's present pipeline."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def dry_run(
     schemas: SchemaLookup | None = None,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayResult:
-    """Find out which letters would come back now, and why others would not; touches nothing.
+    """Find out which dead letters would come back now, and why others would not; changes nothing.
 
     Raises:
         SelectionError, AlteredTableError: As `replay`.
@@ -81,14 +81,14 @@ def replay(
     most: int = MAX_LETTERS,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayResult:
-    """Bring letters back, each record once, whatever was killed and however often this is run.
+    """Bring dead letters back, each record once, whatever is killed and however often this runs.
 
     Args:
-        most: Letters in a batch.
+        most: Most dead letters in a batch.
 
     Raises:
-        LeaseHeldError: Another replay of the stream is at work.
-        SelectionError, AlteredTableError, StreamStopped: Nothing is changed by this call.
+        LeaseHeldError: Another replay of the stream is running.
+        SelectionError, AlteredTableError, StreamStopped: This call has changed nothing.
     """
     began = time.monotonic()
     spec, request = with_named_tables(spec, catalog), request.with_tables_of(catalog)
@@ -100,21 +100,21 @@ def replay(
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
     result = request.new_result(spec.stream)
     if is_at_rest(spec, settings, sink, letters) and next(requested_batches(letters, request, result, 1), None) is None:
-        # It would commit nothing but its claims.
+        # It would commit only its claims.
         return finish_result(result, Reasons(), began, letters)
     with replay_session(spec, settings, catalog) as session:
-        # Finishing what an earlier replay left may have changed letters.
+        # Finishing an earlier replay may have changed dead letters.
         session.letters.read()
         work = _Replay(session, request, schema_lookup(request.corrected(spec), settings))
         work.result.null_columns = null_columns
         work.result.selected = request.count(session.letters.table, spec.stream)
-        # Also without a letter that can be read: it tells of the others.
+        # Run even without readable dead letters, to report the others.
         work.run(most, on_progress)
         return finish_result(work.result, work.reasons, began, session.letters.table)
 
 
 class _Replay:
-    """One replay at work."""
+    """One running replay."""
 
     def __init__(self, session: ReplaySession, request: ReplayRequest, schemas: SchemaLookup | None) -> None:
         self.result: ReplayResult = request.new_result(session.spec.stream)
@@ -134,7 +134,7 @@ class _Replay:
         )
 
     def run(self, most: int, on_progress: Callable[[ReplayProgress], None]) -> None:
-        """All batches of the selection, one after another."""
+        """Process all batches of the selection, one after another."""
         table = self._session.letters.table
         pace, passed = self._request.pace(self._session.spec, most), 0
         for batch in requested_batches(table, self._request, self.result, pace.batch):

@@ -34,33 +34,33 @@ from jobs.tables.commit.stamp.stamp_fields import Counts, PartitionCounts
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.write.file_access import delete_unreferenced
 
-# The batches of a replay are numbered where a stream has the offsets of a partition: batch n is the range [n, n + 1).
+# Batches of a replay are numbered like offsets of a partition: batch n is the range [n, n + 1).
 BATCHES = TopicPartition("replay", 0)
 
 
 def replay_id(stream: str) -> str:
-    """The id under which replays of a stream stamp its tables; no stream can have it."""
+    """Id under which replays of a stream stamp its tables; no stream can have it."""
     return f"{stream}~replay"
 
 
 def replay_folder(settings: Settings, stream: str) -> StreamFolder:
-    """Where the lease and the pending record of a stream's replays are."""
+    """Folder with the lease and the pending record of a stream's replays."""
     return stream_folder(settings, replay_id(stream))
 
 
 def landed_batches(table: Table, stream: str) -> int:
-    """How many batches of a stream's replays a table knows: its own, or the dead letters those that they have."""
+    """Number of a stream's replay batches that a table has recorded."""
     newest = history(table.metadata, replay_id(stream)).newest
     return newest.position.get(BATCHES, 0) if newest else 0
 
 
 class ReplayedPart(NamedTuple):
-    """What a batch lands in one table.
+    """Part of a batch for one table.
 
     Attributes:
-        files: Its data files.
-        seen: The table as they were written for it.
-        rows: In them.
+        files: Data files.
+        seen: State of the table for which they were written.
+        rows: Number of rows in them.
     """
 
     files: tuple[DataFile, ...]
@@ -72,14 +72,14 @@ class ReplayedPart(NamedTuple):
 class ReplaySession(CommitSession):
     """A replay that may commit: the lease is held, and nothing is left half done.
 
-    The stream's table and its dead letters are claimed. Of a stream with a route every further table is claimed before
-    its rows are looked at, and stays a target until the replay ends.
+    The stream's table and its dead letters are claimed. With a route every further table is claimed before its rows are
+    looked up, and stays a target until the replay ends.
 
     Attributes:
         spec: The stream.
-        folder: Of its replays.
-        snapshot: Of the stream's table, with the batch that was landed last.
-        claims: The tables that this replay has claimed.
+        folder: Folder of its replays.
+        snapshot: Snapshot of the stream's table with the last landed batch.
+        claims: Tables that this replay has claimed.
     """
 
     spec: StreamSpec
@@ -94,39 +94,39 @@ class ReplaySession(CommitSession):
 
     @property
     def letters(self) -> Target:
-        """Its dead letters."""
+        """The stream's dead letters."""
         return self.targets[self.spec.dead_letter_table]
 
     @property
     def next_batch(self) -> int:
-        """How many batches the stream's table knows."""
+        """Number of batches that the stream's table has recorded."""
         return _known(self.sink)
 
     @property
     def free_number(self) -> int:
-        """The number of the next batch: no table of rows that is claimed has it, as one older than the stream's may."""
+        """Number of the next batch, unused in every claimed table; some may be older than the main table."""
         return max(_known(self.targets[name]) for name in {self.sink.name, *self.claims} - {self.letters.name})
 
     def new_replay(self) -> str:
-        """An id for one replay, as its letters keep it."""
+        """An id for one replay, recorded in its dead letters."""
         return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{self.epoch}-{uuid.uuid4().hex[:6]}"
 
     def opened(self, name: str) -> Target:
-        """One of the stream's tables, which need not be claimed.
+        """One of the stream's tables, claimed or not.
 
         Raises:
-            NoSuchTableError: It is not there.
+            NoSuchTableError: It does not exist.
         """
         if name not in self.targets:
             self.targets[name] = Target(self.sink.catalog, name, self.id, branch=self.spec.branch_of(name))
         return self.targets[name]
 
     def claimed(self, name: str) -> Target:
-        """One of the stream's tables, taken over for this replay: no earlier one can commit to it any more.
+        """One of the stream's tables, claimed for this replay: no earlier one can commit to it any more.
 
         Raises:
-            NoSuchTableError: It is not there.
-            RolledBackError: It was rolled back to before what a replay did.
+            NoSuchTableError: It does not exist.
+            RolledBackError: It was rolled back to before a replay's commit.
         """
         target = self.opened(name)
         if name in self.claims:
@@ -145,7 +145,7 @@ class ReplaySession(CommitSession):
         return target
 
     def read_claimed(self) -> None:
-        """Read the tables of rows that are claimed anew, and leave the others to be opened when they are asked for."""
+        """Reload the claimed tables of rows; others are opened when they are needed."""
         for name in self.targets.keys() - self.claims:
             del self.targets[name]
         for name in self.claims - {self.letters.name}:
@@ -159,24 +159,24 @@ class ReplaySession(CommitSession):
         counts: Counts,
         batch_ms: int | None = None,
     ) -> bool:
-        """Commit one batch: its rows, to the stream's table first, then the replay state of its letters.
+        """Commit one batch: its rows, to the main table first, then the replay state of its dead letters.
 
-        The stream's table is stamped in every batch that has rows, also where all of them are for others.
+        The main table is stamped in every batch with rows, even if all of them are for other tables.
 
         Args:
-            config: The hash of the configuration that made the rows.
-            parts: By table; none if no letter of the batch succeeded.
-            changes: See `update_replay_state`; letters that are replayed get the snapshot's id here.
-            counts: Letters by what became of them.
-            batch_ms: The time that the expressions were given, if they ask for it; milliseconds since 1970.
+            config: Hash of the configuration that made the rows.
+            parts: Parts by table; empty if no dead letter of the batch succeeded.
+            changes: See `update_replay_state`; replayed dead letters get the snapshot's id here.
+            counts: Dead letters by fate.
+            batch_ms: Time for now() in expressions, if they use it; milliseconds since 1970.
 
         Returns:
-            False if a table changed so that its files no longer fit; they are gone, and no letter is told. What other
-            tables have of the batch by then is found there when it is tried again.
+            False if a table changed so that its files no longer fit; they are deleted, and no dead letter is changed.
+            The repeated batch finds what other tables have of it by then.
 
         Raises:
-            OSError: The state store cannot be reached; files that its pending record cannot name are gone.
-            FencedError: Another replay has taken over; nothing more is committed from here.
+            OSError: The state store is unavailable; files that its pending record cannot name are deleted.
+            FencedError: Another replay has taken over; nothing more is committed here.
         """
         if not parts:
             self.lease.verify()
@@ -196,7 +196,7 @@ class ReplaySession(CommitSession):
         try:
             store.put(self.folder.pending(self.epoch), pending)
         except NotWrittenError:
-            # Nobody can have read which files they are.
+            # Nobody can have read their names.
             self.delete_files(planned)
             raise
         step("replay_before_commit")
@@ -208,14 +208,14 @@ class ReplaySession(CommitSession):
         refused = self.commit_further(planned, batch)
         step("replay_after_commit")
         self.finish(stamp, None if refused else changes)
-        # Only now does no record name them, which a later replay would commit.
+        # Only now does no record name them, from which a later replay would commit them.
         self.delete_files(refused)
         return not refused
 
     def _planned(
         self, config: str, parts: Mapping[str, ReplayedPart], counts: Counts, batch_ms: int | None
     ) -> dict[str, PendingTarget]:
-        """What each table is about to receive, the stream's own first."""
+        """Parts for each table, the main table first."""
         number, own = self.free_number, self.sink.name
         at = {BATCHES: number}
         given = {own: parts.get(own) or ReplayedPart((), self.sink.seen(), 0), **parts}
@@ -236,10 +236,10 @@ class ReplaySession(CommitSession):
         return planned
 
     def commit_further(self, planned: Mapping[str, PendingTarget], batch: Ranges) -> dict[str, PendingTarget]:
-        """Commit a batch, which the stream's table has, to the others.
+        """Commit a batch of the main table to the others.
 
         Returns:
-            What a table cannot take any more, since it has changed; its files are still there.
+            Parts that a changed table can no longer take; their files still exist.
 
         Raises:
             FencedError: Another replay has taken over.
@@ -256,7 +256,7 @@ class ReplaySession(CommitSession):
         return refused
 
     def finish(self, stamp: Stamp, changes: pa.Table | None) -> None:
-        """Tell the letters of a batch that has landed; without `changes` only that they know of it."""
+        """Set the state of a landed batch's dead letters; without `changes` only stamp their table."""
         self.snapshot = self.snapshot_of(stamp)
         changes = CHANGE_ARROW.empty_table() if changes is None else with_snapshot(changes, self.snapshot)
         update_replay_state(self.letters, changes, epoch=self.epoch, stamp=_on_letters(stamp, self.epoch))
@@ -264,7 +264,7 @@ class ReplaySession(CommitSession):
         self.forget(stamp)
 
     def snapshot_of(self, stamp: Stamp) -> int | None:
-        """The snapshot of the stream's table that holds the batch; None if it has expired or was never committed."""
+        """Snapshot of the stream's table with the batch; None if it has expired or was never committed."""
         for snapshot_id, found in stamps_along_main(self.sink.table.metadata, self.id):
             if found.kind == "batch" and (found.batch, found.epoch) == (stamp.batch, stamp.epoch):
                 return snapshot_id
@@ -277,12 +277,12 @@ class ReplaySession(CommitSession):
                 delete_unreferenced(self.targets[name].table.io, part.files)
 
     def forget(self, stamp: Stamp) -> None:
-        """Remove the record of a batch."""
+        """Remove the pending record of a batch."""
         self.folder.store.delete(self.folder.pending(stamp.epoch))
         self.folder.store.delete(changes_key(stamp))
 
     def settle_lost(self) -> None:
-        """Let the letters' table stand where the stream's table does, whatever the state of its letters."""
+        """Move the dead letters' stamp to the stream's table's position, whatever the state of the dead letters."""
         at = {BATCHES: self.next_batch}
         stamp = Stamp(
             self.sink.stream, "batch", self.next_batch, self.epoch, self.spec.config_hash, start=at, position=at
@@ -295,10 +295,10 @@ def _known(target: Target) -> int:
 
 
 def _on_letters(stamp: Stamp, epoch: int) -> Stamp:
-    """The batch's stamp as the dead letters carry it: that their replay state is complete up to it."""
+    """The batch's stamp for the dead letters, which records that their replay state is complete up to it."""
     return Stamp(stamp.stream, "batch", stamp.batch, epoch, stamp.config, start=stamp.start, position=stamp.position)
 
 
 def changes_key(stamp: Stamp) -> str:
-    """Of the changes to the letters of a batch."""
+    """Key of the changes to a batch's dead letters."""
     return f"letters-{stamp.epoch:08d}-{stamp.batch:08d}.parquet"

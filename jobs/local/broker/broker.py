@@ -51,7 +51,7 @@ class BrokerProcess:
         folder: The broker's.
 
     Attributes:
-        log: Its log file.
+        log: Path of its log file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,12 +68,12 @@ class BrokerProcess:
 
         Args:
             java: The command up to the class path, included.
-            ports: That it listens on.
-            detached: Let it live on when this process and its terminal are gone.
+            ports: Ports to listen on.
+            detached: Whether it outlives this process and its terminal.
 
         Raises:
             PortTakenError: A port is no longer free.
-            BrokerError: It ended or did not answer in time; with the end of its log.
+            BrokerError: It ended or did not answer in time; has the end of its log.
         """
         with contextlib.suppress(FileNotFoundError):
             self.log.replace(self.log.with_name("broker.log.previous"))
@@ -106,7 +106,7 @@ class BrokerProcess:
             )
 
     def stop(self) -> bool:
-        """End it, whoever started it; returns whether it ran."""
+        """Stop it, whoever started it; returns whether it ran."""
         return self._service.stop(_STOP_GRACE_SECONDS)
 
     def error(self, message: str) -> BrokerError:
@@ -120,7 +120,7 @@ class BrokerProcess:
 
 
 def _cluster_behind(port: int) -> str | None:
-    """The id of the cluster that answers on the port, or None if nobody does."""
+    """Id of the cluster that answers on the port; None without an answer."""
     # A plain connection first: librdkafka would write every refusal to the terminal.
     try:
         socket.create_connection((HOST, port), timeout=1.0).close()
@@ -148,9 +148,9 @@ class BrokerStatus:
     Args:
         running: Whether its process lives.
         address: `host:port` for clients, while it is up.
-        pid: Its process, while it lives.
+        pid: PID of its process, while it lives.
         cluster_id: None before the first start.
-        log: Its log file.
+        log: Path of its log file.
     """
 
     running: bool
@@ -166,8 +166,8 @@ class LocalBroker:
     As a context manager it starts on entering and stops on leaving.
 
     Args:
-        folder: Its folder, made if it is not there.
-        detached: Let it live on when this process and its terminal are gone.
+        folder: Folder of the broker; created if it does not exist.
+        detached: Whether it outlives this process and its terminal.
         properties: Broker properties on top of frazil's own.
         heap: The JVM's largest heap.
         on_progress: Called with a line of text now and then while something takes its time.
@@ -205,7 +205,7 @@ class LocalBroker:
             Its address, `host:port`.
 
         Raises:
-            BrokerError: It ended or did not answer in time; with the end of its log.
+            BrokerError: It ended or did not answer in time; has the end of its log.
             ArtifactError: Its jars are damaged or could not be fetched.
             PreflightError: There is no Java for it.
         """
@@ -221,7 +221,7 @@ class LocalBroker:
             return address
 
     def stop(self) -> bool:
-        """End the broker, whoever started it; returns whether it ran. What it stored stays."""
+        """Stop the broker, whoever started it; returns whether it ran. Its data stays."""
         if not self.folder.is_dir():
             return False
         with service_lock(self.folder, "broker", BrokerError):

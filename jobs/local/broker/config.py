@@ -26,7 +26,7 @@ class BrokerError(FrazilError):
 
 
 def last_kafka_lines(text: str) -> str:
-    """Return the end of what Kafka printed for a broker's error, indented, without Java's stack frames."""
+    """End of Kafka's output for a broker's error, indented, without Java's stack frames."""
     told = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
     return "\n".join(f"    {line}" for line in told[-_SHOWN_LINES:])
 
@@ -54,10 +54,10 @@ _FIXED = {
     "auto.create.topics.enable": "false",
     # The default waits 3 s for more members before the first one may read.
     "group.initial.rebalance.delay.ms": "0",
-    # After a kill the controller refuses the broker until its session is over; the default makes that 9 s.
+    # After a kill the controller refuses the broker until its session expires; the default makes that 9 s.
     "broker.heartbeat.interval.ms": "1000",
     "broker.session.timeout.ms": "4000",
-    # What was produced here stays until its topic is deleted.
+    # Records stay until their topic is deleted.
     "log.retention.ms": "-1",
     "message.max.bytes": str(20 * 1024 * 1024),
     "replica.fetch.max.bytes": str(20 * 1024 * 1024),
@@ -147,7 +147,7 @@ _FORMAT_DEADLINE_SECONDS = 180.0
 
 
 def cluster_id(folder: Path) -> str | None:
-    """Return the id of the cluster whose storage the broker's folder holds, or None before it is formatted."""
+    """Id of the cluster in the broker's folder; None before it is formatted."""
     try:
         text = (folder / "data" / "meta.properties").read_text()
     except FileNotFoundError:
@@ -157,7 +157,7 @@ def cluster_id(folder: Path) -> str | None:
 
 
 def format_storage(folder: Path, java: str, classpath: str) -> None:
-    """Make the storage of a new cluster as `server.properties` in the folder tells.
+    """Format the storage of a new cluster by `server.properties` in the folder.
 
     Raises:
         BrokerError: There are topics without the file that names their cluster, or Kafka's tool refused.
@@ -170,7 +170,7 @@ def format_storage(folder: Path, java: str, classpath: str) -> None:
             " cluster",
             fix=f"put {data / 'meta.properties'} back, or remove {data} with all that was produced",
         )
-    # What an interrupted attempt left would be refused by the tool.
+    # The tool would refuse the remains of an interrupted attempt.
     shutil.rmtree(data, ignore_errors=True)
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool", "format"]
     command += ["--cluster-id", new_cluster_id(), "--config", "server.properties"]

@@ -42,9 +42,9 @@ class ServiceProcess:
         """Start it in its folder; returns process id and start time.
 
         Args:
-            command: What to run.
-            output: The file that it writes to, made anew; only its owner reads it, as with all files that it makes.
-            detached: Let it live on when this process and its terminal are gone.
+            command: Command to run.
+            output: Output file, created anew; like all files of the process it is readable only by its owner.
+            detached: Whether it outlives this process and its terminal.
         """
         with open(output, "wb", opener=private_opener) as file:
             # Always a group of its own: Ctrl-C in the terminal reaches frazil, which then ends the service in order.
@@ -74,7 +74,7 @@ class ServiceProcess:
         self._note.unlink(missing_ok=True)
 
     def stop(self, grace_seconds: float) -> bool:
-        """End it, whoever started it; returns whether it ran."""
+        """Stop it, whoever started it; returns whether it ran."""
         running = self.running()
         if running is not None:
             self.end(*running, grace_seconds)
@@ -89,7 +89,7 @@ def service_lock(folder: Path, service: str, error: type[FrazilError]) -> Iterat
 
     Args:
         folder: The service's.
-        service: What it is called in the message.
+        service: Name of the service in the message.
         error: Raised if another process holds the lock for two minutes.
     """
     try:

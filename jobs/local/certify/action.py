@@ -54,7 +54,7 @@ def reset_to(folder: Path, to: str) -> None:
     """The action of a reset: move the certificate's stopped stream to other offsets.
 
     Raises:
-        FrazilError: It cannot be done.
+        FrazilError: It is not possible.
     """
     from jobs.clients.kafka.metadata import KafkaLog
     from jobs.streaming.operator.reset import reset
@@ -65,10 +65,10 @@ def reset_to(folder: Path, to: str) -> None:
 
 
 def publish(folder: Path, *, fit: bool) -> str:
-    """The action of a gated stream's publisher, whose contract finds all fit, or nothing; what became of it.
+    """Publish a write-audit-publish stream, with a contract that passes or fails everything; returns the outcome.
 
     Raises:
-        FrazilError: It cannot be done.
+        FrazilError: It is not possible.
     """
     from jobs.quality.publishing.gate import Verdict
     from jobs.quality.publishing.gated import publish_if_fit
@@ -97,7 +97,7 @@ def _stream(folder: Path) -> tuple[StreamSpec, Settings]:
 
 
 def _drain(folder: Path) -> None:
-    """Take the stream over without asking whoever drives it, as another host would, and land what waits."""
+    """Take the stream over from its driver without a request, as another host would, and land what waits."""
     from jobs.clients.kafka.metadata import KafkaLog
     from jobs.clients.spark.end import end_spark
     from jobs.clients.spark.session import start_session

@@ -54,9 +54,9 @@ class Certificate:
     """A certificate: what its scenarios came to, and what there is left of it.
 
     Attributes:
-        settings: By which it was certified.
-        tables_in: Where the tables' files were: `file`, `s3` and the like; empty if none was made.
-        kept: The workspaces that were left as they are, to be looked at.
+        settings: Certified settings.
+        tables_in: Store of the tables' files: `file`, `s3` and the like; empty without tables.
+        kept: Workspaces that were left for inspection.
         left: What could not be removed, as sentences.
     """
 
@@ -91,16 +91,16 @@ def certify(
 
     Args:
         settings: The user's.
-        run: Its id.
-        scenarios: As planned.
-        seed: Of the records.
-        records: How many are produced before every start.
+        run: Id of the certificate.
+        scenarios: Planned scenarios.
+        seed: Seed of the records.
+        records: Number of records produced before every start.
         keep: Leave topic, tables and files in any case.
-        on_progress: As `Harness` has it.
+        on_progress: As for `Harness`.
         on_cleaning: Called before anything is ended or removed, which takes some seconds and is not to be interrupted.
 
     Raises:
-        FrazilError: It may not create what it needs, or nobody answers.
+        FrazilError: It may not create what it needs, or a service does not answer.
     """
     done = Certificate(settings, CertificateResults(scenarios))
     shapes: list[Shape] = [shape for shape in SHAPES if any(scenario.shape == shape for scenario in scenarios)]
@@ -176,7 +176,7 @@ def _carry_out(harness: Harness, planned: list[Scenario], outcome: CertificateRe
 
 @contextlib.contextmanager
 def _noted(harness: Harness, problems: list[str]) -> Iterator[None]:
-    """What is raised within the block becomes a problem, without secrets; the stack trace goes to the log (DEBUG)."""
+    """Record errors of the block as problems, without secrets; the stack trace goes to the log (DEBUG)."""
     settings = harness.workspace.settings
     try:
         yield
@@ -188,7 +188,7 @@ def _noted(harness: Harness, problems: list[str]) -> Iterator[None]:
 
 
 def _finish(harness: Harness, outcome: CertificateResults) -> None:
-    """Land what is left with a driver that nobody kills, stop it, and compare everything."""
+    """Land the rest with a driver that nobody kills, stop it, and compare everything."""
     watch, floor = harness.start(None)
     harness.await_commit(floor, watch, None)
     harness.settle(watch)

@@ -45,7 +45,7 @@ class Change:
     """One change of the source.
 
     Attributes:
-        number: Its place in the source's log, which ascends.
+        number: Its position in the source's log, ascending.
         id: The key of the row.
         note: `NOT_SENT` where it stays as it was.
     """
@@ -70,8 +70,8 @@ def change_to_load(seed: int, number: int, added: Sequence[str] = (), further: S
     """The record of the load that has a number: the event of a change, or one that was sent before; or a bad one.
 
     Args:
-        seed: Of the load.
-        number: Of the record, in the order in which they are produced; what it bears is that of the change.
+        seed: Seed of the load.
+        number: Number of the record in production order; the change itself may have another one.
         added, further: Nothing; as of other loads.
     """
     rng = random.Random(f"{seed}/event/{number}")
@@ -120,14 +120,14 @@ class ChangedRows:
     """The rows that changes make, one change at a time, in the order of a partition's offsets.
 
     Attributes:
-        rows: By key.
+        rows: Rows by key.
     """
 
     rows: dict[str, Row] = field(default_factory=dict)
     _greatest: int = -1
 
     def follow(self, changes: Iterable[Change]) -> None:
-        """Apply further changes; what was sent before, and stands behind a later one, is none."""
+        """Apply further changes; a change that was sent before, and is behind a later one, has no effect."""
         for each in changes:
             if each.number < self._greatest:
                 continue

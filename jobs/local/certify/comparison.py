@@ -22,7 +22,7 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 Offsets = Mapping[int, npt.NDArray[np.int64]]
 Values = Mapping[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
-"""By partition, rows: their offsets, and a column's values, NO_VALUE where it is null."""
+"""Rows by partition: their offsets, and a column's values, NO_VALUE for null."""
 
 NOWHERE: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _SHOWN = 5
@@ -30,12 +30,12 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the comparison of the tables with the load has found.
+    """Result of comparing the tables with the load.
 
     Attributes:
         landed, dead, tombstones, passed_over: Records up to where the stamps say that the tables are complete; the
             first two as the tables hold them, each counted once.
-        problems: What is lost, doubled or in the wrong place, as sentences.
+        problems: Lost, duplicated and misplaced records, as sentences.
         added_values: Values of columns that the table has got meanwhile, as the table holds them.
     """
 
@@ -60,12 +60,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """What a table holds, and what it has to hold.
+    """Actual and expected rows of a table.
 
     Attributes:
-        name: For people.
+        name: Name for people.
         rows: The offsets of its rows, by partition, in any order.
-        wanted: By partition, whether the record of each offset has to be there.
+        wanted: Whether the record of each offset is expected, by partition.
         through: The next offset that it is complete up to, by its stamps, and holds nothing behind.
     """
 
@@ -79,9 +79,9 @@ def compare(fates: Fates, landed: Sequence[TableRows], dead: TableRows) -> Compa
     """Compare what tables hold with what they have to hold, by partition and offset.
 
     Args:
-        fates: What has to become of the record at each offset.
+        fates: Expected fate of the record at each offset.
         landed: The tables of rows; a record may have to be in several.
-        dead: The dead letters.
+        dead: Rows of the dead letters.
     """
     problems: list[str] = []
     nowhere = {Fate.TOMBSTONE: 0, Fate.PASSED_OVER: 0}
@@ -105,7 +105,7 @@ def compare(fates: Fates, landed: Sequence[TableRows], dead: TableRows) -> Compa
 
 
 def _records(fates: Fates, tables: Sequence[TableRows]) -> int:
-    """How many records are in any of the tables, each counted once."""
+    """Number of records in any of the tables, each counted once."""
     count = 0
     for partition, wanted in fates.items():
         there = np.zeros(len(wanted), np.bool_)
@@ -117,16 +117,16 @@ def _records(fates: Fates, tables: Sequence[TableRows]) -> int:
 
 
 def rows_of(offsets: Offsets) -> int:
-    """How many rows there are."""
+    """Number of rows."""
     return sum(map(len, offsets.values()))
 
 
 def main_problems(main: Offsets, branch: Offsets, *, whole: bool) -> list[str]:
-    """What is wrong with main, which has what was published of a branch.
+    """Problems of main, compared with the published part of a branch.
 
     Args:
         main: The offsets of its rows, by partition.
-        branch: Those of the branch; read later, unless main has to have all of them.
+        branch: Rows of the branch; read later, unless main has to have all of them.
         whole: Whether all of the branch is published.
     """
     problems: list[str] = []
@@ -149,9 +149,9 @@ def with_values(compared: Comparison, added: Added, values: Mapping[str, Values]
     """A comparison with what columns hold that the table has got meanwhile, record by record.
 
     Args:
-        compared: What was found of the offsets.
-        added: What each row has to have in them.
-        values: What the table's rows have, by partition.
+        compared: Comparison of the offsets.
+        added: Expected values of each row.
+        values: Actual values of the table's rows, by partition.
     """
     problems, count = list(compared.problems), 0
     for column, wanted in added.items():
@@ -170,7 +170,7 @@ def with_values(compared: Comparison, added: Added, values: Mapping[str, Values]
 
 
 def stamp_problems(stamps: Sequence[Stamp]) -> list[str]:
-    """What is wrong with the stamps of a stream's table: each has to begin where the one before ended.
+    """Problems of a table's stamps: each has to begin where the one before ended.
 
     Args:
         stamps: Oldest first.

@@ -1,4 +1,4 @@
-"""Drivers of a certificate: started with a step armed, acted on, kept, and ended."""
+"""Drivers of a certificate: started with an armed failpoint, acted on, recorded, and ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DriverWatch(threading.Thread):
     """Sees the next driver come and die; the time is right within some hundredths of a second.
 
     Args:
-        folder: What the stream keeps outside its tables.
+        folder: State folder of the stream.
         after: The attempt of the driver before.
         kill_after: Kill it so many seconds after it was started.
 
@@ -61,7 +61,7 @@ class DriverWatch(threading.Thread):
         self._said_before: int = self._output.stat().st_size if self._output.exists() else 0
 
     def run(self) -> None:
-        """Watch until it is dead, or nobody wants to know any more."""
+        """Watch until it is dead, or the watch is ended."""
         asking = _SHARED_POLL_SECONDS if self._store.shared else _POLL_SECONDS
         while not self._enough.wait(asking if self.note is None else _POLL_SECONDS):
             if self.note is None:
@@ -92,7 +92,7 @@ class DriverWatch(threading.Thread):
                 os.kill(self.note.pid, which)
 
     def said(self, *texts: str) -> bool:
-        """Whether these stand in one line of what drivers have printed since the watch began."""
+        """Whether these texts are in one line of the drivers' output since the watch began."""
         wanted = [text.encode() for text in texts]
         with contextlib.suppress(OSError), self._output.open("rb") as output:
             if self._output.stat().st_size >= self._said_before:
@@ -109,13 +109,13 @@ class DriverWatch(threading.Thread):
 
 _JOIN_SECONDS = 60.0
 _END_SECONDS = 60.0
-# What an action, and all that it starts, carries in its environment.
+# Value in the environment of an action and all that it starts.
 _MARK = "FRAZIL_CERTIFICATE"
 BY = "frazil certify"
 
 
 def armed_command(arming: str) -> tuple[str, ...]:
-    """What starts a driver with these steps armed, and no other process with it.
+    """Command that starts a driver with these failpoints armed, and no other process with them.
 
     Raises:
         FrazilError: This system has no `env`.
@@ -123,16 +123,16 @@ def armed_command(arming: str) -> tuple[str, ...]:
     env = shutil.which("env")
     if env is None:
         raise FrazilError("There is no `env` on the PATH, which sets a driver's environment.")
-    # Whatever dies here, it is the certificate that says what follows.
+    # The certificate decides what follows a death.
     return (env, f"FRAZIL_STEPS={arming}", f"{SWITCH}=off", *driver_command())
 
 
 @dataclass(frozen=True, slots=True)
 class StartedKeeper:
-    """A keeper that `Drivers` started, a process of the certificate's that goes on beside it.
+    """A watchdog that `Drivers` started as a process of the certificate.
 
     Attributes:
-        log: What it prints.
+        log: Its output.
     """
 
     process: subprocess.Popen[bytes]
@@ -153,7 +153,7 @@ class Drivers:
     """The drivers of a certificate, one after another, started as an operator starts them.
 
     Args:
-        workspace: Whose.
+        workspace: Workspace of the drivers.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -196,7 +196,7 @@ class Drivers:
         return None
 
     def remember(self) -> None:
-        """Note the newest driver, whose processes have to be gone in the end."""
+        """Record the newest driver, whose processes have to be dead in the end."""
         if (note := read_launched_process(self.folder.store)) is not None:
             self.notes[note.attempt] = note
 
@@ -204,13 +204,13 @@ class Drivers:
         """Carry out an action of `jobs.local.certify.action` in a process of its own.
 
         Args:
-            name: Of the action.
+            name: Name of the action.
             arguments: Further ones.
             steps: Armed in that process.
-            seconds: How long it may take; it is killed after that.
+            seconds: Time after which it is killed.
 
         Returns:
-            Its exit status, as `subprocess` tells it, and what it printed.
+            Its exit status, as in `subprocess`, and its output.
         """
         log = self._workspace.logs / f"{name}-{len(self._children)}.log"
         command = [
@@ -232,12 +232,12 @@ class Drivers:
         return child.returncode, log.read_text(errors="replace")
 
     def start_keeper(self, kept: LaunchedProcess, steps: str, arming: str) -> StartedKeeper:
-        """Start a keeper of a driver; it is a process of the certificate's, so that it dies where it has to.
+        """Start a watchdog of a driver, as a process of the certificate, so that it dies where it has to.
 
         Args:
-            kept: The driver.
-            steps: Armed in the keeper.
-            arming: Of the driver that it starts.
+            kept: The driver's process.
+            steps: Failpoints armed in the watchdog.
+            arming: Failpoints of the driver that it starts.
         """
         workspace = self._workspace
         log = workspace.logs / f"keeper-{len(self._children)}.log"
@@ -266,7 +266,7 @@ class Drivers:
         return child
 
     def orphans(self, *, but: int | None = None) -> list[int]:
-        """The living processes of drivers that should be gone: the drivers, their JVMs and those ones' workers.
+        """Living processes of drivers that should be dead: drivers, their JVMs and the JVMs' workers.
 
         Args:
             but: The attempt of the driver that may live.

@@ -39,10 +39,10 @@ _FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1
 
 
 def require_absent(workspace: Workspace, catalog: Catalog) -> None:
-    """See that nothing bears the certificate's name yet, so that all which does later is its own to remove.
+    """Raise if anything has the certificate's name already, so that everything with it later may be removed.
 
     Raises:
-        FrazilError: Something does, or nobody answers.
+        FrazilError: Something does, or a service does not answer.
     """
     settings, store = workspace.settings, workspace.settings.state_store
     there: list[str] = []
@@ -69,7 +69,7 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> str:
         Where the tables' files are: the scheme of their locations, such as `file` or `s3`.
 
     Raises:
-        FrazilError: Something of it is not allowed, or nobody answers.
+        FrazilError: A part is not allowed, or a service does not answer.
     """
     settings = workspace.settings
     with _permitted(settings, f"namespace {workspace.name} in catalog {settings.catalog.name}", "create"):
@@ -83,7 +83,7 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> str:
     with _permitted(settings, f"topic {workspace.name}", "create"):
         # -1: as the brokers have it.
         topic = NewTopic(workspace.name, num_partitions=PARTITIONS, replication_factor=-1)
-        # Held: a client that nobody holds any more cancels what was asked of it.
+        # Assigned to a name: an unreferenced client cancels its requests.
         admin = _admin(settings)
         for future in admin.create_topics([topic]).values():
             future.result(timeout=_TOPIC_SECONDS)
@@ -101,7 +101,7 @@ def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:
     there = list[str]()
     with _collected(settings, f"tables of namespace {workspace.name}", left):
         if catalog.namespace_exists(workspace.name):
-            # Those that values of records have named; what else may be there is somebody's.
+            # Tables that values of records have named; others in the namespace are not the certificate's.
             every = (".".join(each) for each in catalog.list_tables(workspace.name))
             there = [each for each in every if each.startswith(f"{workspace.name}.{NAMED}")]
     names = dict.fromkeys([f"{workspace.name}.probe", *workspace.row_tables, workspace.dead_letters, *there])
@@ -133,7 +133,7 @@ def _remove_table(catalog: Catalog, name: str, namespace: str) -> str | None:
     """Drop a table and delete its files, those included that nothing refers to: killed drivers leave such files."""
     table = catalog.load_table(name)
     location = table.location()
-    # A catalog may put a table anywhere; a folder that does not bear our name is not ours to delete.
+    # A catalog may put a table anywhere; a folder without the certificate's name is not deleted.
     ours = namespace in location or str(table.metadata.table_uuid) in location
     delete = _folder_of(table) if ours else None
     if delete is not None and isinstance(catalog, MetastoreCatalog):
@@ -163,7 +163,7 @@ def remove_folder(workspace: Workspace) -> None:
     """Remove a workspace's folder, in which the JVM of a driver that has just ended may still be tidying up its own.
 
     Raises:
-        OSError: It cannot be removed.
+        OSError: The folder cannot be removed.
     """
     folder = workspace.folder
     deadline = time.monotonic() + _FOLDER_SECONDS

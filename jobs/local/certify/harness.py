@@ -37,10 +37,10 @@ class ScenarioFailedError(FrazilError):
 
 @dataclass(slots=True)
 class _Kill:
-    """A kill whose tables are still to be compared.
+    """A kill whose tables have yet to be compared.
 
     Attributes:
-        epoch: What the next driver's is greater than.
+        epoch: The next driver's epoch is greater than this.
     """
 
     result: ScenarioResult
@@ -52,19 +52,19 @@ class Harness:
     """Runs scenarios against one workspace.
 
     Args:
-        workspace: With its topic and namespace made.
-        load: Of its topic.
+        workspace: Workspace with its topic and namespace.
+        load: Load of its topic.
         observer: At its tables.
-        records: How many are produced before every start; a quarter of it at a time while a driver works.
-        on_progress: Told which scenario it is (from 1), its step, and what is waited for.
+        records: Number of records produced before every start; a quarter at a time while a driver works.
+        on_progress: Called with the scenario's number (from 1), its failpoint, and what is waited for.
         mirror: At the mirror of its stream, if that has one.
 
     Attributes:
         at: The number of the scenario and its step.
         rolled: An action that rolls the stream has died, so it is to be given again.
-        floor: The greatest epoch before the next driver, where somebody else may have started that one.
-        merges: How many merges into the mirror were published by the end of the scenario before.
-        unmerged: Of a kill after which nothing was merged yet.
+        floor: Greatest epoch before the next driver, if another process may have started that one.
+        merges: Number of published merges into the mirror at the end of the previous scenario.
+        unmerged: The kill since which nothing was merged.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Harness:
         self.say("a driver starts")
         problem = self.drivers.give("roll" if self.rolled else "start", self.arming(scenario))
         if self.rolled:
-            # The driver that made room may have landed all that waited, and is gone by now.
+            # The driver that made room may have landed all that waited, and ended.
             self.more()
         self.rolled = False
         if problem is None:
@@ -116,7 +116,7 @@ class Harness:
         return watch, floor
 
     def arming(self, scenario: Scenario | None) -> str:
-        """What the driver of a scenario gets as FRAZIL_STEPS."""
+        """Value of FRAZIL_STEPS for a scenario's driver."""
         if scenario is None:
             return ""
         if scenario.manner == "batch" and scenario.step.startswith("inside_") and self.observer.pending():
@@ -162,10 +162,10 @@ class Harness:
             raise ScenarioFailedError(f"The action ended with exit status {status}, not at the step: {last_line(said)}")
 
     def act(self, action: str) -> None:
-        """Carry out an action in a process of its own, which nobody kills.
+        """Carry out an action in a process of its own, which is not killed.
 
         Raises:
-            ScenarioFailedError: It could not be done.
+            ScenarioFailedError: It is not possible.
         """
         status, said = self.drivers.run_action(action, [], seconds=ACTION_SECONDS)
         if status != 0:
@@ -176,15 +176,15 @@ class Harness:
 
         Args:
             floor: The greatest epoch before it.
-            watch: Of it.
-            scenario: What it is armed for.
+            watch: Watch of the driver.
+            scenario: Scenario for which it is armed.
 
         Returns:
             Whether it has; False if it has died at the scenario's step already.
         """
 
         def settled() -> bool:
-            # What it says of itself costs nothing to read; the tables, while it starts on few cores, do.
+            # Its heartbeat costs nothing to read; reading tables does, while it starts on few cores.
             beat = read_heartbeat(self.drivers.folder.store)
             works = beat is not None and watch.note is not None and beat.attempt == watch.note.attempt
             return watch.died_at is not None or (works and beat is not None and beat.work.batches > 0)
@@ -206,7 +206,7 @@ class Harness:
         """Wait until the condition holds.
 
         Raises:
-            ScenarioFailedError: It does not within so many seconds.
+            ScenarioFailedError: It does not within this time.
         """
         self.say(f"waits for {what}")
         deadline = time.monotonic() + seconds
@@ -219,9 +219,9 @@ class Harness:
         """Keep the tables as the kill left them.
 
         Args:
-            result: Of the scenario.
-            watch: Of the driver that was killed; None if it was an action.
-            epoch: What the next driver's is greater than; None for that of the newest lease.
+            result: Result of the scenario.
+            watch: Watch of the killed driver; None if an action was killed.
+            epoch: The next driver's epoch is greater than this; None for that of the newest lease.
         """
         observation = self.observer.now()
         if watch is not None:
@@ -244,7 +244,7 @@ class Harness:
         for number, kill in enumerate(self._kills):
             later = self._kills[number + 1].result.killed_at if number + 1 < len(self._kills) else None
             committed_at, killed_at = observation.first_commit(kill.epoch), kill.result.killed_at
-            # A kill that was followed by another one, and not by a commit, says nothing of the time to recover.
+            # A kill followed by another one before a commit shows no time to recover.
             if committed_at and killed_at and kill.result.seconds is None and (later is None or committed_at < later):
                 kill.result.seconds = max(0.0, committed_at - killed_at)
             kill.result.problems += kill.observation.problems(expected)
@@ -254,14 +254,14 @@ class Harness:
             raise ScenarioFailedError(f"Processes of earlier drivers are alive: {', '.join(map(str, orphans))}.")
 
     def doing(self) -> str:
-        """What the newest driver said last that it was doing."""
+        """What the newest driver last reported to be doing."""
         beat = read_heartbeat(self.drivers.folder.store)
         if beat is None or beat.attempt != self.drivers.attempt:
             return "before its first heartbeat"
         return f"{beat.state}, in a batch" if beat.work.busy_since is not None else beat.state
 
     def last_words(self, sentence: str) -> str:
-        """A sentence, and the error that the newest driver has told, if there is one."""
+        """A sentence, and the newest driver's error, if there is one."""
         beat = read_heartbeat(self.drivers.folder.store)
         return f"{sentence} Its last word: {beat.error.message}" if beat is not None and beat.error else sentence
 
@@ -271,5 +271,5 @@ class Harness:
 
 
 def last_line(text: str) -> str:
-    """The last line that a process of the harness printed and that says something."""
+    """Last line of a harness process's output that is not empty."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")

@@ -35,12 +35,12 @@ Kind = Literal["good", "truncated", "wrong_type", "missing_field", "null_in_requ
 BAD_KINDS: tuple[Kind, ...] = ("truncated", "wrong_type", "missing_field", "null_in_required", "empty", "tombstone")
 
 Fates = dict[int, npt.NDArray[np.uint8]]
-"""By partition, the `Fate` of the record at each offset."""
+"""The `Fate` of the record at each offset, by partition."""
 Added = dict[str, dict[int, npt.NDArray[np.int64]]]
-"""By field that turned up later, and partition, the value that the row of each offset has, or NO_VALUE."""
+"""Value of each offset's row, or NO_VALUE, by later field and partition."""
 NO_VALUE = -1
 Types = dict[int, npt.NDArray[np.uint8]]
-"""By partition, which type the record at each offset has, by its place among all of them."""
+"""Type of the record at each offset, as its index among all types, by partition."""
 MOST_TYPES = 250
 _FURTHER_SHARE = 0.25
 
@@ -62,7 +62,7 @@ class Record:
 
     Attributes:
         value: JSON of about 150 bytes, or what is bad in its place; None is a tombstone.
-        type: By which a routed stream's rows go to their tables.
+        type: Type by which a routed stream sends rows to their tables.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Record:
 
     @property
     def fate(self) -> Fate:
-        """What has to become of it."""
+        """Expected fate of the record."""
         if self.kind == "tombstone":
             return Fate.TOMBSTONE
         return Fate.LANDED if self.kind == "good" else Fate.DEAD
@@ -83,8 +83,8 @@ def record_to_load(seed: int, number: int, added: Sequence[str] = (), further: S
     """The record of the load that has a number; each of the added fields has that number as its value.
 
     Args:
-        seed: Of the load.
-        number: Of the record.
+        seed: Seed of the load.
+        number: Number of the record.
         added: Fields that came later.
         further: Types that came later, which one record in four has.
     """
@@ -127,13 +127,13 @@ RecordMaker = Callable[[int, int, Sequence[str], Sequence[str]], Record]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What has to become of the records that were produced.
+    """Expected fates of the produced records.
 
     Attributes:
-        fates: By partition and offset.
-        added: Of each field that was added, which value the row of each offset has.
-        types: By partition and offset; empty where no row goes by its type.
-        names: Of all types that there are.
+        fates: Fates by partition and offset.
+        added: Values of each offset's row, by later field.
+        types: Types by partition and offset; empty if no row goes by its type.
+        names: Names of all types.
     """
 
     fates: Fates
@@ -142,7 +142,7 @@ class Expected:
     names: Sequence[str] = TYPES
 
     def landed(self, types: Collection[str] = TYPES) -> dict[int, npt.NDArray[np.bool_]]:
-        """By partition, whether the record of each offset has to be a row, with one of these types."""
+        """Whether the record of each offset has to be a row of one of these types, by partition."""
         numbers = [self.names.index(each) for each in types]
         return {
             partition: (fates == Fate.LANDED) & np.isin(self.types[partition], numbers)
@@ -153,15 +153,15 @@ class Expected:
 
 
 class Load:
-    """What the topic was given. The broker's own answers say which offset a record has.
+    """Records produced to the topic. The broker's acknowledgements give their offsets.
 
     Args:
-        kafka: Where the brokers are, and how to speak to them.
+        kafka: Settings of the brokers.
         topic: Nobody else produces to it.
-        partitions: How many it has.
+        partitions: Number of partitions.
         seed: The same seed gives the same records, in the same partitions.
         make: Makes the record of a number, as `record_to_load` does.
-        place: Gives the partition of a record, of so many; without it the seed does.
+        place: Returns the partition of a record, given their number; None: the seed decides.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Load:
         self._fates: list[bytearray] = [bytearray() for _ in range(partitions)]
         self._types: list[bytearray] = [bytearray() for _ in range(partitions)]
         self._numbers: list[array[int]] = [array("q") for _ in range(partitions)]
-        # Of each added field the first record that has it.
+        # The first record with each later field.
         self._added: dict[str, int] = {}
         self._further: list[str] = []
         self._misplaced: str | None = None
@@ -213,17 +213,17 @@ class Load:
         return sum(map(len, self._fates))
 
     def fates(self) -> Fates:
-        """By partition, what has to become of the record at each offset."""
+        """Expected fate of the record at each offset, by partition."""
         return {number: np.frombuffer(bytes(fates), dtype=np.uint8) for number, fates in enumerate(self._fates)}
 
     def expected(self) -> Expected:
-        """What has to become of all that was produced."""
+        """Expected fates of all produced records."""
         types = {number: np.frombuffer(bytes(each), dtype=np.uint8) for number, each in enumerate(self._types)}
         return Expected(self.fates(), self.added(), types, self.type_names)
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """All types that records have, or may have from now on; one that came later stands behind the others."""
+        """All types of records so far, and those that may follow; later types come last."""
         return (*TYPES, *self._further)
 
     def add_type(self) -> None:
@@ -236,7 +236,7 @@ class Load:
         self._added[f"added_{len(self._added) + 1}"] = self._next
 
     def added(self) -> Added:
-        """Of each field that was added, which value the row of each offset has."""
+        """Values of each offset's row, by later field."""
         found: Added = {}
         for name, first in self._added.items():
             found[name] = {}

@@ -29,10 +29,10 @@ def merge(spec: StreamSpec, settings: Settings, *, again: bool) -> str:
     """Merge what is new in the changelog of a stream into its mirror; returns what came of it.
 
     Args:
-        again: Also merge the whole changelog a second time, on a branch, which has to change no row.
+        again: Whether to merge the whole changelog a second time, on a branch, which must change no row.
 
     Raises:
-        FrazilError: It cannot be done, or the second merge changed rows.
+        FrazilError: It is not possible, or the second merge changed rows.
     """
     session = SessionOnDemand(
         lambda: start_session(settings, "frazil certify, merges", work="sql", conf={"spark.ui.port": "0"}), again=False
@@ -49,7 +49,7 @@ def merge(spec: StreamSpec, settings: Settings, *, again: bool) -> str:
 
 
 def _merge_again(spec: StreamSpec, settings: Settings, catalog: Catalog, merger: Merger) -> None:
-    """Merge all changes into a branch of a mirror that has them, as one does whose changelog's snapshots expired."""
+    """Merge all changes into a branch of a complete mirror, like after an expiry of the changelog's snapshots."""
     mirror = spec.mirrors[0]
     changelog, table = load_changelog(catalog, spec), catalog.load_table(mirror.table)
     with mirror_session(spec, mirror, settings, catalog, table) as session:
@@ -74,10 +74,10 @@ def _merge_again(spec: StreamSpec, settings: Settings, catalog: Catalog, merger:
 
 
 def merged_again_problem(before: Rows, after: Rows, read: int, landed: int) -> str | None:
-    """What is wrong with a second merge of the same changes; None if it changed nothing.
+    """Problem of a second merge of the same changes; None if it changed nothing.
 
     Args:
-        before, after: The mirror's rows, each as often as it is there.
+        before, after: Rows of the mirror with their numbers.
         read: Changes that were merged again.
         landed: Changes in the changelog.
     """

@@ -29,7 +29,7 @@ class Merge:
     """One merge that was published.
 
     Attributes:
-        epoch: Of the session that made it.
+        epoch: Epoch of the session that made it.
         at: Seconds since 1970.
     """
 
@@ -42,12 +42,12 @@ class MirrorReader:
     """Reads the mirror of a certificate's stream.
 
     Args:
-        mirror: Its name.
+        mirror: Name of the mirror.
         catalog: Open for as long as this is used.
-        load: What the changelog's topic was given.
+        load: Load of the changelog's topic.
 
     Attributes:
-        wrong: How many problems were found.
+        wrong: Number of problems found.
     """
 
     def __init__(self, mirror: str, catalog: Catalog, load: Load) -> None:
@@ -63,7 +63,7 @@ class MirrorReader:
 
     @property
     def looked_at(self) -> int:
-        """How many snapshots that main has shown were compared."""
+        """Number of compared snapshots of main."""
         return self._looked_at
 
     def merges(self) -> list[Merge]:
@@ -79,7 +79,7 @@ class MirrorReader:
         ]
 
     def problems(self) -> list[str]:
-        """What is wrong with what main has shown since the last look, as sentences."""
+        """Problems of main's snapshots since the last look, as sentences."""
         table = self._table()
         if table is None:
             return []
@@ -106,7 +106,7 @@ class MirrorReader:
         return problems
 
     def lacking(self) -> list[str]:
-        """What the mirror lacks of the load, and what attempts have left, once nobody merges any more."""
+        """What the mirror lacks of the load, and remains of attempts, after merging has ended."""
         table = self._table()
         left = abandoned_branches(table.metadata) if table is not None else []
         problems = [f"the mirror has branches of attempts: {', '.join(left)}"] if left else []
@@ -136,11 +136,11 @@ class MirrorReader:
 
 
 def row_problems(found: Mapping[str, Row], wanted: Mapping[str, Row]) -> list[str]:
-    """What is wrong with a mirror's rows, as sentences.
+    """Problems of a mirror's rows, as sentences.
 
     Args:
-        found: By key, as it has them.
-        wanted: By key, as its changes make them.
+        found: Actual rows by key.
+        wanted: Expected rows by key, by their changes.
     """
     wrong = {
         "lacks": sorted(wanted.keys() - found.keys()),

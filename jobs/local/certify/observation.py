@@ -46,7 +46,7 @@ class Observation:
     """All tables at one moment; later commits do not change what is seen here.
 
     Attributes:
-        tables: By name, the stream's own first; None before they are created.
+        tables: Tables by name, the main table first; None before they are created.
     """
 
     workspace: Workspace
@@ -75,12 +75,12 @@ class Observation:
 
     @property
     def position(self) -> Positions:
-        """Where the stream's table stands."""
+        """Position of the stream's table."""
         newest = self.newest
         return newest.position if newest else {}
 
     def first_commit(self, above: int) -> float | None:
-        """When the first batch was committed under an epoch greater than this; None if there is none yet.
+        """Time of the first batch committed under an epoch greater than this; None without one.
 
         On any table, by its snapshot, in seconds since 1970. That is a driver's own batch, or one that it has
         committed from the pending record of the driver before.
@@ -88,11 +88,11 @@ class Observation:
         return min(self._commits(above), default=None)
 
     def commit_behind(self, moment: float) -> float | None:
-        """When the first batch was committed after a moment, both in seconds since 1970; None if there is none yet."""
+        """Time of the first batch committed after a moment, both in seconds since 1970; None without one."""
         return min((at for at in self._commits(-1) if at > moment), default=None)
 
     def _commits(self, above: int) -> Iterator[float]:
-        """When batches were committed under epochs greater than this, on any table."""
+        """Times of batches committed under epochs greater than this, on any table."""
         for table in self.tables.values():
             newest = _newest(table)
             if table is None or newest is None or newest.epoch <= above:
@@ -105,7 +105,7 @@ class Observation:
                     yield times[snapshot]
 
     def compared(self, expected: Expected) -> Comparison:
-        """What is in the tables against what has to be, up to where the stamps say that they are complete."""
+        """Compare actual with expected rows, as far as the stamps are complete."""
         own, dead = self.workspace.table, self.workspace.dead_letters
         of_rows = self.workspace.row_tables_of(expected.names)
         # A table of a type that came later was not there, and no record of it had been read.
@@ -126,11 +126,11 @@ class Observation:
         return with_values(compared, expected.added, _values(self.table, list(expected.added)))
 
     def problems(self, expected: Expected) -> list[str]:
-        """What is wrong with rows and stamps, as sentences."""
+        """Problems of rows and stamps, as sentences."""
         return [*self.compared(expected).problems, *stamp_problems(self.stamps())]
 
     def rows(self) -> Offsets:
-        """The offsets of the rows of the stream's own table, as the branch has it that the stream writes."""
+        """Offsets of the main table's rows, seen from the branch that the stream writes."""
         return self._offsets(self.workspace.table)
 
     def _offsets(self, name: str) -> Offsets:
@@ -142,9 +142,9 @@ class Observer:
     """Observes a certificate's tables and state folder.
 
     Args:
-        workspace: Whose.
+        workspace: Workspace of the stream.
         catalog: Open for as long as this is used.
-        types: Gives those that records have, by which tables may be named.
+        types: Returns the records' types, by which tables may be named.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Observer:
         return Observation(self._workspace, {own: table, **found})
 
     def main(self) -> Offsets:
-        """The offsets of the rows of the stream's own table, as main has it."""
+        """Offsets of the main table's rows in main."""
         table = existing_table(self._catalog, self._workspace.table)
         return _offsets(table, self._workspace.name, *KAFKA_COLUMNS.coordinates)
 
@@ -186,17 +186,17 @@ class Observer:
         return lease.epoch if lease else 0
 
     def pending(self) -> bool:
-        """Whether a pending record stands."""
+        """Whether a pending record exists."""
         return bool(self.folder.pending_records())
 
     def to_read_again(self, position: Positions, since: float) -> int:
-        """How many records of the batch at hand the next driver's tasks will read again.
+        """Number of records of the present batch that the next driver's tasks will read again.
 
-        None of them if a pending record stands, from which they are committed.
+        0 if a pending record exists, from which they are committed.
 
         Args:
-            position: Where the stream's table stands.
-            since: When the driver was started, seconds since 1970: a batch that was noted before was not its own.
+            position: Position of the stream's table.
+            since: Start of the driver, seconds since 1970: a batch recorded before was not its own.
         """
         if self.pending():
             return 0
@@ -204,8 +204,8 @@ class Observer:
         return sum(max(0, end - position.get(partition, 0)) for partition, end in planned.items())
 
     def audited(self) -> StreamAudit:
-        """What `frazil audit` says of the stream, by a ledger of the certificate's own."""
-        # Of several tables it is proven, too, that each row stands in one that the route names.
+        """Result of `frazil audit` for the stream, by a ledger of the certificate's own."""
+        # With several tables, the audit also proves that each row is in a table of its route.
         full = self._workspace.shape in ("routed", "named")
         return audit(self._workspace.spec(), self._workspace.settings, self._catalog, full=full)
 

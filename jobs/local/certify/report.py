@@ -41,8 +41,8 @@ def report_facts(
     Args:
         run: The certificate's id.
         repeat: The command that runs the same scenarios again.
-        settings: What was certified; without secrets.
-        not_tried: What was not, as sentences.
+        settings: Certified settings, without secrets.
+        not_tried: What was not tried, as sentences.
     """
     return {
         "certificate": run,
@@ -124,7 +124,7 @@ def report_summary(facts: dict[str, Any]) -> str:
 
 
 def mirror_sentence(facts: dict[str, Any]) -> str:
-    """The report of what readers of the mirror have seen."""
+    """Sentence about the mirror's snapshots that readers could see."""
     said = "each is what its changes make of it"
     found = f"not {said}" if facts["mirror_problems"] else said
     return f"The mirror: main has shown {facts['mirror_snapshots']:,} snapshots, {found}."
@@ -191,8 +191,8 @@ def not_tried(settings: Settings, scenarios: Sequence[Scenario]) -> list[str]:
     """What a certificate leaves out, beside faults that are no kills.
 
     Args:
-        settings: Its drivers'.
-        scenarios: As planned.
+        settings: Settings of its drivers.
+        scenarios: Planned scenarios.
     """
     return list(_not_tried(settings, {scenario.step for scenario in scenarios}))
 

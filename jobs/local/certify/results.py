@@ -16,13 +16,13 @@ class ScenarioResult:
     """The result of one scenario.
 
     Attributes:
-        attempt: Of the driver that was killed, or whose action was.
+        attempt: Attempt of the killed driver, or of the killed action's driver.
         killed_at: Seconds since 1970; None if nothing was killed.
         seconds: From the kill to the next commit of a batch; None if the next driver was killed before one.
         replayed: Records of the killed batch that the next driver's tasks read again.
-        from_record: Whether a pending record stood, from which the next driver commits.
-        where: What the driver was doing, for a random moment.
-        problems: What is wrong, as sentences.
+        from_record: Whether a pending record existed, from which the next driver commits.
+        where: Activity of the driver at a random moment.
+        problems: Problems, as sentences.
     """
 
     scenario: Scenario
@@ -35,7 +35,7 @@ class ScenarioResult:
     problems: list[str] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The result as JSON."""
         scenario = {key: value for key, value in asdict(self.scenario).items() if value not in ("", None)}
         rest = {name: getattr(self, name) for name in ("attempt", "killed_at", "replayed", "from_record", "where")}
         seconds = None if self.seconds is None else round(self.seconds, 3)
@@ -47,8 +47,8 @@ class StepRow:
     """The results of all scenarios of one step.
 
     Attributes:
-        planned: How many scenarios there were to be.
-        kills: How many came to it; one that only sleeps counts here.
+        planned: Number of planned scenarios.
+        kills: Number of scenarios that reached the failpoint, suspensions included.
         passed: None if none of them came to it.
         median, worst: Seconds from the kill to the next commit.
         replayed: The most records that were read again after one kill.
@@ -69,15 +69,15 @@ class CertificateResults:
     """The results of a whole certificate.
 
     Attributes:
-        scenarios: As planned.
-        results: Of those that were begun, in order.
+        scenarios: Planned scenarios.
+        results: Results of the begun scenarios, in order.
         final: The full comparison at the end of each of its streams, together; None if it never came to that.
-        audit: What `frazil audit` says in the end, in a sentence for each stream; empty if it never came to that.
-        problems: What is wrong with the whole, beside the scenarios' own.
+        audit: Result of `frazil audit` at the end, a sentence for each stream; empty if it was not reached.
+        problems: Problems of the whole, beside the scenarios' own.
         produced: Records in the topic.
         seconds: From the first record to the last comparison.
-        mirror_snapshots: How many snapshots of a mirror, each one that main has shown, were compared with its changes.
-        mirror_problems: What was wrong with them.
+        mirror_snapshots: Number of main's snapshots of a mirror that were compared with its changes.
+        mirror_problems: Problems of these snapshots.
     """
 
     scenarios: Sequence[Scenario]
@@ -112,7 +112,7 @@ class CertificateResults:
 
         Args:
             found: The full comparison.
-            audit: What the audit says.
+            audit: Sentence of the audit.
         """
         self.final = found if self.final is None else self.final + found
         self.audit = f"{self.audit} {audit}".strip()
@@ -120,7 +120,7 @@ class CertificateResults:
     @property
     def recoveries(self) -> list[float]:
         """Seconds from each kill to the next commit, where no other kill came before it."""
-        # A driver that sleeps is replaced when its lease has run out, which says nothing of a kill.
+        # A suspended driver is replaced when its lease expires, which shows nothing about a kill.
         return [each.seconds for each in self.results if each.seconds is not None and each.scenario.manner != "asleep"]
 
     def rows(self) -> list[StepRow]:
@@ -148,7 +148,7 @@ class CertificateResults:
         return rows
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The results as JSON."""
         seconds = self.recoveries
         records = asdict(self.final) if self.final else {}
         records.pop("problems", None)

@@ -48,9 +48,9 @@ EXTRA = {
     ASLEEP: "Suspended past its lease while another driver takes over; woken, it commits nothing and ends.",
     MERGER_ASLEEP: "A merge, suspended past its lease while another process merges; woken, it publishes nothing.",
 }
-# Where a driver is put to sleep: the second is the worse, for it has just seen that the lease is its own.
+# Failpoints where a driver is suspended: the second is harder, as it has just verified its lease.
 SLEEPS_AT = ("before_commit", "after_lease_check")
-# Likewise of what merges: the first has only the catalog to ask, the second still merges when it wakes up.
+# The same for merges: at the first only the catalog can refuse, at the second it still merges after it wakes up.
 MERGER_SLEEPS_AT = ("mirror_before_publish", "mirror_before_merge", "mirror_after_merge")
 # A kill there leaves a pending record that some target still lacks.
 LEAVES_A_RECORD = (
@@ -60,13 +60,13 @@ LEAVES_A_RECORD = (
     "after_anchor_commit",
     "inside_dead_letters_commit",
 )
-# A kill there leaves all of a batch to its record; of a batch without dead letters the others may leave nothing.
+# A kill there leaves a batch to its record; without dead letters other kills may leave nothing.
 LEAVES_A_COMMIT = ("before_commit", "after_lease_check")
 AFTER_A_COMMIT = "after_recovery_commit"
-# What only a driver that finds a pending record comes to.
+# Failpoints that only a driver with a pending record reaches.
 NEEDS_A_RECORD = ("before_recovery", AFTER_A_COMMIT, "before_record_goes", "after_recovery")
 COMMIT_KINDS = ("commit", "dead letters")
-# Tried where it is asked for by name: what dies runs on a cluster, which is somebody's.
+# Only tried by request: the killed executor belongs to somebody's cluster.
 EXECUTORS = "executor"
 # Replays, the dead-letter topic, maintenance, backfills, branches, checks, takeovers from a sink, plans, dropped and
 # parked tables, those that follow the stream's own, quiet streams and tags are no part of a certificate: the project's
@@ -76,7 +76,7 @@ NOT_HERE = (
     *("sink takeover", "plan"),
     *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
 )
-# Nor are discards, answers and remakes of what is published.
+# Also left out: discards, answers and rebases of published branches.
 _HOLDS = ("inside_hold", "publish_after_hold")
 _PUBLISHES = (
     *("publish_before_verdict", "publish_after_verdict", "publish_before_commit", "inside_publish"),
@@ -87,7 +87,7 @@ STEPS = {
     for name, step in EVERY_STEP.items()
     if step.kind not in NOT_HERE and (step.kind != "publish" or name in _PUBLISHES)
 }
-# Steps that are passed once per target, or per stamp: the seed says which time is the last.
+# Failpoints that are passed once per target, or per stamp: the seed decides which time counts.
 PASSES = {"inside_claim": 2, "after_reset_stamp": 3}
 # The first batch makes what the driver before has left unmade, so that the recovery from that is seen.
 _SECOND_BATCH = 2
@@ -108,7 +108,7 @@ _MANNERS: dict[str, Manner] = {
     "publish": "publish",
     "mirror": "merge",
 }
-# Those leave a driver behind that is the next scenario's.
+# These leave a driver behind for the next scenario.
 LAUNCHING = frozenset({"roll", "keeper"})
 
 
@@ -121,9 +121,9 @@ class Scenario:
         step: A name in `STEPS`, `random` or `asleep`.
         at: The step that is armed; None for a random moment.
         passes: The time that the process comes there at which it dies.
-        delay: Of a random moment: seconds after the driver's start if it is early, else after its first commit.
+        delay: Random delay: seconds after the driver's start if early, otherwise after its first commit.
         asked_for: False for a kill that only leaves something to recover from.
-        shape: Of the stream.
+        shape: Shape of the stream.
     """
 
     number: int
@@ -188,8 +188,8 @@ def plan_scenarios(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]
     """Plan the scenarios, in their order.
 
     Args:
-        steps: As `select_steps` gives them.
-        runs: How often each step of the commit path is tried, and a random moment; the others a third as often.
+        steps: Failpoints from `select_steps`.
+        runs: Number of tries of each failpoint of the commit path, and of random moments; the others get a third.
     """
     rng = random.Random(f"{seed}/plan")
     scenarios = [scenario for step in steps for scenario in _scenarios_of(step, runs, rng)]
@@ -201,7 +201,7 @@ def plan_scenarios(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]
     rng.shuffle(others)
     # Each of the other streams once, behind the one with one table.
     others.sort(key=lambda scenario: SHAPES.index(scenario.shape))
-    # Those that can stand behind the fewest first.
+    # Scenarios with the fewest possible predecessors come first.
     early.sort(key=lambda scenario: (scenario.step != AFTER_A_COMMIT, scenario.step not in NEEDS_A_RECORD))
     order = [*_woven(late, early, rng), *others]
     return [replace(scenario, number=number) for number, scenario in enumerate(order, start=1)]
@@ -242,7 +242,7 @@ def _scenarios_of(step: str, runs: int, rng: random.Random) -> Iterable[Scenario
 def _woven(late: list[Scenario], early: list[Scenario], rng: random.Random) -> list[Scenario]:
     """Put each early scenario behind a late one that can spare its time to recover.
 
-    One that has to find a pending record stands behind a kill that leaves one, which is added if there is none.
+    A scenario that needs a pending record follows a kill that leaves one, which is added if missing.
     """
     behind: dict[int, Scenario] = {}
     spare = Counter(scenario.step for scenario in late)
@@ -253,7 +253,7 @@ def _woven(late: list[Scenario], early: list[Scenario], rng: random.Random) -> l
             index
             for index, each in enumerate(late)
             if index not in behind
-            # A roll, or a keeper, may start the next driver itself, which has to be one that works.
+            # A roll, or a watchdog, may start the next driver itself, which has to be one that works.
             and each.manner not in LAUNCHING
             and (each.step in leaving or not needs_record)
         ]
@@ -264,7 +264,7 @@ def _woven(late: list[Scenario], early: list[Scenario], rng: random.Random) -> l
             behind[len(late) - 1] = scenario
             continue
         if not (best or free):
-            # Nothing to stand behind: it begins, before anything else.
+            # Without a predecessor it comes first.
             behind[-1 - len(behind)] = scenario
             continue
         index = rng.choice(best or free)

@@ -32,7 +32,7 @@ from jobs.streaming.supervision.documents.keeper_record import find_keeper
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 _PASSED_OVER = 40
-# As Spark's scheduler says it.
+# Spark's scheduler prints this.
 _LOST_EXECUTOR = "Lost executor"
 
 
@@ -40,13 +40,13 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
     """Run one scenario.
 
     Args:
-        harness: Where.
-        scenario: What.
-        result: What comes of it.
+        harness: Harness of the scenario.
+        scenario: The scenario.
+        result: Result to fill.
         upcoming: The scenario after it; None behind the last.
 
     Raises:
-        FrazilError: It did not go as the protocol says.
+        FrazilError: The protocol was violated.
     """
     watch, floor = harness.start(scenario)
     result.attempt = watch.note.attempt if watch.note is not None else 0
@@ -139,7 +139,7 @@ def _die_of_roll(harness: Harness, scenario: Scenario, result: ScenarioResult, u
     harness.more()
     epoch = harness.observer.epoch()
     harness.say("its file has changed, and it is rolled")
-    # Where the action has started the next driver before it dies, that one is the next scenario's.
+    # If the action has started the next driver before it dies, that driver is the next scenario's.
     command = json.dumps(armed_command(harness.arming(upcoming)))
     harness.die_as_action(scenario, "roll", ["--command", command])
     harness.rolled = True
@@ -149,12 +149,12 @@ def _die_of_roll(harness: Harness, scenario: Scenario, result: ScenarioResult, u
 def _die_with_keeper(
     harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch, upcoming: Scenario | None
 ) -> None:
-    """The driver is killed, and its keeper on the way to the next one, or behind it."""
+    """Kill the driver, and its watchdog before or after it starts the next driver."""
     note = watch.note
     assert note is not None
     harness.more()
     steps = f"{scenario.step}=kill" if scenario.step != KEPT else ""
-    # Where the keeper starts the next driver before it dies, that one is the next scenario's.
+    # If the watchdog starts the next driver before it dies, that driver is the next scenario's.
     keeper = harness.drivers.start_keeper(note, steps, harness.arming(upcoming))
     harness.wait(
         lambda: find_keeper(harness.drivers.folder.store.local, note.attempt) is not None, "its keeper", END_SECONDS
@@ -221,7 +221,7 @@ def _die_of_publication(harness: Harness, scenario: Scenario, result: ScenarioRe
 
 
 def _lose_executor(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
-    """An executor of its application dies in a task, and the driver lands the batch all the same."""
+    """Kill an executor of its application during a task; the driver still lands the batch."""
     log = spark_log(harness.drivers.folder.root)
     harness.feed(lambda: watch.said(f"step {scenario.at}: SIGKILL"), "a batch that loses its executor", watch)
     result.killed_at, ends = time.time(), harness.load.ends()
@@ -273,7 +273,7 @@ def _sleep(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: 
 
 
 _PROCESS = "jobs.mirrors.main"
-# Of every way in which a session finds that it is not the newest any more.
+# Common to all messages of a session that finds itself fenced.
 _FENCED = "Nothing more is committed from here."
 _PUBLISHED = "mirror_after_publish"
 # One that slept before its merge makes that first.
@@ -281,7 +281,7 @@ _WAKE_SECONDS = 300.0
 
 
 def die_of_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
-    """What merges is killed in its second merge, and the driver with it: main has all of that merge, or nothing."""
+    """Kill a second merge and its driver: main must have all of that merge, or nothing."""
     reader = _reader(harness)
     before = harness.merges
     await_merge(harness, watch)
@@ -297,7 +297,7 @@ def die_of_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, w
 
 
 def sleep_in_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
-    """What merges is suspended until its lease has run out, and the command has merged; woken, it publishes nothing."""
+    """Suspend a merge until its lease has expired and the command has merged; woken, it must publish nothing."""
     reader = _reader(harness)
     await_merge(harness, watch)
     asleep = f"step {scenario.at}: SIGSTOP"
@@ -315,7 +315,7 @@ def sleep_in_merge(harness: Harness, scenario: Scenario, result: ScenarioResult,
     finally:
         for pid in _merging(watch):
             _send(pid, signal.SIGCONT)
-    # Said of the merge that was tried to its end; what renews the lease says the like as soon as it wakes up.
+    # Printed after the merge was tried to its end; the lease renewal prints a similar message at once.
     refused = (f"mirror {harness.workspace.mirror}: ", _FENCED)
     harness.wait(lambda: watch.said(*refused), "the end of the merge that woke up", _WAKE_SECONDS)
     _end(harness, watch)

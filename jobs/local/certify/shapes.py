@@ -16,7 +16,7 @@ SHAPES: tuple[Shape, ...] = get_args(Shape)
 SHAPES_OF_KINDS: Mapping[str, Shape] = MappingProxyType(
     {"route": "routed", "named tables": "named", "publish": "gated", "mirror": "mirrored"}
 )
-"""Of the kinds of steps that the stream with one table does not come to."""
+"""Types of failpoints that the stream with one table does not reach."""
 
 TYPES = ("card", "transfer", "cash", "voucher")
 """The values by which a routed stream's records differ."""
@@ -38,8 +38,8 @@ def row_tables(shape: Shape, namespace: str, types: Sequence[str] = TYPES) -> di
     """The stream's tables of rows, the coordinator first, each with the types of the records that it gets.
 
     Args:
-        shape: Of the stream.
-        namespace: Of its tables.
+        shape: Shape of the stream.
+        namespace: Namespace of its tables.
         types: All that records have so far: in the shape `named` each has a table, once a record of it has come.
     """
     if shape == "named":
@@ -49,12 +49,12 @@ def row_tables(shape: Shape, namespace: str, types: Sequence[str] = TYPES) -> di
 
 
 def shape_blocks(shape: Shape, namespace: str) -> dict[str, Any]:
-    """What the stream's file has besides, of this shape."""
+    """Further blocks of the stream's file for this shape."""
     if shape == "gated":
         expected = {"expect_column_values_to_not_be_null": {"column": "amount"}}
         return {"contract": {"expectations": [expected]}, "publish": {"gate": "contract"}}
     if shape == "mirrored":
-        # As often as a file may say, and few files, so that a merge is over in seconds.
+        # As often as a file may ask for, and with few files, so that a merge takes seconds.
         mirror = {"table": f"{namespace}.{MIRROR}", "key": ["id"], "every": "5s", "buckets": 2}
         return {"changes": "debezium", "mirrors": [mirror]}
     if shape == "routed":

@@ -45,7 +45,7 @@ LEASE_SECONDS = 5
 _MOST_COLUMNS = 100_000
 # Nobody looks at a driver that lives for seconds.
 _SHORT_LIVED = {"spark.ui.enabled": "false"}
-# Without it an application takes all cores of a standalone cluster, and the one that is to take over finds none.
+# Without it an application takes all cores of a standalone cluster, and its successor gets none.
 _CORES = {"spark.cores.max": "1"}
 
 
@@ -54,10 +54,10 @@ class Workspace:
     """A certificate's own names, folder and settings.
 
     Attributes:
-        name: Of the topic and of the namespace: `frazil_certify_` and the certificate's id.
+        name: Name of the topic and the namespace: `frazil_certify_` and the certificate's id.
         folder: Holds `frazil.yaml`, `streams/` and `state/`, and is the home of its drivers.
         settings: The user's, with a state and a ledger of the certificate's own, and a short lease.
-        shape: Of its stream.
+        shape: Shape of its stream.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Workspace:
 
     @property
     def table(self) -> str:
-        """The stream's own table, which is its coordinator."""
+        """Main table of the stream, which is its coordinator."""
         return next(iter(self.row_tables))
 
     @property
@@ -76,7 +76,7 @@ class Workspace:
         return self.row_tables_of(TYPES)
 
     def row_tables_of(self, types: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The same where records have these types."""
+        """The same for records with these types."""
         return row_tables(self.shape, self.name, types)
 
     @property
@@ -96,11 +96,11 @@ class Workspace:
 
     @property
     def logs(self) -> Path:
-        """What its processes print."""
+        """Output of its processes."""
         return self.folder / "logs"
 
     def spec(self) -> StreamSpec:
-        """The stream, as its file says now."""
+        """The stream, by its present file."""
         return load_stream(self._spec_file)
 
     def write_spec(self, version: int = 0) -> None:
@@ -137,13 +137,13 @@ def prepare_workspace(settings: Settings, run: str, shape: Shape = "plain") -> W
     Args:
         settings: The user's.
         run: The certificate's id: letters, digits and underscores.
-        shape: Of its stream.
+        shape: Shape of its stream.
 
     Raises:
         FrazilError: There is no room for it, or no permission.
     """
     folder, name = settings.state / "certify" / run, f"{PREFIX}{run}"
-    # Its file has references alone; its processes are to find what the user's has.
+    # Its file has only references; its processes need the user's variables.
     os.environ.update(written_variables(secret_references(settings)))
     file = folder / "frazil.yaml"
     try:
@@ -169,9 +169,9 @@ def settings_document(
 
     Args:
         settings: The user's.
-        state: The folder of what is of this machine.
+        state: Folder for this machine's state.
         ledger: The table's name.
-        store: Of its state; None: the folder.
+        store: State store; None: the folder.
     """
     document = settings.model_dump(mode="json", include=set(SettingsFile.model_fields), exclude_none=True)
     # Its stream has a driver of its own, on this machine: another launcher's would be of the user's deployment.
@@ -192,7 +192,7 @@ def settings_document(
 
 
 def settings_shown(settings: Settings) -> dict[str, Any]:
-    """A workspace's settings for a report: no secret's value, of the user's texts only what says what was tested."""
+    """A workspace's settings for a report, without secrets and without texts that do not matter to the test."""
     catalog, store = settings.catalog, settings.state_store
     return {
         "embedded": settings.is_embedded,

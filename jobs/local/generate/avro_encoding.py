@@ -68,14 +68,14 @@ class AvroEncoder:
     """Writes rows of a writer schema.
 
     Args:
-        schema: With what it refers to.
+        schema: Schema with its references.
         options: Of the stream, as its decoder has them: they say which columns the schema's types become.
 
     Attributes:
-        shape: Of the rows.
+        shape: Shape of the rows.
 
     Raises:
-        BadWriterSchema: It is none, or fastavro does not take it.
+        BadWriterSchema: It is invalid, or fastavro does not support it.
     """
 
     def __init__(self, schema: WriterSchema, options: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ def _member(field: FieldNode) -> Member:
 
 
 def _datum(node: Node, value: Any) -> Any:
-    """What fastavro writes for a value of a row; a logical type as the bytes, number or text that carries it."""
+    """Value for fastavro; a logical type as its underlying bytes, number or text."""
     match node:
         case Null():
             return None

@@ -52,11 +52,11 @@ _JSON_WORDS = {"float": "float32", "double": "float64"}
 
 
 def derived_schema(format_: str, columns: Iterable[ice.NestedField], name: str) -> str:
-    """The text of a writer schema whose records have columns.
+    """Text of a writer schema with these columns.
 
     Args:
         format_: `avro`, `json_schema` or `connect_json`; of `protobuf` none is made.
-        columns: Of the records.
+        columns: Columns of the records.
         name: Made to the record's name.
 
     Raises:

@@ -42,11 +42,11 @@ class JsonEncoder:
     """Writes rows as JSON.
 
     Args:
-        types: What the records are.
+        types: Types of the records.
         sends_null: Whether null is written; otherwise what is null is left out of its object.
 
     Attributes:
-        shape: Of the rows.
+        shape: Shape of the rows.
     """
 
     def __init__(self, types: JsonWriterTypes, *, sends_null: bool = True) -> None:
@@ -59,7 +59,7 @@ class JsonEncoder:
         return json_text(self.value(row))
 
     def value(self, row: Row) -> Any:
-        """What JSON is written of: a dict of the row's members, or a single value."""
+        """Value to encode as JSON: a dict of the row's members, or a single value."""
         if self._types.single:
             return json_value(self._types.declared.fields[0].type, row.get(VALUE_COLUMN))
         members = json_members(self._types.declared, row)
@@ -67,7 +67,7 @@ class JsonEncoder:
 
 
 def json_shape(declared: StructType) -> Struct:
-    """What rows of declared columns are drawn from.
+    """Generator shape for rows of declared columns.
 
     Raises:
         FrazilError: A column is written in a way that this does not know.
@@ -99,7 +99,7 @@ def json_value(declared: DeclaredType, value: Any) -> Any:
 
 
 def json_text(value: Any) -> bytes:
-    """JSON of what the functions above give."""
+    """JSON of the values made above."""
     return msgspec.json.encode(value)
 
 
@@ -145,7 +145,7 @@ def micros_of_day(value: time) -> int:
 
 
 def micros(value: datetime) -> int:
-    """Microseconds since 1970-01-01, UTC where no zone is said."""
+    """Microseconds since 1970-01-01; UTC without a zone."""
     return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH) // datetime.resolution
 
 
@@ -188,10 +188,10 @@ def _shape(declared: DeclaredType, path: str) -> Shape:
 
 
 def json_leaf(kind: Primitive, path: str) -> Leaf:
-    """What a value of a type is drawn from.
+    """Generator of a type's values.
 
     Raises:
-        FrazilError: It is written in a way that this does not know, at a path.
+        FrazilError: The type at a path has an unsupported form.
     """
     if kind.encoding == "pattern":
         raise FrazilError(f"column {path}: values of the type {kind} cannot be generated")

@@ -57,12 +57,12 @@ class ProtobufEncoder:
     """Writes rows of a message.
 
     Args:
-        message: Of a schema (`jobs.records.formats.protobuf.compile`).
+        message: Message of a schema (`jobs.records.formats.protobuf.compile`).
         options: Of the stream, as its decoder has them: they say which columns the message's fields become.
 
     Attributes:
         tree: The message.
-        shape: Of the rows.
+        shape: Shape of the rows.
 
     Raises:
         BadWriterSchema: No table has columns for it.

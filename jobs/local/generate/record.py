@@ -17,10 +17,10 @@ class GeneratedRecord:
     """One record to produce.
 
     Attributes:
-        value: Its bytes.
+        value: Bytes of the value.
         kind: `good`, or what is bad about it.
-        key: Of a stream whose rows have columns of the key.
-        headers: Those that rows have columns of.
+        key: Key, if the stream's rows have columns of it.
+        headers: Headers, if the stream's rows have columns of them.
     """
 
     value: bytes
@@ -34,20 +34,20 @@ class ValueGenerator(Protocol):
 
     @property
     def bad_kinds(self) -> Mapping[str, str]:
-        """The ways in which a value can be bad, with the class of the dead letter; none where all bytes are values."""
+        """Ways in which a value can be bad, with the class of the dead letter; empty if all bytes are values."""
         ...
 
     def good(self, rng: random.Random, at: datetime) -> bytes:
         """A value that lands.
 
         Args:
-            rng: Where all that is random in it is from.
-            at: The time of what it tells of.
+            rng: Source of randomness.
+            at: Time of the event.
         """
         ...
 
     def bad(self, kind: str, rng: random.Random, at: datetime) -> bytes:
-        """A value that becomes a dead letter, for the reason of its kind."""
+        """A value that becomes a dead letter for this reason."""
         ...
 
 
@@ -56,7 +56,7 @@ class HeaderGenerator:
     """Makes one header.
 
     Attributes:
-        name: Of the header.
+        name: Name of the header.
         value: Makes its bytes.
     """
 

@@ -1,1 +1,1 @@
-"""A rescued field becomes a column, also of rows that exist."""
+"""Backfill: a rescued field becomes a column, for existing rows as well."""

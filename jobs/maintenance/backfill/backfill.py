@@ -1,8 +1,8 @@
-"""Backfill of a promoted column: data files whose rows have kept values of it make room for others, a few at a time.
+"""Backfill of a promoted column: rewrites data files whose rows have rescued values of it, a few files at a time.
 
-Each group of files is one commit of its own, on exactly the head that was read, so a run that is killed has done a part
-and the next one does the rest. If a stream commits in between, the same files are committed on its head. If others have
-rewritten files or changed columns, the backfill stops, and the next run goes on.
+Each group of files is one commit, on exactly the head that was read. So if a run is killed, the next one does the rest.
+If a stream commits in between, the same files are committed on its head. If others have rewritten files or changed
+columns, the backfill stops, and the next run goes on.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from jobs.tables.write.manifest_doubles import positions_of_type
 from jobs.tables.write.target_writer import TargetWriter
 
 ROWS_SUMMARY = "frazil.backfilled-rows"
-"""In the summary of a backfill's snapshots: how many rows have got their value."""
+"""Entry of the summary of a backfill's snapshots: the number of filled rows."""
 GROUP_BYTES = 256 * 1024 * 1024
 GROUP_FILES = 64
-"""What one commit replaces, at most, but for a single file that is larger."""
+"""Most files that one commit replaces, unless a single file exceeds the size limit."""
 MOST_LEFT = 20
 
 
@@ -55,12 +55,12 @@ class TableChangedError(FrazilError):
 
 @dataclass(slots=True)
 class LeftValue:
-    """A kept value that does not go to the column.
+    """A rescued value that does not go to the column.
 
     Attributes:
-        place: Its record.
-        error_class: Why.
-        field: JSON path of what is at fault.
+        place: Coordinates of its record.
+        error_class: Reason.
+        field: JSON path of the fault.
     """
 
     place: Place
@@ -70,18 +70,18 @@ class LeftValue:
 
 @dataclass(slots=True)
 class Backfilled:
-    """What a backfill has come to, or has so far.
+    """Result of a backfill, or its state so far.
 
     Attributes:
-        rows: Whose value has gone to the column.
-        files: Data files that made room for others.
-        commits: Snapshots of it.
-        left: How many values stay kept, because the column does not take them.
-        examples: Some of those.
-        by_class: How many for which reason.
-        skipped: Data files that are left as they are, with the reason.
-        looked_at: Data files that were looked at.
-        all_files: Those that may have kept anything.
+        rows: Filled rows.
+        files: Replaced data files.
+        commits: Its snapshots.
+        left: Number of values that stay rescued, because the column does not take them.
+        examples: Some of these values.
+        by_class: Their number by reason.
+        skipped: Data files that stay unchanged, with the reason.
+        looked_at: Number of data files that were read.
+        all_files: Number of data files that may have rescued values.
     """
 
     rows: int = 0
@@ -104,21 +104,21 @@ def backfill(
     on_progress: Callable[[Backfilled], None] = lambda done: None,
     backoff: Callable[[], Backoff] = Backoff,
 ) -> Backfilled:
-    """Fill a column with what the rows of a table have kept of its field; what was done before is not done again.
+    """Fill a column with the rescued values of its field; what was done before is not done again.
 
-    Every other value stays as it is, and so does the number of rows. Memory is bounded by a block and a row group.
+    All other values and the number of rows stay. Memory is bounded by a block and a row group.
 
     Args:
-        table: That has the column.
-        promotion: The field.
+        table: The table, which has the column.
+        promotion: The promoted field.
         coordinates: The columns of topic, partition and offset.
-        verify: Raises unless nobody else may rewrite files of the table.
-        on_progress: Told after each file that was looked at, and each commit.
-        backoff: Between the attempts at a commit.
+        verify: Raises if somebody else may rewrite files of the table.
+        on_progress: Called after each file and each commit.
+        backoff: Makes the pauses between the attempts at a commit.
 
     Raises:
-        TableChangedError: Others have changed the table meanwhile; what was committed stays, and the next run goes on.
-        FrazilError: The table cannot be rewritten so, or the catalog refuses; what was committed stays.
+        TableChangedError: Others have changed the table meanwhile; commits stay, and the next run goes on.
+        FrazilError: The table cannot be rewritten, or the catalog refuses; commits stay.
     """
     refuse_backfill(table, promotion)
     table.refresh()
@@ -157,14 +157,14 @@ class _Run:
 
 @dataclass(slots=True)
 class _FileGroup:
-    """Files to take the place of others; nothing refers to the new ones yet.
+    """Files to replace others; nothing references the new ones yet.
 
     Attributes:
-        schema_id, spec_id: Of the table that the new files are written for.
-        tasks: The files that make room.
-        added: Those that come.
-        writers: What has written those.
-        rows: How many are filled.
+        schema_id, spec_id: Schema and partition spec of the new files.
+        tasks: Files to replace.
+        added: New files.
+        writers: Writers of the new files.
+        rows: Number of filled rows.
     """
 
     schema_id: int
@@ -176,17 +176,17 @@ class _FileGroup:
 
     @classmethod
     def of(cls, table: Table) -> _FileGroup:
-        """An empty one, for the table as it is."""
+        """An empty group for the table's present state."""
         return cls(table.metadata.current_schema_id, table.metadata.default_spec_id)
 
     @property
     def full(self) -> bool:
-        """Whether it is as much as one commit takes."""
+        """Whether it is as large as one commit may be."""
         size = sum(each.file.file_size_in_bytes for each in self.tasks)
         return size >= GROUP_BYTES or len(self.tasks) >= GROUP_FILES
 
     def is_for(self, table: Table) -> bool:
-        """Whether the table has the columns and the partitions that the new files are written for."""
+        """Whether the table still has the columns and the partitions of the new files."""
         metadata = table.metadata
         return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id)
 
@@ -197,7 +197,7 @@ class _FileGroup:
 
 
 def _look_at(run: _Run, filling: Filling, task: FileScanTask, group: _FileGroup) -> None:
-    """Count what a file has kept, and write it anew if some of that goes to the column."""
+    """Count a file's rescued values, and rewrite the file if some of them go to the column."""
     file = task.file
     try:
         moved = _count(run, filling, file)
@@ -253,11 +253,11 @@ def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: _FileGroup,
 
 
 def _commit(run: _Run, group: _FileGroup) -> None:
-    """Commit a group, on the table's head as it is by then.
+    """Commit a group on the table's present head.
 
     Raises:
-        FrazilError: Its files are not as they were read, and the new ones are deleted; or the catalog refuses, or
-            nobody knows, and the new ones are left to the removal of orphans.
+        FrazilError: The files changed since they were read, and the new ones are deleted; or the catalog refuses, or
+            the outcome is unknown, and the new ones are left to orphan removal.
     """
     if not group.tasks:
         return
@@ -274,7 +274,7 @@ def _commit(run: _Run, group: _FileGroup) -> None:
         if table.metadata.current_snapshot_id != read or not group.is_for(table):
             now = data_files(table)
             if {each.file_path for each in group.added} <= {each.file.file_path for each in now}:
-                # A copy of the request, which was answered with a refusal, has landed.
+                # A copy of the request has landed, although the request itself was refused.
                 return
             if not _still_fits(table, group, now):
                 group.abort()
@@ -314,10 +314,10 @@ def _deletes(task: FileScanTask) -> frozenset[str]:
 
 
 def refuse_backfill(table: Table, promotion: Promotion) -> None:
-    """Say why the rows of a table cannot be given a column, if they cannot.
+    """Raise if the rows of a table cannot be backfilled.
 
     Raises:
-        FrazilError: An overwrite would not keep what the table's manifests say, or what the column is to have is lost.
+        FrazilError: An overwrite would not keep what the table's manifests record, or the column's values are lost.
     """
     without = "promote without --backfill: earlier rows keep the field, and are read with coalesce"
     if _as_sent(promotion.type):

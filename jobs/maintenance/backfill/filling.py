@@ -1,7 +1,7 @@
-"""Filling of a promoted column: the values that rows have kept go to their column, and leave what is kept.
+"""Filling of a promoted column: rescued values move from the rescued data to their column.
 
-What comes out is what would have landed had the column been there from the start: the kept text is decoded as a record
-by the reference decoder of JSON, and what the column does not take stays kept. A row where that cannot be stays as is.
+The result is what would have landed if the column had existed from the start: the reference JSON decoder decodes the
+rescued text as a record, and what the column does not take stays rescued. A row that cannot be filled stays unchanged.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -32,21 +32,21 @@ from jobs.tables.write.projection import projected
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 HAS_VALUE = "column_has_value"
-"""Why a row is left as it is: its column has a value already."""
+"""Reason to leave a row: its column has a value already."""
 LACKS_REQUIRED = "missing_field"
-"""Why a row is left as it is: the struct that the column lies in would lack a required field."""
+"""Reason to leave a row: the struct around the column would lack a required field."""
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class LeftRow:
-    """A row whose kept value does not go to the column.
+    """A row whose rescued value does not go to the column.
 
     Attributes:
-        row: In its block.
-        error_class: Why: as a decoder has it, or `HAS_VALUE`.
-        field: JSON path of what is at fault.
+        row: Index in its block.
+        error_class: Reason: a decoder's, or `HAS_VALUE`.
+        field: JSON path of the fault.
     """
 
     row: int
@@ -59,9 +59,9 @@ class Filled:
     """A block of rows with the column filled.
 
     Attributes:
-        rows: All of the block, as they are but for the column and what is kept.
-        moved: How many of them have changed.
-        left: Those that have a kept value and are as they were.
+        rows: All rows of the block, unchanged except for the column and the rescued data.
+        moved: Number of changed rows.
+        left: Rows with a rescued value that stay unchanged.
     """
 
     rows: pa.RecordBatch
@@ -73,8 +73,8 @@ class Filling:
     """Fills one column of a table.
 
     Args:
-        promotion: The field.
-        schema: The table's, which has the column.
+        promotion: The promoted field.
+        schema: Schema of the table, with the column.
     """
 
     def __init__(self, promotion: Promotion, schema: Schema) -> None:
@@ -86,14 +86,14 @@ class Filling:
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The columns of the table's top that it looks at."""
+        """The top-level columns of the table that it reads."""
         return EXTRA_COLUMN, self._top.name
 
     def fill(self, rows: pa.RecordBatch) -> Filled:
         """Fill the column in a block of rows.
 
         Args:
-            rows: In columns of the table, as its data files have them.
+            rows: Rows with columns of the table, as its data files have them.
         """
         kept, old = _column(rows, EXTRA_COLUMN), _column(rows, self._top.name)
         if kept is None:
@@ -105,7 +105,7 @@ class Filling:
         left = [
             LeftRow(int(touched[each.row]), each.error_class, each.field or self._place) for each in decoded.failures
         ]
-        # As long as the block: of each row its value among those that were decoded, or none.
+        # As long as the block: the index of each row's value among the decoded ones, or -1.
         at = np.full(rows.num_rows, -1, np.int64)
         at[touched[decoded.positions]] = np.arange(len(decoded.positions))
         new = _taken(decoded.rows.column(0), at)
@@ -130,7 +130,7 @@ class Filling:
         )
 
     def _touched(self, kept: pa.Array, old: pa.Array | None) -> tuple[Indices, list[bytes]]:
-        """The rows that kept a value of the column, or of a struct around it that they lack; and what they kept."""
+        """Rows with a rescued value of the column, or of a missing struct around it; and the rescued texts."""
         name = msgspec.json.encode(self._path[0]).decode() + ":"
         candidates = np.flatnonzero(np.asarray(pc.fill_null(pc.match_substring(kept.cast(pa.string()), name), False)))
         absent = self._absent(old, len(kept))
@@ -157,7 +157,7 @@ class Filling:
         return True
 
     def _absent(self, old: pa.Array | None, count: int) -> list[Mask]:
-        """Of each struct that the column lies in, the outermost first, which rows have none."""
+        """For each struct around the column, the outermost first, which rows lack it."""
         masks: list[Mask] = []
         for depth in range(len(self._path) - 1):
             if old is None:
@@ -170,12 +170,12 @@ class Filling:
 
 
 def _clashes(old: pa.Array | None, new: pa.Array, column: ice.NestedField, way: Path) -> dict[int, str]:
-    """The rows that cannot be filled, with the reason: they have a value already, or would lack another.
+    """Rows that cannot be filled, with the reason: they have a value already, or would lack another one.
 
     Args:
-        old: The column as it is; None if the file lacks it.
-        new: The values for it; of a struct on the way to the promoted column only that way.
-        way: The names from here to the promoted column.
+        old: The present column; None if the file lacks it.
+        new: The new values; structs on the way to the promoted column have only that way.
+        way: Names from here to the promoted column.
     """
     there = np.asarray(new.is_valid())
     has = np.zeros(len(new), np.bool_) if old is None else np.asarray(old.is_valid())
@@ -188,7 +188,7 @@ def _clashes(old: pa.Array | None, new: pa.Array, column: ice.NestedField, way: 
 
 
 def _merged(old: pa.Array | None, new: pa.Array, column: ice.NestedField, way: Path) -> pa.Array:
-    """The old values, and the new ones where there are none; of a struct on the way to the column, field by field."""
+    """The old values, and the new ones where there are none; structs on the way to the column are merged by field."""
     if not way:
         kind = pa.field(column.name, rows_arrow_type(column.field_type))
         fitting = [projected(each, column.field_type, kind, column.name, len(new)) for each in (new, old)]

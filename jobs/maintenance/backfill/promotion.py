@@ -1,4 +1,4 @@
-"""Promotion of a rescued field: which column it becomes, of which type, and the change of the table that makes it."""
+"""Promotion of a rescued field: its column, the column's type, and the change of the table that adds it."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _SPARK: dict[type[ice.IcebergType], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A rescued field and the column that it becomes.
+    """A rescued field and its column.
 
     Attributes:
-        path: Of the field in a record, and of the column in the table.
-        type: Of the column, and how JSON carries it.
-        new: The path of what the table lacks: of the column, or of the outermost struct that has to be made for it;
-            None if the table has the column.
+        path: Path of the field in a record, and of the column in the table.
+        type: Type of the column, and its form in JSON.
+        new: Path of what the table lacks: the column, or the outermost struct that has to be added for it; None if the
+            table has the column.
     """
 
     path: Path
@@ -68,23 +68,23 @@ class Promotion:
 
     @property
     def place(self) -> str:
-        """The field's JSON path."""
+        """JSON path of the field."""
         return ".".join(["$", *map(quoted, self.path)])
 
     @property
     def column(self) -> str:
-        """The column's name, as Iceberg and SQL have it."""
+        """Name of the column in Iceberg and SQL."""
         return column_name(self.path)
 
     @property
     def record(self) -> StructType:
-        """A record that has nothing but the field."""
+        """A record with nothing but the field."""
         return _around(self.path, self.type)
 
     def undeclared(self, spec: StreamSpec) -> tuple[Path, str] | None:
-        """What a stream's file still has to declare: the column in which it goes, and the text of the field.
+        """Field that a stream's file still has to declare: its top-level column, and the field's text.
 
-        None where the file has it, or declares no columns.
+        None if the file has it, or declares no columns.
         """
         if spec.decode.schema_source != "declared":
             return None
@@ -97,10 +97,10 @@ class Promotion:
         return None
 
     def alteration(self, metadata: TableMetadata, spec: StreamSpec) -> Alteration:
-        """The change of a table that makes the column.
+        """The change of a table that adds the column.
 
         Args:
-            metadata: The table's, in which the column may be by now.
+            metadata: Metadata of the table, which may have the column by now.
         """
         schema = metadata.schema()
         new = first_new(schema, self.path)
@@ -117,10 +117,10 @@ class Promotion:
 
 
 def parse_field(text: str) -> Path:
-    """The path of a field, of texts such as `$.payer.name`.
+    """Parse the path of a field, such as `$.payer.name`.
 
     Raises:
-        FrazilError: It is none, or of a field within a list or a map.
+        FrazilError: The text is no path, or the field is in a list or a map.
     """
     if not text.startswith("$."):
         raise FrazilError(f"'{text}' is no path of a field.", fix=_SHAPES)
@@ -146,10 +146,10 @@ def parse_field(text: str) -> Path:
 
 
 def parse_type(text: str, path: Path) -> DeclaredType:
-    """The type of a field, of texts such as `decimal(12,2)` or `timestamptz as epoch_ms`.
+    """Parse the type of a field, such as `decimal(12,2)` or `timestamptz as epoch_ms`.
 
     Raises:
-        FrazilError: It is none, or says `not null`.
+        FrazilError: The text is no type, or has `not null`.
     """
     try:
         (found,) = parse_schema(f"{quoted(path[-1])} {text}").fields
@@ -164,10 +164,10 @@ def parse_type(text: str, path: Path) -> DeclaredType:
 
 
 def first_new(schema: Schema, path: Path) -> Path | None:
-    """The outermost part of a path that a table lacks; None if it has all of it.
+    """Outermost part of a path that a table lacks; None if it has all of it.
 
     Raises:
-        FrazilError: The field lies in what is no struct.
+        FrazilError: A parent of the field is no struct.
     """
     columns = dict(columns_of(schema))
     for length in range(1, len(path) + 1):
@@ -184,16 +184,16 @@ def first_new(schema: Schema, path: Path) -> Path | None:
 
 
 def promotion(spec: StreamSpec, schema: Schema, path: Path, asked: DeclaredType | None) -> Promotion | None:
-    """What becomes of a kept field; None if nobody has said its type, and the table does not tell.
+    """Promotion of a rescued field; None if its type is neither given nor in the table.
 
     Args:
-        spec: A stream that keeps fields.
-        schema: Of its table.
-        path: Of the field.
-        asked: The type that is asked for.
+        spec: A stream that rescues fields.
+        schema: Schema of its table.
+        path: Path of the field.
+        asked: The requested type.
 
     Raises:
-        FrazilError: The field cannot be promoted, or not as such a type.
+        FrazilError: The field cannot be promoted, or not with this type.
     """
     _refuse(spec, schema, path)
     new = first_new(schema, path)
@@ -230,7 +230,7 @@ def _refuse(spec: StreamSpec, schema: Schema, path: Path) -> None:
 
 
 def _type_in(spec: StreamSpec, schema: Schema, path: Path, asked: DeclaredType | None) -> DeclaredType:
-    """The type of a column that is there, with how the stream's file says that JSON carries it."""
+    """Type of an existing column, with its form in JSON by the stream's file."""
     column = dict(columns_of(schema))[path]
     text = schema_text(column.field_type)
     if asked is not None:
@@ -250,7 +250,7 @@ def _type_in(spec: StreamSpec, schema: Schema, path: Path, asked: DeclaredType |
 
 
 def _declared_at(spec: StreamSpec, path: Path) -> DeclaredType | None:
-    """The type that a stream's file declares for a field."""
+    """Type that a stream's file declares for a field."""
     if not _free_to_say(spec):
         return None
     found: DeclaredType = parse_schema(spec.decode.schema_text)
@@ -269,7 +269,7 @@ def _free_to_say(spec: StreamSpec) -> bool:
 
 
 def _plain(path: Path, declared: DeclaredType) -> DeclaredType:
-    """The type as a table has it, which says nothing of how JSON carries its values."""
+    """The type as in a table, without its form in JSON."""
     kind = iceberg_schema(_around(path[-1:], _optional(declared))).fields[0].field_type
     return parse_schema(f"c {schema_text(kind)}").fields[0].type
 
@@ -293,9 +293,9 @@ def _around(path: Path, declared: DeclaredType) -> StructType:
 
 
 def coalesce_sql(promotion: Promotion) -> str | None:
-    """An expression of Spark SQL that gives the field of every row, wherever that has it.
+    """Spark SQL expression that returns the field of every row from the column or the rescued data.
 
-    None where no short one does: of structs, lists and maps, of bytes, and where JSON carries values in another way.
+    None if no short one does: for structs, lists and maps, for bytes, and for other forms in JSON.
     """
     kind = promotion.type
     if not isinstance(kind, Primitive) or kind.encoding not in (None, default_encoding(kind.name)):

@@ -1,4 +1,4 @@
-"""Rescued values of a field: what the rows of a table hold of it, and the type of a column that takes them."""
+"""Rescued values of a field in a table's rows, and the type of a column that takes them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from jobs.tables.write.data_file_rows import UnreadableFileError, data_files, st
 
 SAMPLE_VALUES = 20_000
 SAMPLE_FILES = 200
-"""So much is looked at for a type, if not all of it is asked for."""
+"""Most files that are read for a type, unless all are requested."""
 _NOWHERE = Place("", -1, -1)
 
 
 @dataclass(slots=True)
 class RescuedValues:
-    """What rows have of one field in `_extra`.
+    """Values of one field in `_extra`.
 
     Attributes:
-        seen: The values, as those of the field `value` of records.
-        rows: That have the field, null included.
-        files: Data files that were looked at.
-        all_files: Those that may have kept anything.
+        seen: Values, as those of the field `value` of records.
+        rows: Rows with the field, null included.
+        files: Data files that were read.
+        all_files: Data files that may have rescued values.
     """
 
     seen: SeenValues = field(default_factory=SeenValues)
@@ -44,18 +44,18 @@ class RescuedValues:
 
     @property
     def complete(self) -> bool:
-        """Whether all data files were looked at."""
+        """Whether all data files were read."""
         return self.files == self.all_files
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedType:
-    """The type of a column for values that were seen.
+    """Proposed type of a column for the values.
 
     Attributes:
-        type: None if nothing says one: all of them are null.
-        doubts: What somebody should look at.
-        form: A type that all its texts look like, and that was not asked for.
+        type: The type; None if all values are null.
+        doubts: Doubts for a person to check.
+        form: A type that all its texts look like, but that was not requested.
     """
 
     type: DeclaredType | None
@@ -64,7 +64,7 @@ class ProposedType:
 
 
 def files_with_rescued_data(table: Table) -> list[FileScanTask]:
-    """The data files that may have kept anything, by their statistics."""
+    """Data files that may have rescued values, by their statistics."""
     column = table.schema().find_field(EXTRA_COLUMN).field_id
     return [
         each for each in data_files(table) if (each.file.null_value_counts or {}).get(column) != each.file.record_count
@@ -79,13 +79,13 @@ def rescued_values(
     everything: bool = False,
     on_progress: Callable[[int, int, int], None] = lambda files, of, rows: None,
 ) -> RescuedValues:
-    """Look at what the rows of a table have kept of a field.
+    """Read the rescued values of a field.
 
     Args:
-        path: Of the field.
+        path: Path of the field.
         coordinates: The columns of topic, partition and offset.
-        everything: Look at all rows; else at some.
-        on_progress: Told of files looked at, of how many there are, and of rows with the field.
+        everything: Whether to read all rows, or only some.
+        on_progress: Called with files read, all files, and rows with the field.
     """
     files = files_with_rescued_data(table)
     found = RescuedValues(all_files=len(files))
@@ -105,10 +105,10 @@ def rescued_values(
 
 
 def proposed_type(seen: SeenValues, spec: StreamSpec) -> ProposedType:
-    """The type of a column that takes what was seen of a field, by what the stream's file says of new columns.
+    """Type of a column that takes the values of a field, by the stream's rules for new columns.
 
     Args:
-        seen: The values, as those of the field `value` of records.
+        seen: Values, as those of the field `value` of records.
     """
     new = new_field_types(spec.decode.options.get("infer"))
     digits = Primitive("decimal", *new.decimal, ENCODINGS["decimal"][0]) if new.decimal else None
@@ -133,12 +133,12 @@ def _records(table: Table, file: DataFile, coordinates: Sequence[str]) -> Iterat
                 if text is not None:
                     yield parsed(text.encode()), place
     except UnreadableFileError:
-        # The backfill tells of it; of a type it is only one voice less.
+        # The backfill reports it; for the type it is only one missing sample.
         return
 
 
 def places_of(rows: pa.RecordBatch, coordinates: Sequence[str]) -> Iterator[Place]:
-    """Where the records of rows are, as far as the table knows.
+    """Coordinates of rows' records, as far as the table has them.
 
     Args:
         coordinates: The columns of topic, partition and offset.

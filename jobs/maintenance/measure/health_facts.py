@@ -1,4 +1,4 @@
-"""Health facts of a table and its partitions: plain data from metadata, which `health_measurement` reads."""
+"""Health facts of a table and its partitions, as data; `health_measurement` reads them from metadata."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class PartitionValue:
-    """One part of a partition's key in the facts of its health.
+    """One field of a partition's key.
 
     Attributes:
-        name: Of the partition field, as `created_at_day`.
-        source: The column that it is made from; dotted where it is nested.
-        source_type: Iceberg's name of the column's type, as `timestamptz`, `string`, `decimal(10, 2)`.
-        transform: Iceberg's name, as `identity`, `day`, `bucket[16]`, `truncate[4]`, `void`.
-        value: As Iceberg keeps it: days since 1970 for `day` and for dates, microseconds for identity on timestamps,
-            the number for `bucket`; None for null.
-        text: For people: `2026-01-31`, `7`, `null`.
-        dropped: Whether the table has that column no more, so that no condition can name the partition.
+        name: Name of the partition field, such as `created_at_day`.
+        source: Its source column; dotted if nested.
+        source_type: Iceberg's name of the column's type, such as `timestamptz`, `string`, `decimal(10, 2)`.
+        transform: Iceberg's name of the transform, such as `identity`, `day`, `bucket[16]`, `truncate[4]`, `void`.
+        value: Iceberg's internal value: days since 1970 for `day` and for dates, microseconds for identity on
+            timestamps, the number for `bucket`; None for null.
+        text: Text for people: `2026-01-31`, `7`, `null`.
+        dropped: Whether the table has dropped that column, so that no condition can name the partition.
     """
 
     name: str
@@ -34,12 +34,12 @@ class PartitionValue:
 
 
 class MisnamedColumn(NamedTuple):
-    """A column on whose name's account Spark cannot work on a table.
+    """A column whose name keeps Spark from working on a table.
 
     Attributes:
         name: Name of the column.
-        why: As a sentence without a full stop.
-        loads: Whether Spark loads the table nevertheless, and only rewrites no data file.
+        why: Reason, a sentence without a full stop.
+        loads: Whether Spark loads the table, but cannot rewrite data files.
     """
 
     name: str
@@ -49,19 +49,19 @@ class MisnamedColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """The facts of the files of one partition under one partition spec.
+    """Facts of one partition's files under one partition spec.
 
     Attributes:
-        spec_id: The spec that the files were written with; a table whose spec changed has partitions of several.
-        values: The key; empty in a table without partitions.
-        name: `created_at_day=2026-01-31/country=CH`; empty in a table without partitions.
+        spec_id: Partition spec of the files; after a change of the spec, a table has partitions of several.
+        values: The key; empty in an unpartitioned table.
+        name: Such as `created_at_day=2026-01-31/country=CH`; empty in an unpartitioned table.
         sizes: Bytes of its data files, ascending.
         records: Rows in its data files, deleted ones included.
-        delete_files: Files of deletes, deletion vectors included.
-        delete_bytes: Their bytes.
+        delete_files: Delete files, deletion vectors included.
+        delete_bytes: Bytes of the delete files.
         position_deletes: Rows that they delete by position.
         equality_deletes: Rows in equality-delete files; each may delete any number of rows.
-        newest_at: When its newest data file was committed, by whomever; None where that snapshot has expired.
+        newest_at: Commit time of its newest data file, by any writer; None if that snapshot has expired.
     """
 
     spec_id: int
@@ -77,7 +77,7 @@ class PartitionFacts:
 
     @property
     def files(self) -> int:
-        """Data files."""
+        """Number of data files."""
         return len(self.sizes)
 
     @property
@@ -87,30 +87,30 @@ class PartitionFacts:
 
     @property
     def dropped(self) -> str | None:
-        """A partition field whose column was dropped from the table; None if there is none."""
+        """A partition field whose column was dropped from the table; None without one."""
         return next((value.name for value in self.values if value.dropped), None)
 
     def smaller(self, limit: float) -> tuple[int, ...]:
-        """The sizes of the data files below `limit` bytes, ascending."""
+        """Sizes of the data files below `limit` bytes, ascending."""
         return self.sizes[: bisect_left(self.sizes, limit)]
 
     @property
     def delete_ratio(self) -> float:
-        """Rows deleted by position or equality for each row that is there: 0 without deletes."""
+        """Rows deleted by position or equality per existing row; 0 without deletes."""
         return delete_ratio(self.position_deletes + self.equality_deletes, self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class BranchFacts:
-    """The facts of what a branch keeps beside main.
+    """Facts of what a branch keeps beside main.
 
     Attributes:
         name: The branch.
         files: Data files of its head.
         bytes: Their bytes.
-        replaced_files: Those of them that main had, and has no more: compacted there, or deleted.
+        replaced_files: Files of these that main had and has no longer: compacted there, or deleted.
         replaced_bytes: Their bytes.
-        own_files: Those that main never had.
+        own_files: Files that main never had.
         own_bytes: Their bytes.
     """
 
@@ -125,35 +125,35 @@ class BranchFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The facts of a table's health at one snapshot.
+    """Facts of a table's health at one snapshot.
 
     Attributes:
         name: `namespace.table`.
-        uuid: Of the table; stays when it is renamed.
-        location: Where its files lie.
-        spec_id: The partition spec that new files get.
-        measured_at: When this was read, UTC.
-        snapshot_id: Of main's head; None in a table that has none.
+        uuid: Uuid of the table, which stays if it is renamed.
+        location: Location of its files.
+        spec_id: Partition spec of new files.
+        measured_at: Time of the measurement, UTC.
+        snapshot_id: Id of main's head; None without one.
         sequence: The head's sequence number; 0 without a head.
-        snapshots: All that are kept, those of branches and tags included.
-        snapshot_times: When they were committed, ascending.
-        manifests: Of the head, delete manifests included.
+        snapshots: Number of all existing snapshots, those of branches and tags included.
+        snapshot_times: Their commit times, ascending.
+        manifests: Number of manifests of the head, delete manifests included.
         manifest_bytes: Their bytes.
-        manifest_groups: Bytes of the manifests that list files, of each partition spec and kind (data, deletes): only
-            those can become one.
+        manifest_groups: Bytes of the manifests that list files, by partition spec and content (data, deletes): only
+            manifests of one group can be merged.
         mixed_specs: Whether the head has files of another spec than the current one.
         metadata_bytes: Size of the current metadata file.
-        created_at: When the table was made; None where metadata files that told it are gone.
-        previous_metadata: Older metadata files that the current one still names.
+        created_at: Creation time of the table; None if the metadata files that had it no longer exist.
+        previous_metadata: Older metadata files in the current one's log.
         records: Rows in data files, deleted ones included.
-        partitions: None where the totals alone say that the files are well, so that no manifest was read.
+        partitions: Facts of the partitions; None if the totals prove the files healthy, so that no manifest was read.
         refs: Branches and tags other than main.
-        branches: What each branch other than main keeps beside it.
-        unread: Columns of types that Spark does not know, so that it cannot do anything to the table.
-        misnamed: Columns whose names do the same, or keep it from rewriting files.
+        branches: Facts of each branch other than main.
+        unread: Columns of types that Spark does not know, so that it cannot work on the table.
+        misnamed: Columns whose names keep Spark from working on the table, or from rewriting files.
         streams: frazil's streams that commit to the table, by their stamps.
-        bytes_per_day, files_per_day: Appended by data commits over the kept snapshots; 0 where less than two are kept.
-        commits_per_day: Snapshots a day over the same time.
+        bytes_per_day, files_per_day: Data appended by commits over the existing snapshots; 0 with less than two.
+        commits_per_day: Snapshots per day over the same time.
     """
 
     name: str
@@ -192,7 +192,7 @@ class TableFacts:
     commits_per_day: float = 0.0
 
     def hindered(self, *, loads: bool) -> str | None:
-        """What a misnamed column keeps Spark from, with the way on; None without such a column.
+        """What a misnamed column keeps Spark from, with the next step; None without such a column.
 
         Args:
             loads: See `MisnamedColumn`.
@@ -206,21 +206,21 @@ class TableFacts:
 
     @property
     def average_file(self) -> float:
-        """Bytes of a data file on average; 0 without any."""
+        """Average bytes of a data file; 0 without any."""
         return self.bytes / self.data_files if self.data_files else 0.0
 
     @property
     def delete_ratio(self) -> float:
-        """Rows deleted by position or equality for each row that is there: 0 without deletes."""
+        """Rows deleted by position or equality per existing row; 0 without deletes."""
         return delete_ratio(self.position_deletes + self.equality_deletes, self.records)
 
     def small_files(self, limit: float) -> int:
-        """Data files below `limit` bytes; 0 where no manifest was read, since the totals say that they are well."""
+        """Number of data files below `limit` bytes; 0 if no manifest was read, as the totals show healthy files."""
         return sum(len(partition.smaller(limit)) for partition in self.partitions or ())
 
 
 def delete_ratio(deleted: int, records: int) -> float:
-    """Deleted rows for each row, at most 1; a table of deletes without rows has nothing but deletes."""
+    """Deleted rows per row, at most 1; 1 for a table that has only deletes."""
     if not deleted:
         return 0.0
     return min(1.0, deleted / records) if records else 1.0

@@ -1,8 +1,8 @@
 """Measurement of a table's health facts from its metadata, through PyIceberg: no JVM, no data file is opened.
 
-What costs nothing comes first: the totals of the head's summary, the list of snapshots, the manifest list. Only where
-they do not say that the files are well are the head's manifests read, once each. PyIceberg's `inspect` is not used: it
-makes an Arrow table of every column's statistics, and `all_*` reads what no snapshot needs any more.
+Free sources come first: the totals of the head's summary, the list of snapshots, the manifest list. The head's
+manifests are only read if these do not prove the files healthy. PyIceberg's `inspect` is not used: it makes an Arrow
+table of every column's statistics, and `all_*` also reads what no snapshot needs any more.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 
 _DAY_SECONDS = 86_400.0
-# The commits of a few minutes say nothing of a day.
+# Commits of a few minutes do not represent a day.
 _LEAST_SECONDS = 3_600.0
 
-# Where the average file has this share of the target, compaction has nothing to win (Amoro's rule).
+# If the average file has this share of the target size, compaction gains nothing (Amoro's rule).
 GOOD_SHARE = 0.75
 _NUMBERED = re.compile(r"/(?:(\d+)-[^/]+|v(\d+))(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _SUMMED = ("bytes", "records", "delete_files", "position_deletes", "equality_deletes")
@@ -63,13 +63,13 @@ _TOTALS = ("total-data-files", "total-files-size", "total-records")
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What commits of data did over the kept part of main's history, compactions left out.
+    """Growth by data commits over the existing part of main's history, without compactions.
 
     Attributes:
-        bytes_per_day: Bytes of data that they added, less those they removed.
-        files_per_day: Data files that they added.
+        bytes_per_day: Bytes of data added minus removed.
+        files_per_day: Data files added.
         commits_per_day: All commits, compactions included.
-        small_files: Data files that were added by commits whose files were small on average.
+        small_files: Data files added by commits with small files on average.
     """
 
     bytes_per_day: float = 0.0
@@ -79,15 +79,15 @@ class Growth:
 
 
 def growth(metadata: TableMetadata, now: datetime, small_below: float) -> Growth:
-    """The growth up to now: a table that nobody writes to any more grows less the longer it is looked at.
+    """Growth up to now: without further writes, a table's growth shrinks with the time that is looked at.
 
     Args:
-        small_below: Bytes; files smaller than this on average are small.
+        small_below: Average size below which a commit's files are small, bytes.
     """
     kept = list(ancestors(metadata))
     if not kept:
         return Growth()
-    # What the oldest one did, it did before the time that is looked at.
+    # The oldest snapshot's commit was before the time that is looked at.
     counted = kept[:-1]
     seconds = max(now.timestamp() - kept[-1].timestamp_ms / 1000, _LEAST_SECONDS)
     days = seconds / _DAY_SECONDS
@@ -101,7 +101,7 @@ def growth(metadata: TableMetadata, now: datetime, small_below: float) -> Growth
 
 
 def _added(snapshot: Snapshot) -> tuple[int, int, int]:
-    """Bytes added less removed, files added, bytes added; nothing for what is only written anew."""
+    """Bytes added minus removed, files added, bytes added; zero for a rewrite."""
     summary = snapshot.summary
     if summary is None or summary.operation is Operation.REPLACE or BACKFILL_KEY in summary.additional_properties:
         return 0, 0, 0
@@ -114,11 +114,11 @@ def measure_branches(metadata: TableMetadata, io: FileIO, main: Sequence[Manifes
     """Measure each branch other than main.
 
     Args:
-        metadata: The table's own, not as a branch has it.
-        main: The manifests of main's head.
+        metadata: The table's whole metadata, not seen from a branch.
+        main: Manifests of main's head.
 
     Raises:
-        FileNotFoundError: A manifest is gone: snapshots expire at this moment.
+        FileNotFoundError: A manifest is missing, because snapshots expire at this moment.
     """
     found: list[BranchFacts] = []
     of_main: set[str] | None = None
@@ -127,7 +127,7 @@ def measure_branches(metadata: TableMetadata, io: FileIO, main: Sequence[Manifes
         if name == MAIN_BRANCH or head is None:
             continue
         manifests = head.manifests(io)
-        # What both name needs not be read.
+        # Manifests that both have need not be read.
         shared = {each.manifest_path for each in main} & {each.manifest_path for each in manifests}
         own = [each for each in manifests if each.manifest_path not in shared]
         if own and of_main is None:
@@ -150,7 +150,7 @@ def _files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterable[NamedFile]
 
 
 def _known_to_main(metadata: TableMetadata, branch: str) -> Callable[[NamedFile], bool]:
-    """As `_had_by_main`; a stamp that cannot be read, of another version, is told where snapshots expire."""
+    """As `_had_by_main`; an unreadable stamp of another version is reported by the expiry of snapshots."""
     try:
         return _had_by_main(metadata, branch)
     except (ValueError, KeyError, TypeError):
@@ -158,7 +158,7 @@ def _known_to_main(metadata: TableMetadata, branch: str) -> Callable[[NamedFile]
 
 
 def _had_by_main(metadata: TableMetadata, branch: str) -> Callable[[NamedFile], bool]:
-    """Whether main has had a file of a branch, by what it was given of the stream whose snapshot added it."""
+    """Returns whether main has had a file of a branch, by the publications of the stream that added it."""
     try:
         begin = branch_begin(metadata, branch)
     except UnpublishableError:
@@ -178,12 +178,12 @@ def measure_health(table: Table, policy: Policy, now: datetime, *, deep: bool | 
     """Measure a table's health from its metadata.
 
     Args:
-        table: As loaded; loaded again where somebody expired what it was about to read.
-        policy: What counts as small and as many.
-        deep: Whether to look at the partitions; None: where the totals do not say that the files are well.
+        table: The table as loaded; it is loaded again if somebody expired what is about to be read.
+        policy: Limits for small and for many.
+        deep: Whether to read the partitions; None: if the totals do not prove the files healthy.
 
     Raises:
-        FrazilError: The metadata name a file that is not there.
+        FrazilError: The metadata name a file that does not exist.
     """
     try:
         return _measured(table, policy, now, deep)
@@ -221,7 +221,7 @@ def _measured(table: Table, policy: Policy, now: datetime, deep: bool | None) ->
     if totals is not None:
         facts = replace(facts, **totals)
         hidden = rates.small_files >= policy.compact.min_files
-        # Whether files are sorted is a matter of their partition, however large they are.
+        # Whether files are sorted depends on their partition, however large they are.
         sorts = policy.compact.strategy != "binpack"
         if deep is None:
             deep = hidden or sorts or not is_healthy(facts, policy)
@@ -231,7 +231,7 @@ def _measured(table: Table, policy: Policy, now: datetime, deep: bool | None) ->
 
 
 def is_healthy(facts: TableFacts, policy: Policy) -> bool:
-    """Whether the totals alone say that the table is well; the average can hide small files, see `Growth`."""
+    """Whether the totals alone prove the table healthy; the average can hide small files, see `Growth`."""
     return (
         (not facts.data_files or facts.average_file >= GOOD_SHARE * policy.compact.target)
         and not facts.delete_files
@@ -274,9 +274,9 @@ def _from_snapshots(table: Table, now: datetime) -> TableFacts:
 
 
 def _created_at(table: Table) -> datetime | None:
-    """When the first metadata file was written, if the present one names all that came before it.
+    """Time of the first metadata file, if the present one lists all before it.
 
-    Catalogs number the files from 0: `00012-….metadata.json` has twelve before it; a Hadoop catalog's `v13` as well.
+    Catalogs number the files from 0: `00012-….metadata.json` has twelve before it. So does a Hadoop catalog's `v13`.
     """
     found = _NUMBERED.search(table.metadata_location)
     if found is None:
@@ -305,7 +305,7 @@ def _groups(manifests: Iterable[ManifestFile]) -> tuple[int, ...]:
 
 
 def _totals(head: Snapshot | None) -> dict[str, int] | None:
-    """The totals of the head's summary; None where its writer left them out."""
+    """Totals of the head's summary; None if its writer left them out."""
     summary = head.summary.additional_properties if head and head.summary else {}
     if any(key not in summary for key in _TOTALS):
         return None
@@ -321,6 +321,6 @@ def _totals(head: Snapshot | None) -> dict[str, int] | None:
 
 
 def _with_partitions(facts: TableFacts, partitions: tuple[PartitionFacts, ...]) -> TableFacts:
-    """The totals as the files are: a summary's are sums over all commits, and some writers miscount."""
+    """Totals counted from the files: a summary's are sums over all commits, and some writers miscount."""
     sums: dict[str, Any] = {name: sum(getattr(each, name) for each in partitions) for name in _SUMMED}
     return replace(facts, partitions=partitions, data_files=sum(each.files for each in partitions), **sums)

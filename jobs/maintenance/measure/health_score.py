@@ -1,8 +1,8 @@
-"""Health score of a table, from 0 to 100, and what it lost points for. Pure.
+"""Health score of a table, from 0 to 100, and the reasons for lost points. Pure functions.
 
 Small files cost up to 40 points, deletes 30, snapshots and the size of the metadata 20, manifests 10. Small tables lose
-less: what a few files cost nobody notices, and to rewrite them wins nothing. So that more files never look healthier,
-small ones are weighed against those that are not small, not against all.
+less, because nobody notices a few files and rewriting them gains nothing. Small files are weighed against files that
+are not small, not against all, so that more files never look healthier.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from jobs.maintenance.measure.maintenance_history import MaintenanceHistory
 
 WEIGHTS = {"small_files": 40, "deletes": 30, "snapshots": 20, "manifests": 10}
-# Commits slow down with the metadata that each of them writes anew: 57 ms at one snapshot, 560 ms at 600.
+# Commits slow down with the metadata that each one writes: 57 ms at one snapshot, 560 ms at 600.
 _MANY_TIMES = 3
 _METADATA_FROM, _METADATA_TO = 2 * 1024**2, 10 * 1024**2
 _METADATA_SHARE = 0.3
 _MIXED_SPECS = 0.2
-# Which action mends which part.
+# The action that corrects each part.
 _DONE = {"small_files": "compact", "deletes": "position_deletes", "snapshots": "expire", "manifests": "manifests"}
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How healthy a table is.
+    """Health of a table.
 
     Attributes:
         total: 0 to 100; 100 minus the parts.
-        parts: Points lost, by the keys of `WEIGHTS`, each of them always.
-        sentences: Why, by the same keys, each of them always.
-        small_below: Bytes; data files smaller than this are small.
-        small_files: How many there are.
-        hours_since: Hours since each action was last done, of those that were.
+        parts: Points lost, by the keys of `WEIGHTS`; every key is present.
+        sentences: Reasons by the same keys; every key is present.
+        small_below: Size below which data files are small, bytes.
+        small_files: Number of small files.
+        hours_since: Hours since each action was last done, for actions that were.
     """
 
     total: int
@@ -51,12 +51,12 @@ class Score:
 
 
 def score(facts: TableFacts, policy: Policy, history: MaintenanceHistory | None = None) -> Score:
-    """Judge a table.
+    """Score a table.
 
     Args:
-        facts: As measured; `facts.measured_at` is the present.
-        policy: What counts as small and as many.
-        history: What was done and when; said in the sentences.
+        facts: Measured facts; `facts.measured_at` is the present.
+        policy: Limits for small and for many.
+        history: Past maintenance, for the sentences.
     """
     lost = {
         "small_files": _small_files(facts, policy),
@@ -79,7 +79,7 @@ def score(facts: TableFacts, policy: Policy, history: MaintenanceHistory | None 
 
 
 def mergeable(sizes: tuple[int, ...], target: int) -> int:
-    """For the score: how many files fewer there would be if these were merged to the target's size; 0 or more."""
+    """For the score: number of files saved by merging these to the target's size; 0 or more."""
     return max(0, len(sizes) - math.ceil(sum(sizes) / target)) if sizes else 0
 
 
@@ -87,7 +87,7 @@ def _small_files(facts: TableFacts, policy: Policy) -> tuple[float, str]:
     target, few = policy.compact.target, policy.compact.min_files
     small_below = policy.compact.small
     if facts.partitions is None:
-        # Nobody looked: the totals bound what there is to win, as if the table had one partition.
+        # No manifest was read: the totals bound the gain, as if the table had one partition.
         small = facts.data_files if facts.average_file < small_below else 0
         gain = max(0, small - math.ceil(facts.bytes / target))
     else:
@@ -109,7 +109,7 @@ def _deletes(facts: TableFacts, policy: Policy) -> tuple[float, str]:
     by_equality = delete_ratio(facts.equality_deletes, facts.records)
     badness = max(
         _rise(facts.delete_ratio, 0, 3 * compact.delete_ratio),
-        # A reader has to join them with every row, whereas positions it only skips.
+        # A reader has to join them with every row, while it only skips positions.
         _rise(by_equality, 0, compact.delete_ratio),
         _rise(facts.delete_files / max(1, facts.data_files), 0, compact.max_delete_files),
     )
@@ -139,7 +139,7 @@ def _manifests(facts: TableFacts, policy: Policy) -> tuple[float, str]:
 
 
 def _rise(value: float, start: float, full: float) -> float:
-    """0 up to `start`, 1 from `full` on, straight in between."""
+    """0 up to `start`, 1 from `full` on, linear in between."""
     if value >= full:
         return 1.0 if value > start else 0.0
     return max(0.0, (value - start) / (full - start))

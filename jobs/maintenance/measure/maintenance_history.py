@@ -1,6 +1,6 @@
-"""Maintenance history of a table: what was done and when, in `<state>/tables/<uuid>/maintained.json`.
+"""Maintenance history of a table: actions and their times, in `<state>/tables/<uuid>/maintained.json`.
 
-It spares work and tells people; nothing that is right depends on it. A file that is missing or spoilt is an empty one.
+It saves work and informs people; nothing depends on it for correctness. A missing or damaged file counts as empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 KEY = "maintained.json"
 FORMAT = 1
-# A table of days has one partition more each day; what was done to those of long ago matters least.
+# A table partitioned by day gets a partition each day; the oldest ones matter least.
 MAX_ENTRIES = 5_000
 _ERROR_CHARACTERS = 500
 _COMPACT = "compact"
@@ -34,20 +34,20 @@ Key = tuple[str, int | None, str]
 
 @dataclass(frozen=True, slots=True)
 class ActionRecord:
-    """The last time that an action was carried out on a table or a partition, and how it fared since.
+    """Last execution of an action on a table or a partition, and failures since.
 
     Attributes:
-        action: As a plan names it: `compact`, `position_deletes`, `manifests`, `expire`, `orphans`, `metadata`.
-        spec_id: The partition's; None for the table.
-        scope: The partition's name; empty for the table.
-        at: When it last ended well; None if it never did.
-        sort_order: Of the last sort or z-order, as Iceberg was told it; merging files as they are leaves it.
-        files_before, files_after, bytes, seconds: Of the last time that it ended well.
-        total_bytes, total_seconds: Of all times that it ended well.
-        runs: How many they were.
-        failures: In a row, since it last ended well.
-        failed_at: When it last failed; None if it has not since.
-        error: Why, cut short.
+        action: Name in a plan: `compact`, `position_deletes`, `manifests`, `expire`, `orphans`, `metadata`.
+        spec_id: Partition spec; None for the table.
+        scope: Name of the partition; empty for the table.
+        at: Time of the last success; None without one.
+        sort_order: Order of the last sort or z-order, as passed to Iceberg; plain merging keeps it.
+        files_before, files_after, bytes, seconds: Figures of the last success.
+        total_bytes, total_seconds: Sums over all successes.
+        runs: Number of successes.
+        failures: Consecutive failures since the last success.
+        failed_at: Time of the last failure; None if it has not failed since.
+        error: Its reason, cut short.
     """
 
     action: str
@@ -68,23 +68,23 @@ class ActionRecord:
 
     @property
     def key(self) -> Key:
-        """What it was done to."""
+        """What the action was done to."""
         return self.action, self.spec_id, self.scope
 
     @property
     def tried_at(self) -> datetime | None:
-        """When it was last tried, well or not."""
+        """Time of the last attempt, successful or not."""
         return max((time for time in (self.at, self.failed_at) if time is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceHistory:
-    """What was done to a table.
+    """Maintenance of a table so far.
 
     Attributes:
-        since: When frazil first looked at it; None if it never has.
-        entries: By action, partition spec and name of the partition.
-        created_at: When the table was made, recorded while its metadata still told.
+        since: Time when frazil first looked at it; None if it never has.
+        entries: Records by action, partition spec and name of the partition.
+        created_at: Creation time of the table, recorded while its metadata still had it.
     """
 
     since: datetime | None = None
@@ -92,23 +92,23 @@ class MaintenanceHistory:
     created_at: datetime | None = None
 
     def seen(self, now: datetime) -> MaintenanceHistory:
-        """With `since`; the same where it is known."""
+        """This history with `since` set, unless it is known."""
         return self if self.since is not None else replace(self, since=now)
 
     def of(self, action: str) -> Iterator[ActionRecord]:
-        """The action's entries, of the table and of its partitions."""
+        """Records of an action, for the table and its partitions."""
         return (entry for entry in self.entries.values() if entry.action == action)
 
     def last(self, action: str) -> datetime | None:
-        """When the action last ended well, on the table or any of its partitions."""
+        """Time of the action's last success, on the table or any of its partitions."""
         return max((entry.at for entry in self.of(action) if entry.at is not None), default=None)
 
     def entry(self, action: str, spec_id: int | None = None, scope: str = "") -> ActionRecord | None:
-        """What is known of the action there; None if it was never tried."""
+        """Record of the action there; None if it was never tried."""
         return self.entries.get((action, spec_id, scope))
 
     def sorted_as(self, spec_id: int, name: str) -> str | None:
-        """The order of the partition's last sort or z-order; None if it never had one."""
+        """Order of the partition's last sort or z-order; None without one."""
         found = self.entry(_COMPACT, spec_id, name)
         return (found.sort_order or None) if found else None
 
@@ -131,12 +131,12 @@ class MaintenanceHistory:
         size: int = 0,
         seconds: float = 0.0,
     ) -> MaintenanceHistory:
-        """With an action that ended well.
+        """This history after a success.
 
         Args:
-            at: When, with its zone.
-            spec_id, scope: The partition; the table without them.
-            sort_order: What a sort or z-order was told; empty for any other action.
+            at: Time, with its zone.
+            spec_id, scope: The partition; None and empty for the table.
+            sort_order: Order of a sort or z-order; empty for any other action.
             size: Bytes rewritten, or deleted.
         """
         before = self.entries.get((action, spec_id, scope), ActionRecord(action, spec_id, scope))
@@ -159,7 +159,7 @@ class MaintenanceHistory:
     def failed(
         self, action: str, at: datetime, error: str, *, spec_id: int | None = None, scope: str = ""
     ) -> MaintenanceHistory:
-        """With an action that failed; `error` must hold no secret."""
+        """This history after a failure; `error` must hold no secret."""
         before = self.entries.get((action, spec_id, scope), ActionRecord(action, spec_id, scope))
         entry = replace(before, failures=before.failures + 1, failed_at=at, error=error[:_ERROR_CHARACTERS])
         return self._with(entry, at)
@@ -176,12 +176,12 @@ class _Document(msgspec.Struct):
 
 
 def table_store(settings: Settings, table_uuid: str) -> StateStore:
-    """Where the maintenance history of a table is kept, whatever the table is called: a part of the state store."""
+    """Part of the state store for a table's maintenance history, whatever the table's name."""
     return table_part(state_store(settings), table_uuid)
 
 
 def read_history(store: StateStore) -> MaintenanceHistory:
-    """What was done to the table whose part of the store this is; nothing where that is missing or cannot be read."""
+    """History of the table with this part of the store; empty if it is missing or unreadable."""
     place = store.place(KEY)
     try:
         content = store.get(KEY)
@@ -198,7 +198,7 @@ def read_history(store: StateStore) -> MaintenanceHistory:
 
 
 def write_history(store: StateStore, history: MaintenanceHistory) -> None:
-    """Replace what is known of the table.
+    """Replace the history of the table.
 
     Raises:
         OSError: The store cannot be written.
@@ -210,5 +210,5 @@ def write_history(store: StateStore, history: MaintenanceHistory) -> None:
 
 
 def _newest_first(entry: ActionRecord) -> tuple[bool, float]:
-    # What was done to the whole table is kept in any case.
+    # Records of the whole table are always kept.
     return entry.spec_id is not None, -(entry.tried_at.timestamp() if entry.tried_at else 0.0)

@@ -1,8 +1,8 @@
-"""Manifest reader: the live files of a manifest, of each only what health needs; alone here in using PyIceberg's Avro.
+"""Manifest reader: the live files of a manifest, with the fields that health needs, through PyIceberg's Avro.
 
-PyIceberg's own reading makes an object with all column statistics of each file; and it builds a reader for each
-manifest, which for the many small ones of a stream costs more than what is in them. Here a reader is made once for each
-Avro schema, which manifests of one partition spec share, and skips what is not asked for.
+PyIceberg's own reading makes an object with all column statistics of each file. It also builds a reader for each
+manifest, which for a stream's many small ones costs more than their content. This module makes a reader once for each
+Avro schema, which manifests of one partition spec share, and skips unneeded fields.
 
 Relied upon, and pinned by `tests/unit/maintenance/test_manifest_reader.py`: `AvroFile` with `decoder`, `header` and
 `reader` set by its `__enter__`, and `_read_header`; `construct_reader` gives a `StructReader` whose `field_readers` are
@@ -30,8 +30,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from jobs.tables.write.manifest_doubles import exact_reader
 
 _SCHEMA_KEY = "avro.schema"
-# Where to put which field, by the specification's ids. Manifests of format version 1 list data files only, and have no
-# content; only deletion vectors, of version 3, have a content size.
+# Positions of fields, by the specification's ids. Manifests of format version 1 list data files only, and have no
+# content. Only deletion vectors, of version 3, have a content size.
 _DATA_FILE_ID = 2
 # status, snapshot_id, data_file, sequence_number
 _OF_ENTRY = {0: 0, 1: 1, _DATA_FILE_ID: 2, 3: 3}
@@ -52,8 +52,8 @@ class LiveFile(NamedTuple):
     Attributes:
         content: 0 data, 1 position deletes, 2 equality deletes.
         partition: Values in Iceberg's internal form, in the order of the spec's fields.
-        size: Bytes; of a deletion vector its own, in a file of many.
-        snapshot_id: Of the commit that added it.
+        size: Bytes; for a deletion vector its own, within a shared file.
+        snapshot_id: Snapshot that added it.
     """
 
     content: int
@@ -67,10 +67,10 @@ class NamedFile(NamedTuple):
     """A data file of a snapshot, by its name.
 
     Attributes:
-        path: Of the file.
+        path: Path of the file.
         size: Bytes.
-        sequence: The sequence number of the commit that added it.
-        snapshot_id: Of that commit.
+        sequence: Sequence number of the commit that added it.
+        snapshot_id: Snapshot of that commit.
     """
 
     path: str
@@ -117,10 +117,10 @@ def _fields(reader: Reader) -> Iterator[tuple[NestedField, Reader]]:
 
 
 def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
-    """The files that the manifest lists and does not mark as deleted.
+    """Files that the manifest lists and does not mark as deleted.
 
     Raises:
-        FileNotFoundError: The manifest is gone.
+        FileNotFoundError: The manifest is missing.
     """
     with _Entries(io.new_input(manifest.manifest_path)) as entries:
         return [
@@ -131,10 +131,10 @@ def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
 
 
 def named_files(io: FileIO, manifest: ManifestFile) -> list[NamedFile]:
-    """The data files that the manifest lists and does not mark as deleted.
+    """Data files that the manifest lists and does not mark as deleted.
 
     Raises:
-        FileNotFoundError: The manifest is gone.
+        FileNotFoundError: The manifest is missing.
     """
     with _NamedEntries(io.new_input(manifest.manifest_path)) as entries:
         listed = [each for each in entries if each[0] != ManifestEntryStatus.DELETED.value]
@@ -151,7 +151,7 @@ def _named_file(entry: Record, manifest: ManifestFile) -> NamedFile:
 def _live_file(entry: Record, added_by: int | None) -> LiveFile:
     content, partition, records, size, *more = entry[2]._data
     if more and more[0] is not None:
-        # Deletion vectors of one commit share a file, of which each would count the whole.
+        # Deletion vectors of one commit share a file, and each would count the whole.
         size = more[0]
     # An entry that its own commit added inherits the manifest's snapshot.
     snapshot_id = entry[1] if entry[1] is not None else added_by

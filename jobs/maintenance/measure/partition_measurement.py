@@ -1,4 +1,4 @@
-"""Measurement of partitions: each one's files, summed up from the manifests, and its key as people read it."""
+"""Measurement of partitions: the files of each, summed up from the manifests, and its key for people."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NULL = "null"
 
 
 class PartitionKeys:
-    """Makes keys of the values that manifests hold.
+    """Makes keys from the values in manifests.
 
     Args:
-        metadata: Of the table; with all of its specs and schemas.
+        metadata: Metadata of the table, with all of its specs and schemas.
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
         schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id != metadata.current_schema_id)
-        # Of a column that was dropped, an older schema knows the name.
+        # An older schema has the name of a dropped column.
         columns: dict[int, tuple[str, IcebergType]] = {}
         for schema in schemas:
             for field_id in schema.field_ids:
@@ -50,10 +50,10 @@ class PartitionKeys:
         }
 
     def values(self, spec_id: int, partition: tuple[Any, ...]) -> tuple[PartitionValue, ...]:
-        """The key of a partition.
+        """Key of a partition.
 
         Args:
-            spec_id: The spec that it belongs to.
+            spec_id: Its partition spec.
             partition: Values in Iceberg's internal form, in the order of the spec's fields.
         """
         return tuple(
@@ -83,7 +83,7 @@ def _text(field: PartitionField, source: IcebergType | None, value: Any) -> str:
     try:
         text = field.transform.to_human_string(source, value)
     except (OverflowError, ValueError, TypeError):
-        # Dates past the year 9999, which Python has no words for.
+        # Python has no text for dates past the year 9999.
         text = str(value)
     # The text "null" is another partition than null.
     return f'"{text}"' if text == _NULL else text
@@ -120,10 +120,10 @@ class _Sum:
 def measure_partitions(
     metadata: TableMetadata, io: FileIO, manifests: Sequence[ManifestFile]
 ) -> tuple[PartitionFacts, ...]:
-    """The files of some manifests of one snapshot by partition, those of older specs first.
+    """Files of one snapshot's manifests by partition, those of older specs first.
 
     Raises:
-        FileNotFoundError: A manifest is gone.
+        FileNotFoundError: A manifest is missing.
     """
     committed = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
     sums: defaultdict[tuple[int, tuple[Any, ...]], _Sum] = defaultdict(_Sum)
@@ -141,7 +141,7 @@ def measure_partitions(
 def _read(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[list[LiveFile]]:
     if len(manifests) < 2:
         return [live_files(io, manifest) for manifest in manifests]
-    # In an object store each is a round trip, which they can wait for together.
+    # In an object store each one is a round trip; concurrent requests share the wait.
     with ThreadPoolExecutor(min(_READERS, len(manifests)), "manifests") as pool:
         return list(pool.map(partial(live_files, io), manifests))
 

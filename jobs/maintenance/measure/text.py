@@ -15,7 +15,7 @@ def size_text(size: float) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """A time span as text of maintenance, as a sentence has it: `3 h`, `2 days`."""
+    """A time span as text of maintenance: `3 h`, `2 days`."""
     hours = duration.total_seconds() / 3600
     if hours < 1:
         return f"{hours * 60:.0f} min"

@@ -1,1 +1,1 @@
-"""What pays: pure rules, with reasons and estimates."""
+"""Plans of maintenance: pure rules about what pays, with reasons and estimates."""

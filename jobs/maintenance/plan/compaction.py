@@ -1,4 +1,4 @@
-"""Compaction: data files, or delete files, of some partitions are rewritten in one run of Spark, a batch of steps."""
+"""Compaction: one run of Spark rewrites data files, or delete files, of some partitions (a batch of steps)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from jobs.maintenance.plan.table_context import TableContext
 if TYPE_CHECKING:
     from jobs.maintenance.plan.iceberg_procedures import RewriteResult
 
-# In one run of Spark; what it has to say of itself is one condition for each.
+# Most partitions in one run of Spark; each is a condition of its filter.
 _PARTITIONS_AT_ONCE = 50
-# The most that one group of files may be, which is what a failure costs at most.
+# Largest group of files, which bounds the loss of a failure.
 _GROUP_BYTES = 2 * 1024**3
-# Each is a commit that a stream may meet. Of small groups some go into one; a full one is worth its own.
+# Each is a commit that may collide with a stream. Small groups share one; a full group gets its own.
 _COMMITS = 10
 _GROUPS_PER_COMMIT = 5
-# What Java and Python write alike, so that a group of files is known by it; of a float they write other digits.
+# Types that Java and Python print alike, so that a group of files is found by them; floats differ.
 _ALIKE = (int, str, Decimal, UUID, type(None))
 
 _GROUPS_AT_ONCE = 2
@@ -38,11 +38,11 @@ _NOT_OPTIONS = ("strategy", "sort_order", "max_file_size_bytes")
 
 
 def batches(steps: Sequence[Step], current_spec: int | None, most_bytes: int | None = None) -> list[list[Step]]:
-    """Steps in the order given, those that one run of Spark can do together side by side.
+    """Batches of steps, in the given order; one run of Spark does the steps of a batch side by side.
 
     Args:
-        current_spec: The table's; Iceberg does not tell apart the partitions of older ones.
-        most_bytes: That those of several steps rewrite; None: as many as there are.
+        current_spec: Current partition spec; Iceberg does not tell apart the partitions of older ones.
+        most_bytes: Most bytes that a batch of several steps rewrites; None for no limit.
     """
     found: list[list[Step]] = []
     for step in steps:
@@ -56,12 +56,12 @@ def batches(steps: Sequence[Step], current_spec: int | None, most_bytes: int | N
 
 
 def group_bytes(steps: Sequence[Step]) -> int:
-    """How large a group of files of a batch of compactions may be."""
+    """Largest size of a group of files in a batch of compactions."""
     return max(_GROUP_BYTES, 2 * int(steps[0].detail["target_file_size_bytes"]))
 
 
 def max_commits(steps: Sequence[Step]) -> int:
-    """In how many commits a batch of compactions is made, at most; each adds a manifest."""
+    """Most commits of a batch of compactions; each adds a manifest."""
     group = group_bytes(steps)
     groups = sum(max(1, math.ceil(step.bytes / group)) for step in steps)
     full = sum(step.bytes // group for step in steps)
@@ -84,12 +84,12 @@ def _same(step: Step) -> dict[str, str | int | float]:
 
 @dataclass(frozen=True, slots=True)
 class StepShare:
-    """A step's share of a batch of compactions, which one run of Spark did.
+    """Share of a step in a batch of compactions, which one run of Spark did.
 
     Attributes:
-        seconds: By its bytes.
-        beside: Bytes of files under earlier partition specs that may hold rows of the batch, so that Iceberg took them
-            along; told with its first step.
+        seconds: Time, shared by bytes.
+        beside: Bytes of files under earlier partition specs that Iceberg rewrote along, as they may hold rows of the
+            batch; reported with the first step.
     """
 
     step: Step
@@ -99,19 +99,19 @@ class StepShare:
 
     @property
     def rewritten(self) -> int:
-        """Files that were rewritten."""
+        """Number of rewritten files."""
         return sum(group.rewritten for group in self.groups)
 
 
 def step_shares(
     steps: Sequence[Step], groups: Sequence[RewriteResult], seconds: float, current_spec: int | None = None
 ) -> list[StepShare]:
-    """Tell to which step of a batch of compactions each group of files belongs.
+    """Assign each group of files in a batch of compactions to its step.
 
     Args:
         steps: A batch, see `batches`.
-        groups: What became of its files.
-        seconds: That the whole took.
+        groups: Results of its groups of files.
+        seconds: Time of the whole batch.
         current_spec: The table's partition spec; None: all that a single step rewrote is its own.
     """
     if len(steps) == 1:
@@ -131,9 +131,9 @@ def step_shares(
 
 
 def _own(step: Step, groups: Sequence[RewriteResult], current_spec: int | None) -> Sequence[RewriteResult]:
-    """The groups of a step's own partition, without what Iceberg took along of another partition spec.
+    """Groups of a step's own partition, without those of other partition specs that Iceberg rewrote along.
 
-    It has one group without a key for all files of earlier specs.
+    All files of earlier specs are one group without a key.
     """
     partition = step.partition
     if current_spec is None or partition is None or not partition.values:
@@ -152,20 +152,20 @@ def _values(partition: PartitionFacts | None) -> tuple[Any, ...]:
 
 
 def _key(values: tuple[Any, ...]) -> tuple[str, ...]:
-    """As text: what Java gives as a UUID or a decimal is another object here."""
+    """A key as text: UUIDs and decimals from Java are other objects here."""
     return tuple("null" if value is None else str(value) for value in values)
 
 
 def compact(context: TableContext, steps: Sequence[Step]) -> list[StepResult]:
-    """Rewrite the data files of some partitions; one that fails does not hold the others up.
+    """Rewrite the data files of some partitions; a failed one does not stop the others.
 
-    Each group of files is committed by itself or with a few others, so what was done stays done.
+    Each group of files is committed by itself or with a few others, so finished work stays.
 
     Args:
         steps: A batch, see `batches`.
 
     Raises:
-        FrazilError: None of them could be done.
+        FrazilError: None of them could be rewritten.
     """
     began = time.monotonic()
     strategy = str(steps[0].detail.get("strategy", "binpack"))
@@ -175,7 +175,7 @@ def compact(context: TableContext, steps: Sequence[Step]) -> list[StepResult]:
     groups: list[RewriteResult] = []
     left = list(steps)
     spent, problem = 0, None
-    # A stream that commits every second may win each of Iceberg's own attempts; what was written for them is lost.
+    # A stream that commits every second may win against each of Iceberg's own attempts, and their files are lost.
     for attempt in range(_ROUNDS):
         spent += sum(step.bytes for step in left)
         if attempt and spent > context.policy.budget:
@@ -187,7 +187,7 @@ def compact(context: TableContext, steps: Sequence[Step]) -> list[StepResult]:
         except Exception as failed:
             if not groups:
                 raise
-            # What an earlier round committed stays, and is told.
+            # Commits of an earlier round stay, and are reported.
             problem = jvm_error_text(context.settings, failed)
             break
         left = [share.step for share in step_shares(steps, groups, 0.0, context.spec_id) if not share.groups]
@@ -198,14 +198,14 @@ def compact(context: TableContext, steps: Sequence[Step]) -> list[StepResult]:
 
 
 def _options(steps: Sequence[Step], cores: int) -> dict[str, object]:
-    """What Iceberg is told for a batch: what the plan says, and bounds for what is lost when something fails."""
+    """Options of Iceberg for a batch: those of the plan, and bounds for the loss of a failure."""
     detail = steps[0].detail
     options: dict[str, object] = {
         "partial-progress.enabled": "true",
         "partial-progress.max-commits": max_commits(steps),
         "max-file-group-size-bytes": group_bytes(steps),
         "max-concurrent-file-group-rewrites": min(_GROUPS_AT_ONCE, cores),
-        # What is small is done first, so a commit does not wait for the largest.
+        # Small groups come first, so that a commit does not wait for the largest.
         "rewrite-job-order": "bytes-asc",
     }
     options |= {key.replace("_", "-"): value for key, value in detail.items() if key not in _NOT_OPTIONS}
@@ -237,10 +237,10 @@ def _of_partition(context: TableContext, share: StepShare, problem: str | None) 
     elif not rewritten and problem:
         error = f"{where}: nothing was rewritten, and another attempt failed: {problem}"
     elif not rewritten and context.mixed_specs:
-        # A step before it on a partition of an earlier spec may have taken its files along.
+        # A previous step on a partition of an earlier spec may have rewritten its files along.
         detail["taken_along"] = 1
     elif not rewritten and "delete_file_threshold" not in step.detail:
-        # Deletes may all be of files that are gone; then there is nothing to rewrite, and dropping them is the cure.
+        # All deletes may be about removed files; then nothing is rewritten, and dropping the delete files is enough.
         error = f"{where}: nothing was rewritten: others changed its files meanwhile. The next run sees what is left."
     if share.beside:
         detail["bytes_of_earlier_specs"] = share.beside
@@ -251,7 +251,7 @@ def _result(
     share: StepShare, detail: Mapping[str, str | int | float] | None = None, error: str | None = None
 ) -> StepResult:
     rewritten, added = share.rewritten, sum(each.added for each in share.groups)
-    # What a stream has brought since the plan was made is rewritten as well.
+    # Files that a stream has added since the plan are rewritten as well.
     before = max(share.step.files_before, rewritten)
     return StepResult(
         share.step,
@@ -266,10 +266,10 @@ def _result(
 
 
 def rewrite_position_deletes(context: TableContext, steps: Sequence[Step]) -> list[StepResult]:
-    """Bring the delete files of some partitions together, without what they say of files that are gone.
+    """Merge the delete files of some partitions, without deletes of removed files.
 
     Raises:
-        FrazilError: It could not be done.
+        FrazilError: The rewrite failed.
     """
     began = time.monotonic()
     partitions = [step.partition for step in steps if step.partition]

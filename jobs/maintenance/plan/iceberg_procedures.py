@@ -1,4 +1,4 @@
-"""Iceberg's procedures and actions on a Spark session: the only module that knows how they are called."""
+"""Iceberg's procedures and actions on a Spark session; no other module calls them."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class LostToOthersError(ProcedureError):
     """
 
 
-# What Iceberg says where a commit was made on files, or manifests, that another one has replaced since.
+# Iceberg's messages if another commit has replaced the files or manifests of a commit.
 _LOST = ("CommitFailedException", "could not be found in the latest snapshot", "Manifest is missing")
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What a rewriting of data files did to one partition.
+    """Result of rewriting one partition's data files.
 
     Attributes:
-        key: The partition's values as the JVM gives them.
-        failed: Data files that could not be rewritten.
+        key: Values of the partition, from the JVM.
+        failed: Number of data files that could not be rewritten.
     """
 
     key: tuple[Any, ...]
@@ -73,7 +73,7 @@ class RewriteResult:
 
 
 def _apart(method: Callable[Concatenate[Procedures, P], T]) -> Callable[Concatenate[Procedures, P], T]:
-    """Has the conversation with the JVM where no signal can break into it, while the caller waits."""
+    """Run the conversation with the JVM in another thread, where no signal can interrupt it, while the caller waits."""
 
     @functools.wraps(method)
     def talk(self: Procedures, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -85,7 +85,7 @@ def _apart(method: Callable[Concatenate[Procedures, P], T]) -> Callable[Concaten
 class Procedures:
     """Iceberg's maintenance of one table.
 
-    The table is known to a session of its own: the catalog's settings, secrets among them, are not the caller's.
+    The table has a session of its own, as the catalog's settings, secrets among them, must not reach the caller's.
     """
 
     def __init__(self, session: SparkSession, settings: Settings, table: str) -> None:
@@ -99,19 +99,19 @@ class Procedures:
 
     @property
     def cores(self) -> int:
-        """What Spark runs at once."""
+        """Number of tasks that Spark runs at once."""
         return max(1, self._session.sparkContext.defaultParallelism)
 
     def cancel(self) -> None:
-        """Have Spark give up what it does."""
+        """Cancel Spark's work."""
         self._session.sparkContext.cancelAllJobs()
 
     @_apart
     def call(self, procedure: str, **arguments: object) -> dict[str, Any]:
-        """Run a procedure on the table and give the one row that it answers with, by column; empty without any.
+        """Run a procedure on the table and return its one result row by column; empty without a row.
 
         Args:
-            arguments: By the procedure's own names, which are case-sensitive; those that are None are left out.
+            arguments: Arguments by the procedure's case-sensitive names; None is left out.
         """
         rows = self._rows(procedure, arguments)
         return rows[0].asDict() if rows else {}
@@ -124,14 +124,14 @@ class Procedures:
 
     @_apart
     def remove_files(self, files: Sequence[tuple[str, datetime]], older_than: datetime) -> list[str]:
-        """Have Iceberg delete those of the files that no snapshot of the table names.
+        """Have Iceberg delete those of the files that no snapshot of the table references.
 
         Args:
-            files: Full paths, in the style of the table's location, with their last change.
-            older_than: Younger ones are left, whatever the list says.
+            files: Full paths, in the style of the table's location, with their modification times.
+            older_than: Younger files stay, even if listed.
 
         Returns:
-            What was deleted.
+            Deleted files.
         """
         frame = self._session.createDataFrame(list(files), "file_path string, last_modified timestamp")
         frame.createOrReplaceTempView(_VIEW)
@@ -157,9 +157,9 @@ class Procedures:
         sort_by: Sequence[SortExpr],
         options: Mapping[str, object],
     ) -> list[RewriteResult]:
-        """Rewrite the data files of some partitions, as the options choose them.
+        """Rewrite the data files of some partitions, chosen by the options.
 
-        Through the action and not the procedure: the procedure's `where` knows no buckets, and its result no
+        It uses the action, not the procedure: the procedure's `where` does not support buckets, and its result has no
         partitions.
 
         Args:
@@ -167,7 +167,7 @@ class Procedures:
             sort_by: The columns of `sort` and `zorder`.
 
         Returns:
-            One entry for each group of files.
+            One result for each group of files.
         """
         with self._active("rewrite_data_files"):
             jvm, actions, table = self._actions()
@@ -197,7 +197,7 @@ class Procedures:
     def rewrite_position_deletes(
         self, partitions: Sequence[PartitionFacts], options: Mapping[str, object]
     ) -> list[RewriteResult]:
-        """Rewrite the files of position deletes of some partitions; one entry for each group of files."""
+        """Rewrite the position delete files of some partitions; one result for each group of files."""
         with self._active("rewrite_position_delete_files"):
             jvm, actions, table = self._actions()
             action = actions.rewritePositionDeletes(table).filter(partition_filter(jvm, partitions))
@@ -213,8 +213,8 @@ class Procedures:
 
     @contextlib.contextmanager
     def _active(self, procedure: str) -> Iterator[None]:
-        """Spark looks catalogs up in the settings of the thread's active session, whichever session it is asked."""
-        # Of a JVM that is gone, setting a session fails as well as the procedure.
+        """Set the thread's active session, in whose settings Spark looks catalogs up."""
+        # If the JVM is dead, setting a session fails like the procedure.
         try:
             sessions: Any = self._session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
             sessions.setActiveSession(self._session._jsparkSession)
@@ -226,7 +226,7 @@ class Procedures:
             raise self._problem(procedure, problem) from None
 
     def _actions(self) -> tuple[Any, Any, Any]:
-        """The JVM, Iceberg's actions on this session, and the table as Java knows it."""
+        """The JVM, Iceberg's actions on this session, and the Java table."""
         jvm: Any = self._session._jvm
         spark: Any = self._session._jsparkSession
         name = f"{quoted(self._catalog)}.{quoted(self._table)}"

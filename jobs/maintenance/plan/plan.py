@@ -1,4 +1,4 @@
-"""Plan of a table's maintenance: its steps and skips, what the planning rules are given, and estimates. Pure."""
+"""Plan of a table's maintenance: its steps and skips, the input of its rules, and estimates. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jobs.maintenance.measure.maintenance_history import ActionRecord, Maintenan
 from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 
 Action = Literal["compact", "position_deletes", "manifests", "remake", "changes", "expire", "orphans", "metadata"]
-# In the order in which they are done: each works on what the one before has left.
+# In the order of execution: each action works on the result of the one before.
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
-# A first estimate, until the table's own history says better: Parquet decoded, encoded and written by one core.
+# Initial estimate, replaced by the table's own history: one core decodes, encodes and writes Parquet.
 BYTES_PER_SECOND = 10e6
-# What a step takes whatever its size: planning, one or more jobs of Spark, a commit.
+# Fixed time of a step: planning, one or more jobs of Spark, a commit.
 FIXED_SECONDS: Mapping[Action, float] = {
     "compact": 2.0,
     "position_deletes": 2.0,
@@ -32,23 +32,23 @@ FIXED_SECONDS: Mapping[Action, float] = {
     "orphans": 10.0,
     "metadata": 0.2,
 }
-# Files below this share of the target are worth bringing together (Iceberg's own, and Amoro's).
+# Files below this share of the target are worth merging (Iceberg's own limit, and Amoro's).
 UNDERSIZED_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do.
+    """One step of maintenance.
 
     Attributes:
         scope: Name of the partition; empty for the whole table.
-        partition: That partition, if it is one.
-        reason: Why, in a sentence with numbers.
-        files_before, files_after: What the action counts: data files, delete files, manifests, snapshots; after is an
-            estimate.
-        bytes: To rewrite.
-        seconds: An estimate.
-        detail: What the procedure is called with.
+        partition: That partition; None for the whole table.
+        reason: Reason, a sentence with numbers.
+        files_before, files_after: Numbers of what the action counts: data files, delete files, manifests, snapshots;
+        the latter is an estimate.
+        bytes: Bytes to rewrite.
+        seconds: Estimated time.
+        detail: Arguments of the procedure.
     """
 
     action: Action
@@ -64,7 +64,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """One thing that is not done, and why, in a sentence."""
+    """One thing that is not done, with the reason as a sentence."""
 
     action: Action
     scope: str
@@ -73,13 +73,13 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do with a table, and what not.
+    """Steps and skips for a table.
 
     Attributes:
-        steps: In the order in which they are done.
-        skips: What is left, in the order of the actions.
-        warnings: What in the policy cannot be kept as it is.
-        branches: What branches keep that nothing here mends, each with the next command.
+        steps: Steps in the order of execution.
+        skips: Skips in the order of the actions.
+        warnings: Parts of the policy that cannot be kept.
+        branches: What branches keep and no action removes, each with the next command.
     """
 
     table: str
@@ -92,17 +92,17 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """What all steps rewrite."""
+        """Bytes that all steps rewrite."""
         return sum(step.bytes for step in self.steps)
 
     @property
     def seconds(self) -> float:
-        """What all steps take, by estimate."""
+        """Estimated time of all steps, seconds."""
         return sum(step.seconds for step in self.steps)
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON has it; of a partition its key, not every file's size."""
+    """The plan as JSON; partitions appear with their key, without the size of every file."""
     steps = [
         {
             **msgspec.to_builtins(replace(step, partition=None)),
@@ -115,13 +115,13 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """What every rule looks at beside the table's facts.
+    """Input of every rule beside the table's facts.
 
     Attributes:
-        facts: The table.
-        history: What was done to it.
-        now: With its zone.
-        cores: That Spark has.
+        facts: Facts of the table.
+        history: Past maintenance.
+        now: Present time, with its zone.
+        cores: Number of cores of Spark.
     """
 
     facts: TableFacts
@@ -130,18 +130,18 @@ class PlanInput:
     cores: int = 1
 
     def done(self, action: Action, partition: PartitionFacts | None = None) -> ActionRecord | None:
-        """What is known of the action on that very partition, or on the table; None if it was never tried."""
+        """Record of the action on that partition, or on the table; None if it was never tried."""
         if partition is None:
             return self.history.entry(action)
         return self.history.entry(action, partition.spec_id, partition.name)
 
     def since(self, action: Action, partition: PartitionFacts | None = None) -> timedelta | None:
-        """How long ago it last ended well; None if it never did."""
+        """Time since its last success; None without one."""
         done = self.done(action, partition)
         return self.now - done.at if done is not None and done.at is not None else None
 
     def seconds(self, action: Action, size: int = 0) -> float:
-        """How long an action takes by estimate: as fast as it has been here, if it has been done."""
+        """Estimated time of an action, by its speed here if it has been done before."""
         if size and (speed := self.history.speed(action)):
             return size / speed
         done = None if size else self.done(action)
@@ -151,7 +151,7 @@ class PlanInput:
 
 
 def files_written(size: int, target: int, undersized: float) -> int:
-    """How many files Iceberg makes of so many bytes (`SizeBasedFileRewritePlanner.expectedOutputFiles`).
+    """Number of files that Iceberg makes of so many bytes (`SizeBasedFileRewritePlanner.expectedOutputFiles`).
 
     A remainder becomes a file of its own only if it is larger than `undersized`, the procedure's
     `min-file-size-bytes`, or if the others would grow by a tenth.
@@ -165,7 +165,7 @@ def files_written(size: int, target: int, undersized: float) -> int:
 
 
 def written_by_frazil(facts: TableFacts) -> bool:
-    """Whether frazil writes the table: nobody else then merges into it, and its properties are frazil's to keep."""
+    """Whether frazil writes the table: nobody else merges into it, and frazil may keep its properties."""
     readers = "frazil.reader."
     return bool(facts.streams) or any(
         name.startswith("frazil.") and not name.startswith(readers) for name in facts.properties
@@ -173,18 +173,18 @@ def written_by_frazil(facts: TableFacts) -> bool:
 
 
 def is_mirror(facts: TableFacts) -> bool:
-    """Whether all merges into the table take its lock, so that none meets a compaction."""
+    """Whether all merges into the table take its lock, so that none collides with a compaction."""
     return MIRROR_PROPERTY in facts.properties
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A partition that a plan may rewrite because it would pay.
+    """A partition that a plan may rewrite because it pays.
 
     Attributes:
-        step: To rewrite what is due of it.
-        candidates: Sizes of the files that are rewritten, ascending; what a smaller budget may take a part of. Empty
-            where it is all or nothing.
+        step: Step that rewrites it.
+        candidates: Sizes of the files to rewrite, ascending, of which a smaller budget may take a part; empty if it is
+            all or nothing.
     """
 
     step: Step
@@ -192,7 +192,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[float, int, int, str]:
-        """Sorts by files won for each byte, the most first; then the smallest, then by name."""
+        """Sort key: most files saved per byte first, then the smallest, then by name."""
         partition = self.step.partition
         deletes = partition.delete_files if partition and "delete_file_threshold" in self.step.detail else 0
         won = self.step.files_before - self.step.files_after + deletes

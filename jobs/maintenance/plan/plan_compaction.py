@@ -1,6 +1,6 @@
-"""Compaction in a plan: which partitions' data files are rewritten, and why. Pure.
+"""Compaction in a plan: the partitions whose data files are rewritten, and why. Pure functions.
 
-A rule is due only where fewer files come out than go in, so that what one run leaves the next one leaves as well.
+A rule is due only if it leaves fewer files than before, so that its own result is never due again.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from jobs.maintenance.plan.plan import (
 if TYPE_CHECKING:
     from jobs.config.services.maintenance_policy import Compact, Policy
 
-# Larger files are left as they are: to split them costs more than it wins (Iceberg's own share).
+# Larger files stay: splitting them costs more than it gains (Iceberg's own share).
 _OVERSIZED_SHARE = 1.8
-# A few small files are brought together once their writers have left, but not every time that one more comes.
+# A few small files are merged once their writers have left, but not whenever one more arrives.
 _FEW_EVERY = timedelta(hours=1)
-# Deletes may come to a partition with every merge, and each time all of it is rewritten.
+# Every merge may add deletes to a partition, and each time all of it would be rewritten.
 _DELETES_EVERY = timedelta(days=1)
-# Of a file system, and of an object store, in bytes; and what a key has beside the partition: the name of a file.
+# Limits of a file system and of an object store, in bytes; and what a key has beside the partition, the file name.
 _MOST_OF_NAME, _MOST_OF_KEY, _REST_OF_KEY = 255, 1_024, 100
-# Of a mirror they come with most merges: a day's would be thousands.
+# On a mirror, most merges add deletes: a day's would be thousands.
 _DELETES_OF_MIRRORS_EVERY = timedelta(hours=1)
-# Many small delete files make a reader open one for each data file.
+# With many small delete files, a reader opens one for each data file.
 _MANY_DELETE_FILES = 100
 _SMALL_DELETE_FILE = 8 * 1024**2
-# Where they are only small, and not many: as many as Iceberg itself waits for.
+# If they are only small, and not many: Iceberg's own limit.
 _A_FEW = 5
 _JOINED_EVERY = timedelta(days=1)
 
 
 def one_step_for_unpartitioned(candidates: list[Candidate], facts: TableFacts) -> tuple[list[Candidate], list[Skip]]:
-    """Makes one step of small files where the table was not partitioned before: no condition leaves any of them out."""
+    """Make one step of small files if the table was unpartitioned before: no condition excludes any of them."""
     whole = next((each for each in candidates if each.candidates and _is_everywhere(each, facts)), None)
     if whole is None:
         return candidates, []
@@ -66,7 +66,7 @@ def one_step_for_unpartitioned(candidates: list[Candidate], facts: TableFacts) -
         if partition is not own and len(taken) < 2:
             continue
         sizes += taken
-        # Rows of the earlier spec fall into partitions of the present one: most likely into those that are there.
+        # Rows of the earlier spec fall into partitions of the present one, most likely into existing ones.
         spread = len(facts.partitions or ()) - 1 if partition is own else 1
         written += max(spread, files_written(sum(taken), target, limit))
         untouched += partition.files - len(taken)
@@ -104,10 +104,10 @@ def without_dropped_column(found: Candidate, partition: PartitionFacts) -> Skip 
 
 
 def with_other_specs(found: Candidate, partition: PartitionFacts, facts: TableFacts, budget: int) -> Candidate | Skip:
-    """Counts what Iceberg takes along: of files under another partition spec all that may hold rows of the partition.
+    """Count what Iceberg rewrites along: all files under another partition spec that may hold rows of the partition.
 
-    Only their statistics tell which those are, so it is all of them. Those of an earlier spec are rewritten by steps
-    of their own, after which they are of the current one.
+    Only their statistics could decide that, so all of them count. Files of an earlier spec are rewritten by steps of
+    their own, which give them the current one.
     """
     step, current, whole = found.step, partition.spec_id == facts.spec_id, "rewrite_all" in found.step.detail
     if not (whole or "delete_file_threshold" in step.detail) or not (current or not partition.values):
@@ -126,7 +126,7 @@ def with_other_specs(found: Candidate, partition: PartitionFacts, facts: TableFa
 
 
 def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], list[Skip]]:
-    """Returns what would pay, the best first, and what would not."""
+    """Compactions that pay, the best first, and skips."""
     facts, compact = at.facts, policy.compact
     if not compact.enabled:
         return [], [Skip("compact", "", "compact.enabled is false.")]
@@ -160,14 +160,14 @@ def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], li
 
 
 def _without_place(found: Candidate, partition: PartitionFacts, facts: TableFacts) -> Skip | None:
-    """A partition into whose folder Spark cannot write, as its name is too long; frazil shortens those of its own."""
+    """Skip for a partition whose folder name is too long for Spark; frazil shortens its own."""
     if (said := no_place(partition, facts)) is None:
         return None
     return Skip("compact", partition.name, f"{said} {found.step.reason}")
 
 
 def no_place(partition: PartitionFacts, facts: TableFacts) -> str | None:
-    """Why Spark cannot write files of a partition, with the way on; None if it can."""
+    """Reason why Spark cannot write files of a partition, with the next step; None if it can."""
     switches = [facts.properties.get(f"write.object-storage.{each}") for each in ("enabled", "partitioned-paths")]
     if partition.spec_id != facts.spec_id or switches == ["true", "false"]:
         return None
@@ -187,7 +187,7 @@ def no_place(partition: PartitionFacts, facts: TableFacts) -> str | None:
 
 
 def is_cold(partition: PartitionFacts, at: PlanInput, compact: Compact) -> bool:
-    """Whether its writers have left it: no new file for so long, or none whose snapshot is still there."""
+    """Whether its writers have left it: no recent new file, or none whose snapshot still exists."""
     return partition.newest_at is None or partition.newest_at <= at.now - compact.cold_after
 
 
@@ -210,18 +210,18 @@ def _of_partition(at: PlanInput, compact: Compact, partition: PartitionFacts) ->
 
 
 def _hides_rows(at: PlanInput, partition: PartitionFacts) -> bool:
-    """Whether equality deletes of an earlier writer keep audits and replays from reading what a stream writes now.
+    """Whether equality deletes of an earlier writer keep audits and replays from reading a stream's rows.
 
-    No merge adds to them any more, so applying them meets none.
+    No merge adds to them any more, so applying them collides with none.
     """
     return partition.equality_deletes > 0 and written_by_frazil(at.facts)
 
 
 def _must_wait(at: PlanInput, partition: PartitionFacts) -> str | None:
-    """Why a partition that is still written to must not be rewritten now; None if only appends come."""
+    """Reason why a partition with writers must not be rewritten now; None if they only append."""
     if is_mirror(at.facts):
         return None
-    # A run that has applied all deletes does not end the merges that they came from.
+    # A run that has applied all deletes does not end the merges that made them.
     if at.facts.delete_files or partition.delete_files or any(at.history.of("position_deletes")):
         return "the table has or had delete files, and a merge that meets a compaction fails"
     if not written_by_frazil(at.facts):
@@ -273,12 +273,12 @@ def _applying_deletes(at: PlanInput, compact: Compact, partition: PartitionFacts
 
 
 def _of_small(at: PlanInput, compact: Compact, partition: PartitionFacts, *, cold: bool) -> Candidate | Skip | None:
-    """Brings together all that is undersized where that pays, else what is small."""
+    """Merge all undersized files if that pays, otherwise the small ones."""
     since = at.since("compact", partition)
     few_due = cold and (since is None or since >= _FEW_EVERY)
     limit = max(UNDERSIZED_SHARE * compact.target, compact.small)
     undersized, small = partition.smaller(limit), partition.smaller(compact.small)
-    # The small ones alone cost least to bring together: the others have to win more than that.
+    # Merging the small ones alone is cheapest, so merging all has to save more files.
     alone = files_written(sum(small), compact.target, compact.small) if small else 0
     if _pays(len(undersized) - len(small) + alone, undersized, compact.target, limit):
         sized = f"{sized_text(undersized)} below {size_text(limit)}"
@@ -332,17 +332,17 @@ def _detail(compact: Compact, partition: PartitionFacts, limit: float) -> dict[s
         "strategy": "binpack",
         "target_file_size_bytes": compact.target,
         "min_file_size_bytes": math.ceil(limit),
-        # What lies outside of the two is rewritten as well; nothing that is there is too large.
+        # Files outside of these sizes are rewritten as well; no existing file is too large.
         "max_file_size_bytes": max(int(_OVERSIZED_SHARE * compact.target), largest) + 1,
         "min_input_files": 2,
     }
 
 
 def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[Step]) -> Iterator[Step | Skip]:
-    """Yields the partitions whose delete files are brought together, after data files were rewritten.
+    """Partitions whose delete files are merged, after data files were rewritten.
 
     Args:
-        compacted: The steps that apply deletes in the same run; what each of them leaves behind is dropped here.
+        compacted: Steps of the same run that apply deletes; the delete files that they make obsolete are dropped here.
     """
     facts = at.facts
     if facts.format_version != 2 or not policy.compact.enabled:
@@ -363,7 +363,7 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
             yield Skip("position_deletes", partition.name, gone)
         elif fewest and partition.delete_files >= fewest and (why := no_place(partition, facts)) is not None:
             yield Skip("position_deletes", partition.name, why)
-        # Equality deletes are not rewritten, and nobody counts the two apart.
+        # Equality deletes are not rewritten, and the count does not separate the two.
         elif fewest and partition.delete_files >= fewest and not partition.equality_deletes:
             said = f"{partition.delete_files:,} delete files of {size_text(partition.delete_bytes)}"
             said = f"{said} ({files:,} in the table, of {size_text(size / files)} on average)"
@@ -372,7 +372,8 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
                 why = f"{said}: it is still written to, and a merge may add to them."
                 yield Skip("position_deletes", partition.name, why)
             elif is_mirror(at.facts) and partition.delete_files <= partition.files:
-                # Spark's merges write that of a data file anew with what they add, small ones join eight of a kind.
+                # Spark's merges rewrite a data file's delete file with each addition; small ones merge eight of a
+                # group.
                 why = f"{said}: merges bring them together."
                 yield Skip("position_deletes", partition.name, why)
             elif since is not None and since < _JOINED_EVERY:

@@ -1,4 +1,4 @@
-"""Expiry in a plan: snapshots, files that nothing refers to, and changes of a changelog. Pure."""
+"""Expiry in a plan: snapshots, orphan files, and changes of a changelog. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from jobs.maintenance.plan.snapshot_retention import ExpiryCutoff
 if TYPE_CHECKING:
     from jobs.config.services.maintenance_policy import Expire, Orphans
 
-# Below, it does not pay to start Spark for it.
+# With fewer, it does not pay to start Spark.
 _WORTHWHILE = 20
 _DAY = timedelta(days=1)
 
 
 def may_be_due(facts: TableFacts, expire: Expire, now: datetime) -> bool:
-    """Whether it is worth while to ask who needs snapshots: by age or number some are due."""
+    """Whether some snapshots are due by age or number, so that the holds are worth looking up."""
     times = facts.snapshot_times
     old = bool(times) and times[0] < now - expire.keep
     return expire.enabled and len(times) > min(expire.max_snapshots, expire.min_snapshots if old else len(times))
 
 
 def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None = None) -> Step | Skip:
-    """Returns what is to expire: by age beyond `min_snapshots`, and by number whatever the age.
+    """Snapshots to expire: by age beyond `min_snapshots`, and by number whatever the age.
 
-    What `time_travel` promises stays even then: the snapshots of that time, and the one that was current when it began.
+    `time_travel` always holds: the snapshots of that time stay, and the one that was current when it began.
 
     Args:
-        cutoff: What expiry will take, see `expected_cutoff`; or why it would be refused. None: none is due, see
+        cutoff: Cutoff of the expiry, see `expected_cutoff`, or the reason of a refusal. None: none is due, see
             `may_be_due`.
     """
     times, keep = at.facts.snapshot_times, format_duration(expire.keep)
@@ -54,7 +54,7 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
     why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
     refused = isinstance(cutoff, str)
     if refused:
-        # Who else needs snapshots is not known. Each branch or tag holds one, most likely an old one.
+        # Other holds are unknown. Each branch or tag holds one snapshot, most likely an old one.
         spared = max(0, bisect_right(times, at.now - expire.time_travel) - 1) if expire.time_travel else due
         go, refs = min(due, spared), len(at.facts.refs)
         if go and refs >= go:
@@ -68,7 +68,7 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
         held = f" {due - go:,} of those that are due stay, for {holding}."
     if not go:
         return Skip("expire", "", f"Nothing may go: {kept}.{held}")
-    # What is old goes within a day even if it is one.
+    # An old snapshot goes within a day, even a single one.
     if not over and oldest >= old - _DAY and go < _WORTHWHILE:
         worth = f"at {_WORTHWHILE} they do, or once one is a day older"
         return Skip("expire", "", f"Not worth it yet: {go:,} of {kept} may go; {worth}.{held}")
@@ -93,7 +93,7 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
 
 
 def expiry_warnings(at: PlanInput, expire: Expire) -> list[str]:
-    """Says where snapshots come so fast that the promise needs more of them than there may be."""
+    """Warnings about snapshots that come so fast that the promise needs more of them than the limit."""
     promised, commits = expire.time_travel, at.facts.commits_per_day
     if promised is None or commits * (promised / _DAY) <= expire.max_snapshots:
         return []
@@ -107,14 +107,14 @@ def expiry_warnings(at: PlanInput, expire: Expire) -> list[str]:
 
 
 def garbage_collection(at: PlanInput) -> str | None:
-    """Why no expiry may delete files of the table: it shares them with others, or its catalog deletes them itself."""
+    """Reason why no expiry may delete files of the table: they are shared, or its catalog deletes them itself."""
     if str(at.facts.properties.get("gc.enabled", "true")).lower() != "false":
         return None
     return "The table has gc.enabled=false: its files may belong to others, or its catalog deletes them itself."
 
 
 def plan_orphans(at: PlanInput, policy: Orphans) -> Step | Skip:
-    """Returns whether files that nothing refers to are looked for."""
+    """Step or skip of the search for orphan files."""
     facts = at.facts
     if not policy.enabled:
         return Skip("orphans", "", "orphans.enabled is false.")
@@ -143,12 +143,11 @@ def plan_orphans(at: PlanInput, policy: Orphans) -> Step | Skip:
 
 
 def table_created_at(facts: TableFacts, history: MaintenanceHistory) -> datetime | None:
-    """When the table was made, as far as anything tells; None if nothing does.
+    """Creation time of the table, as far as known; None if not.
 
-    Before that no file of it was written. Once snapshots have expired and metadata files have gone, only what was noted
-    before tells.
+    No file of it is older. Once snapshots and metadata files are removed, only the maintenance history has it.
     """
-    # While no snapshot has expired there are as many as there were commits. Format version 1 does not number them.
+    # While no snapshot has expired there are as many as commits. Format version 1 does not number them.
     whole = facts.snapshot_times[0] if facts.sequence and facts.sequence == facts.snapshots else None
     known = (facts.created_at, history.created_at, whole)
     return min((each for each in known if each is not None), default=None)
@@ -156,16 +155,16 @@ def table_created_at(facts: TableFacts, history: MaintenanceHistory) -> datetime
 
 @dataclass(frozen=True, slots=True)
 class ChangesForecast:
-    """Which changes of a changelog would expire.
+    """Changes of a changelog that would expire.
 
     Attributes:
-        keep: How old changes become, at least.
-        before: Changes that came to Kafka before go.
-        files, rows, bytes: What would go.
-        held_rows: Older changes that stay, as younger ones, or some that a mirror lacks, are in their data files.
-        all_files: Of the changelog.
-        refused: Why none go; None if they do.
-        held_by: What older changes wait for, beside others of their files; empty if they do not.
+        keep: Least age of an expired change.
+        before: Changes that arrived in Kafka before this instant go.
+        files, rows, bytes: What would be removed.
+        held_rows: Older changes that stay because their data files also have younger ones, or some that a mirror lacks.
+        all_files: Number of the changelog's data files.
+        refused: Reason why none go; None if they do.
+        held_by: What older changes wait for, beside others in their files; empty if they do not wait.
     """
 
     keep: timedelta
@@ -180,10 +179,10 @@ class ChangesForecast:
 
 
 def plan_changes(at: PlanInput, found: ChangesForecast | None) -> Iterator[Step | Skip]:
-    """Whether changes of a changelog are due to go.
+    """Step or skip of the expiry of a changelog's changes.
 
     Args:
-        found: Which would; None of a table that keeps all it has.
+        found: Changes that would expire; None for a table that keeps all of them.
     """
     if found is None:
         return

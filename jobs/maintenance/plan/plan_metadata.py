@@ -1,4 +1,4 @@
-"""Table metadata in a plan: manifests, properties, and branches other than main, which is compacted alone. Pure."""
+"""Table metadata in a plan: manifests, properties, and branches other than main. Pure functions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MANIFEST_TARGET = 8 * 1024**2
 
 
 def plan_manifests(at: PlanInput, policy: Manifests, commits: int = 0) -> Step | Skip:
-    """Returns whether the manifests are written anew: only where at least half of them go.
+    """Step or skip for rewriting the manifests: only if at least half of them go.
 
     Args:
-        policy: What is much.
-        commits: That the steps before make in the same run, at most. Each adds a manifest, and what they leave is to be
-            well, too: so it is judged with them.
+        policy: Limits.
+        commits: Most commits of the previous steps in the same run. Each adds a manifest, and the result has to be
+            healthy with them.
     """
     facts = at.facts
     if not policy.enabled:
@@ -71,9 +71,9 @@ def plan_manifests(at: PlanInput, policy: Manifests, commits: int = 0) -> Step |
 
 
 def _manifests_after(facts: TableFacts) -> int:
-    """How many are left: of each partition spec, of data and of deletes by themselves, as many as their bytes fill."""
+    """Number of manifests afterwards: for each partition spec and content (data, deletes), what their bytes fill."""
     told = str(facts.properties.get(MANIFEST_TARGET, ""))
-    # Iceberg's procedure takes no other size.
+    # Iceberg's procedure uses this size only.
     target = int(told) if told.isdecimal() and int(told) else _MANIFEST_TARGET
     if facts.manifest_groups:
         return sum(max(1, math.ceil(size / target)) for size in facts.manifest_groups)
@@ -82,7 +82,7 @@ def _manifests_after(facts: TableFacts) -> int:
 
 
 def plan_properties(at: PlanInput, policy: Metadata) -> Step | Skip:
-    """Returns the properties without which former versions of the metadata file would stay for ever, or too many."""
+    """Step or skip for the properties that limit former metadata files."""
     facts = at.facts
     if not policy.enabled:
         return Skip("metadata", "", "metadata.enabled is false.")
@@ -111,12 +111,12 @@ def plan_properties(at: PlanInput, policy: Metadata) -> Step | Skip:
 
 @dataclass(frozen=True, slots=True)
 class RemakeForecast:
-    """What a remake of a branch would do.
+    """Forecast of a branch's rebase.
 
     Attributes:
-        snapshots: That would be issued again.
-        waiting: Those of them with rows that are not published.
-        refused: Why it is not done; None if it is.
+        snapshots: Number of snapshots that would be copied.
+        waiting: Number of these with unpublished rows.
+        refused: Reason of a refusal; None without one.
     """
 
     snapshots: int = 0
@@ -125,7 +125,7 @@ class RemakeForecast:
 
 
 def remake_pays(branch: BranchFacts, policy: Remake) -> bool:
-    """Whether a branch keeps so much that main has replaced that it is worth while to ask whether it can be remade."""
+    """Whether a branch keeps so much that main has replaced that a rebase is worth checking."""
     return policy.enabled and _keeps_much(branch, policy)
 
 
@@ -134,11 +134,11 @@ def _keeps_much(branch: BranchFacts, policy: Remake) -> bool:
 
 
 def plan_branches(at: PlanInput, policy: Remake, gated: Mapping[str, RemakeForecast | None]) -> Iterator[Step | Skip]:
-    """What is done about each branch other than main, and what it costs.
+    """Step or skip for each branch other than main, and what the branch costs.
 
     Args:
-        policy: When it pays.
-        gated: The branches that are published through a gate; with what a remake would do, where that was asked.
+        policy: Limits.
+        gated: Branches of write-audit-publish streams; with the forecast of a rebase, if it was checked.
     """
     for branch in at.facts.branches:
         keeps = _keeps(branch)
@@ -171,11 +171,11 @@ def plan_branches(at: PlanInput, policy: Remake, gated: Mapping[str, RemakeForec
 def branch_warnings(
     facts: TableFacts, policy: Remake, small_below: float, gated: Mapping[str, RemakeForecast | None]
 ) -> Iterator[str]:
-    """Says which branches have grown so that it is time for something, and nothing of what maintenance does mends them.
+    """Warnings about branches that have grown so that a person has to act, because no maintenance helps.
 
     Args:
-        policy: From when on a branch keeps too much, whether it would be remade or not.
-        small_below: Bytes; a branch that nobody compacts has too many files of its own where they are smaller.
+        policy: Limits of what a branch may keep, whether it can be rebased or not.
+        small_below: Average size below which a branch that nobody compacts has too many files of its own, bytes.
         gated: See `plan_branches`.
     """
     for branch in facts.branches:
@@ -199,7 +199,7 @@ def branch_warnings(
 
 
 def _ended(facts: TableFacts, branch: BranchFacts) -> str:
-    """How what a branch costs is ended."""
+    """How to end what a branch costs."""
     stream = facts.streams[0] if len(facts.streams) == 1 else "STREAM"
     publish = f"frazil publish {stream}, " if branch.own_files else ""
     return f"frazil stop {stream}, {publish}drop the branch, start the stream"

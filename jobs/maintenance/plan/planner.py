@@ -1,6 +1,6 @@
-"""Planner of a table's maintenance: facts, history and policy in, steps and skips with their reasons out. Pure.
+"""Planner of a table's maintenance: from facts, history and policy to steps and skips with reasons. Pure functions.
 
-The reasons for the thresholds are in the reference of maintenance.
+The reference of maintenance explains the thresholds.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 NO_BRANCHES: Mapping[str, RemakeForecast | None] = MappingProxyType({})
 _SUPPORTED = (1, 2, 3)
-# Streams need these at any time: each commit writes all snapshots again, and former metadata piles up.
+# Streams need these at any time: each commit rewrites the list of all snapshots, and former metadata accumulates.
 _ANYTIME: tuple[Action, ...] = ("changes", "expire", "metadata")
-# From so many failures in a row on, each further attempt waits twice as long.
+# Number of consecutive failures after which each further attempt waits twice as long.
 _FAILURES = 3
 _LONGEST_WAIT = timedelta(days=1)
 
@@ -71,11 +71,11 @@ def plan(
     """Decide what pays.
 
     Args:
-        history: What was done to the table, and when.
-        cores: That Spark has; only estimates depend on it.
-        cutoff: What of the snapshots may go, see `plan_expiry`.
-        gated: The branches that are published through a gate, see `plan_branches`.
-        changes: Of a changelog that lets changes go: what would go.
+        history: Past maintenance of the table.
+        cores: Number of cores of Spark; only estimates depend on it.
+        cutoff: Snapshots that may expire, see `plan_expiry`.
+        gated: Branches of write-audit-publish streams, see `plan_branches`.
+        changes: Forecast for a changelog whose changes expire.
     """
     at = PlanInput(facts, history, now, cores)
     judged = score(facts, policy, history)
@@ -116,7 +116,7 @@ def plan(
 
 
 def _refused(facts: TableFacts, policy: Policy) -> str | None:
-    """Why nothing at all is done."""
+    """Reason why nothing at all is done."""
     if not policy.enabled:
         return "maintenance.enabled is false for this table."
     if facts.format_version not in _SUPPORTED:
@@ -128,7 +128,7 @@ def _refused(facts: TableFacts, policy: Policy) -> str | None:
 
 
 def _held_back(candidates: Sequence[Candidate], at: PlanInput, policy: Policy) -> tuple[list[Candidate], list[Skip]]:
-    """Takes out what has to wait: for a window of the day, or because it failed again and again."""
+    """Take out candidates that have to wait: for a window of the day, or after repeated failures."""
     opened = is_open(policy.windows, at.now)
     windows = ", ".join(str(window) for window in policy.windows)
     allowed: list[Candidate] = []
@@ -146,7 +146,7 @@ def _held_back(candidates: Sequence[Candidate], at: PlanInput, policy: Policy) -
 
 
 def _wait(at: PlanInput, step: Step) -> str | None:
-    """Why a step is not tried again yet: from the third failure in a row on it waits 1 h, 2 h, 4 h, … a day."""
+    """Reason why a step is not retried yet: from the third consecutive failure on it waits 1 h, 2 h, 4 h, … a day."""
     done = at.done(step.action, step.partition)
     if done is None or done.failed_at is None or done.failures < _FAILURES:
         return None
@@ -159,14 +159,14 @@ def _wait(at: PlanInput, step: Step) -> str | None:
 
 
 class _Budget:
-    """The bytes that a run may rewrite; what does not fit is kept as skips."""
+    """Bytes that a run may rewrite; what does not fit becomes skips."""
 
     def __init__(self, bytes_of_run: int) -> None:
         self.whole = self.left = bytes_of_run
         self.skips: list[Skip] = []
 
     def spend_on(self, candidates: Iterable[Candidate], target: int) -> list[Step]:
-        """Returns what fits, in the order given; of a partition that no run could take whole, a part."""
+        """Steps that fit, in the given order; a part of a partition that no run could take whole."""
         taken: list[Step] = []
         for candidate in candidates:
             step = candidate.step
@@ -188,7 +188,7 @@ class _Budget:
 
 
 def _part(candidate: Candidate, left: int, whole: int, target: int) -> Step | None:
-    """As many of a partition's files as fit whichever they are, if that makes at least half of them go."""
+    """A part of a partition's files that fits, if at least half of them go."""
     number = size = 0
     for each in reversed(candidate.candidates):
         if size + each > left:

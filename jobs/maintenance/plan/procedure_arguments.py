@@ -1,4 +1,4 @@
-"""Arguments of procedures: literals of Spark's SQL, objects of the JVM, and conditions on partitions."""
+"""Arguments of procedures: literals of Spark SQL, JVM objects, and conditions on partitions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WIDTH = re.compile(r"(bucket|truncate)\[(\d+)]")
 
 
 def sql_value(value: object) -> str:
-    """A value as a literal of Spark's SQL.
+    """A value as a literal of Spark SQL.
 
     Args:
-        value: Text, a number, a truth value, an instant with its zone, or texts by name.
+        value: Text, a number, a boolean, an instant with its zone, or texts by name.
     """
     match value:
         case bool():
@@ -44,8 +44,8 @@ def sql_value(value: object) -> str:
 def procedure_call(catalog: str, table: str, procedure: str, arguments: Mapping[str, object]) -> str:
     """A `CALL` of one of Iceberg's procedures; arguments that are None are left out.
 
-    The table is named with its catalog: without it Iceberg takes the first part of the name for a catalog, if one is
-    called so, and `frazil.ledger` would be the table `ledger` of the catalog `frazil`.
+    The table's name includes the catalog. Otherwise Iceberg takes the first part for a catalog if one has that name,
+    and `frazil.ledger` would be the table `ledger` of the catalog `frazil`.
     """
     given = {"table": f"{quoted(catalog)}.{quoted(table)}", **arguments}
     text = ", ".join(f"{key} => {sql_value(value)}" for key, value in given.items() if value is not None)
@@ -58,13 +58,13 @@ def quoted(name: str) -> str:
 
 
 def partition_key(jvm: Any, partition: Any) -> tuple[Any, ...]:
-    """The values of a partition of Java's, as py4j gives them."""
+    """Values of a Java partition, from py4j."""
     anything = jvm.java.lang.Class.forName("java.lang.Object")
     return tuple(partition.get(index, anything) for index in range(partition.size()))
 
 
 def java_strings(session: SparkSession, texts: Sequence[str]) -> Any:
-    """An array of Java's, which is what a method with any number of texts takes."""
+    """A Java array, for a method with a variable number of texts."""
     gateway: Any = session.sparkContext._gateway
     array = gateway.new_array(gateway.jvm.java.lang.String, len(texts))
     for index, text in enumerate(texts):
@@ -73,7 +73,7 @@ def java_strings(session: SparkSession, texts: Sequence[str]) -> Any:
 
 
 def java_sort_order(jvm: Any, table: Any, sort_by: Sequence[SortExpr]) -> Any:
-    """A sort order of the table's columns; nulls first where it ascends, if nothing is said."""
+    """A sort order of the table's columns; by default nulls come first in ascending order."""
     builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
     orders = jvm.org.apache.iceberg.NullOrder
     for each in sort_by:
@@ -92,10 +92,10 @@ def with_options(action: Any, options: Mapping[str, object]) -> Any:
 
 
 def partition_filter(jvm: Any, partitions: Sequence[PartitionFacts]) -> Any:
-    """Holds for files of one of the partitions; of files under another partition spec, for all that may hold its rows.
+    """Expression that matches files of one of the partitions, and all files under another spec that may hold its rows.
 
     Raises:
-        ValueError: The column of a partition field is gone, see `PartitionFacts.dropped`.
+        ValueError: The column of a partition field was dropped, see `PartitionFacts.dropped`.
     """
     expressions = jvm.org.apache.iceberg.expressions.Expressions
     either = None
@@ -109,9 +109,9 @@ def _of_partition(jvm: Any, expressions: Any, partition: PartitionFacts) -> Any:
     every = expressions.alwaysTrue()
     for value in partition.values:
         if value.dropped:
-            # Without it the condition would hold for files of every partition.
+            # Without the field the condition would match files of every partition.
             raise ValueError(f"the column of {value.name} was dropped, so nothing tells its partitions apart")
-        # `void` is left behind by a field that was dropped from the spec.
+        # A field that was dropped from the spec leaves `void` behind.
         if value.transform != "void":
             every = getattr(expressions, "and")(every, _condition(jvm, expressions, value))
     return every
@@ -136,14 +136,14 @@ def _term(expressions: Any, value: PartitionValue) -> Any:
 
 
 def _instant(raw: int, *, digits: int, zoned: bool) -> str:
-    """As ISO 8601, of so many digits of a second since 1970."""
+    """A time since 1970 in ISO 8601, with this many digits of a second."""
     seconds, fraction = divmod(raw, 10**digits)
     at = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
     return f"{at}.{fraction:0{digits}}{'+00:00' if zoned else ''}"
 
 
 def partition_literal(value: PartitionValue) -> Any:
-    """The value as Java can make the column's type of it: as text where a number would be taken for another type."""
+    """The value in a form from which Java makes the column's type: as text if a number would be ambiguous."""
     raw, kind = value.value, value.source_type
     if value.transform == "identity" and isinstance(raw, int) and not isinstance(raw, bool):
         if kind.startswith("timestamp"):

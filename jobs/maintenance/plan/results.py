@@ -1,4 +1,4 @@
-"""Results of a table's steps and of the whole table, and the progress told meanwhile."""
+"""Results of a table's steps and of the whole table, and progress reports."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from jobs.maintenance.measure.health_facts import TableFacts
 from jobs.maintenance.plan.plan import Plan, Step
 
-# In a result: who came first each time, so that the step is left to the next run.
+# Key of a result: the writer that won each time, so that the step is left to the next run.
 LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What became of one step of a plan.
+    """Result of one step of a plan.
 
     Attributes:
-        files_before, files_after: What the action counts: data files of the partition, delete files, manifests,
-            snapshots (`expire`), files listed (`orphans`).
-        bytes: Rewritten, or deleted.
-        seconds: That it took; steps that one run of Spark did together share its time by their bytes.
-        detail: Numbers and words of the action.
-        error: Why it failed; None if it ended well.
-        done: Whether anything was changed: what must stay may leave nothing to do.
+        files_before, files_after: Numbers of what the action counts: data files of the partition, delete files,
+        manifests, snapshots (`expire`), files listed (`orphans`).
+        bytes: Bytes rewritten or deleted.
+        seconds: Time; steps in one run of Spark share its time by their bytes.
+        detail: Further figures of the action.
+        error: Reason of a failure; None after a success.
+        done: Whether anything was changed: holds may leave nothing to do.
     """
 
     step: Step
@@ -38,13 +38,13 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What a run did to one table.
+    """Result of a run for one table.
 
     Attributes:
-        done: The steps that were tried, in their order; those of a dry run are none.
-        before: As it was measured.
-        after: Measured again; None if nothing was done.
-        skipped: Why nothing was tried, where there was something to do; None otherwise.
+        done: Attempted steps, in order; empty in a dry run.
+        before: Facts before.
+        after: Facts after; None if nothing was done.
+        skipped: Reason why nothing was tried although steps were due; otherwise None.
     """
 
     table: str
@@ -57,18 +57,18 @@ class TableResult:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What failed, as sentences."""
+        """Failures, as sentences."""
         return tuple(result.error for result in self.done if result.error)
 
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """The progress of a step, which begins or ends with its result.
+    """Begin of a step, or its end with the result.
 
     Attributes:
-        number: Of the step, from 1.
-        total: How many steps the plan has.
-        result: What became of it; None while it begins.
+        number: Number of the step, from 1.
+        total: Number of steps in the plan.
+        result: Result; None at the begin.
     """
 
     table: str
@@ -82,4 +82,4 @@ OnProgress = Callable[[StepProgress], None]
 
 
 def no_progress(progress: StepProgress) -> None:
-    """Tells the progress and the results of steps to nobody."""
+    """Progress callback that does nothing."""

@@ -1,4 +1,4 @@
-"""Snapshot retention: which snapshots Iceberg would keep, and up to when policy and holds let the others go. Pure."""
+"""Snapshot retention: which snapshots Iceberg would keep, and how far policy and holds allow expiry. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from jobs.proof.lookup.tags import ends_at, tags_of
 from jobs.tables.commit.history.branch import branches
 from jobs.tables.commit.history.lineage import ancestors
 
-# Of a write that is audited before it is published (Iceberg's write-audit-publish), and of its publication.
+# Summary entries of Iceberg's write-audit-publish: of a staged write, and of its publication.
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHold:
-    """What retention keeps snapshots for: somebody who still needs them.
+    """Reason to keep snapshots: somebody who still needs them.
 
     Attributes:
-        what: `reader dashboards`, `ledger`.
+        what: Holder, such as `reader dashboards`, `ledger`.
         since: Snapshots from this instant on stay.
-        why: A sentence without its full stop.
-        warn: Whether somebody should look after it.
+        why: Reason, a sentence without its full stop.
+        warn: Whether a person should look into it.
     """
 
     what: str
@@ -39,16 +39,16 @@ class SnapshotHold:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryCutoff:
-    """Up to when snapshots go.
+    """Cutoff of an expiry.
 
     Attributes:
-        older_than: Those that are older go, but for `retain_last`.
-        retain_last: So many of main stay in any case.
-        going: How many go; never one between two that stay.
-        staying: How many are left.
-        holds: Those that keep snapshots which the policy would let go, the one that keeps most first; tags last, each
-            of which keeps one.
-        oldest_going: When the oldest of those that go was committed; None if none goes.
+        older_than: Older snapshots go, except `retain_last`.
+        retain_last: Number of main's snapshots that always stay.
+        going: Number of expiring snapshots; never one between two that stay.
+        staying: Number of remaining snapshots.
+        holds: Holds on snapshots that the policy would let go, the one that keeps the most first; tags last, each of
+            which keeps one.
+        oldest_going: Commit time of the oldest expiring snapshot; None without one.
     """
 
     older_than: datetime
@@ -67,18 +67,18 @@ def expiry_cutoff(
     table: str,
     written: Collection[str] = (),
 ) -> ExpiryCutoff:
-    """Up to when snapshots go: by age, or by number if that takes more; but never what somebody holds.
+    """Cutoff by age, or by number if that takes more; never beyond a hold.
 
     Args:
         written: Branches beside main that streams write; they have to stay.
 
     Raises:
-        FrazilError: A branch has an age limit of its own, by which Iceberg would take what somebody holds, or one that
-            a stream writes.
+        FrazilError: A branch has its own age limit, by which Iceberg would expire held snapshots, or the branch of a
+            stream.
     """
     wanted = now - policy.keep
     if len(metadata.snapshots) > policy.max_snapshots:
-        # In the order of commits: by time, a host whose clock is ahead would have the newest ones of others go.
+        # Ordered by commit: by time, a host whose clock is ahead would make others' newest snapshots expire.
         ordered = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
         wanted = max(wanted, min(snapshot_time(snapshot) for snapshot in ordered[-policy.max_snapshots :]))
     everybody = [*holds, *_promised(metadata, policy, now), *_staged(metadata, policy, now)]
@@ -117,7 +117,7 @@ def expiry_cutoff(
 
 
 def _tagged(metadata: TableMetadata, older_than: datetime, retain_last: int, now: datetime) -> Iterator[SnapshotHold]:
-    """The tags whose snapshots would go without them; they keep nothing else."""
+    """Tags whose snapshots would expire without them; a tag keeps nothing else."""
     untagged = {k: ref for k, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH}
     without = kept_snapshots(metadata.model_copy(update={"refs": untagged}), older_than, retain_last, now)
     for tag in tags_of(metadata):
@@ -132,7 +132,7 @@ def _promised(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterato
 
 
 def _staged(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[SnapshotHold]:
-    """What was written to be audited and published later, and is on no branch yet: for as long as `expire.keep`."""
+    """Staged writes of Iceberg's write-audit-publish that are on no branch yet, held for `expire.keep`."""
     reached = {each.snapshot_id for ref in metadata.refs.values() for each in ancestors(metadata, ref.snapshot_id)}
     summaries = [each.summary.additional_properties if each.summary else {} for each in metadata.snapshots]
     published = {summary.get(_PUBLISHED) for summary in summaries}
@@ -145,20 +145,20 @@ def _staged(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[
 
 
 def snapshot_time(snapshot: Snapshot) -> datetime:
-    """When a snapshot was committed."""
+    """Commit time of a snapshot."""
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
 
 def head_time_at(metadata: TableMetadata, at: datetime) -> datetime:
-    """When main's head at an instant was committed; the instant itself if there was none."""
+    """Commit time of main's head at an instant; the instant itself if there was none."""
     return next((when for snapshot in ancestors(metadata) if (when := snapshot_time(snapshot)) <= at), at)
 
 
 def cutoff_since(metadata: TableMetadata, since: datetime) -> datetime:
-    """The cutoff that keeps what was committed since then.
+    """Cutoff that keeps everything committed since then.
 
-    Iceberg goes along each branch from its head, and takes all from the first snapshot on that is older than the
-    cutoff. Where hosts' clocks differ, that may be one that was committed after what has to stay.
+    Iceberg walks each branch from its head, and expires everything from the first snapshot older than the cutoff. If
+    hosts' clocks differ, that may be a snapshot committed after what has to stay.
     """
     cutoff = since
     for branch in branches(metadata):
@@ -169,10 +169,10 @@ def cutoff_since(metadata: TableMetadata, since: datetime) -> datetime:
 
 
 def kept_snapshots(metadata: TableMetadata, older_than: datetime, retain_last: int, now: datetime) -> set[int]:
-    """The ids of the snapshots that Iceberg keeps.
+    """Ids of the snapshots that Iceberg keeps.
 
-    Of a branch these are all before the first that may go; beside them those of tags, and young ones on neither. A tag
-    or a branch whose own age is over goes first, and main never.
+    On a branch these are all snapshots before the first that may expire. Snapshots of tags stay as well, and young ones
+    on neither. Tags and branches whose own age limit has passed are removed first, but never main.
     """
     stays: set[int] = set()
     reached: set[int] = set()
@@ -182,7 +182,7 @@ def kept_snapshots(metadata: TableMetadata, older_than: datetime, retain_last: i
         if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
             stays.add(ref.snapshot_id)
             continue
-        # A branch without limits of its own has those of the call.
+        # A branch without its own limits uses those of the call.
         age, least = ref.max_snapshot_age_ms, ref.min_snapshots_to_keep or retain_last
         oldest = older_than if age is None else now - timedelta(milliseconds=age)
         chain = list(ancestors(metadata, ref.snapshot_id))

@@ -1,4 +1,4 @@
-"""Table context: the catalog, settings, policy and Spark that every step of a table's maintenance works with."""
+"""Table context: catalog, settings, policy and Spark for every step of a table's maintenance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The metadata of a table that nobody looked after may take a while; a catalog that hangs must not hold up the others.
+# Loading neglected metadata may take a while, but a hanging catalog must not hold up the other tables.
 LOAD_SECONDS = 30.0
 
 
@@ -39,13 +39,13 @@ class TableContext:
 
     Attributes:
         specs: All streams of the deployment.
-        uuid: Of the table that was measured; empty before.
-        spec_id: The partition spec that it had then.
-        created_at: When it was made, as far as that is known.
-        mixed_specs: Whether it had files of another one: a step may take files of others along.
-        jvm_is_gone: Whether Spark's JVM has ended since it was started.
-        open_procedures: Gives Iceberg's procedures of a table on a session.
-        load_seconds: How long the catalog may take to load it.
+        uuid: Uuid of the measured table; empty before.
+        spec_id: Partition spec at the measurement.
+        created_at: Creation time, as far as known.
+        mixed_specs: Whether it had files of another spec, which a step may rewrite along.
+        jvm_is_gone: Whether Spark's JVM has ended since its start.
+        open_procedures: Returns Iceberg's procedures for a table on a session.
+        load_seconds: Longest time for the catalog to load it, seconds.
     """
 
     catalog: Catalog
@@ -65,11 +65,11 @@ class TableContext:
     _procedures: Procedures | None = field(default=None, init=False)
 
     def load(self) -> Table:
-        """The table as it is now.
+        """The present table.
 
         Raises:
-            FrazilError: The catalog does not answer in time, there is no such table, or it is not the one that was
-                measured, or of an unknown format.
+            FrazilError: The catalog does not answer in time, or the table does not exist, is not the measured one, or
+                has an unknown format.
         """
         try:
             catalog = f"catalog {self.settings.catalog.name}"
@@ -84,7 +84,7 @@ class TableContext:
         except FrazilError:
             raise
         except Exception as problem:
-            # Not chained: the cause would show what is taken out here.
+            # Not chained, as the cause would show what is removed here.
             raise self._failed(problem) from None
         if self.uuid and str(table.metadata.table_uuid) != self.uuid:
             raise FrazilError(
@@ -94,7 +94,7 @@ class TableContext:
         return table
 
     def procedures(self) -> Procedures:
-        """Iceberg's procedures on the table; the first call may start Spark, as one after its JVM has ended does."""
+        """Iceberg's procedures on the table; starts Spark at first, and again after its JVM has ended."""
         if self._procedures is None or self.jvm_is_gone():
             self._procedures = self.open_procedures(self.spark(), self.settings, self.name)
         return self._procedures
@@ -121,7 +121,7 @@ class TableContext:
 
 
 def refuse_without_gc(table: Table, name: str) -> None:
-    """See that the table's owner lets files be deleted.
+    """Raise unless the table's owner lets files be deleted.
 
     Raises:
         FrazilError: `gc.enabled` is false.

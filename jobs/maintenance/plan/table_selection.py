@@ -1,4 +1,4 @@
-"""Table selection: which tables are maintained, by settings, streams and catalog, and which names are wrong."""
+"""Table selection: the tables to maintain, by settings, streams and catalog, and wrong names among them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CLOSE = 0.5
 
 
 class ExistingTables:
-    """The catalog's tables: one question per namespace, however many tables are asked for.
+    """The catalog's tables, listed once per namespace.
 
-    A namespace that cannot be listed hides no table of another, and none of its own: each of those is then said to be
-    there, and whoever loads it learns what is wrong.
+    If a namespace cannot be listed, other namespaces are not affected. Each table in it counts as existing, and loading
+    it shows the error.
     """
 
     def __init__(self, catalog: Catalog, settings: Settings, seconds: float = CATALOG_SECONDS) -> None:
@@ -42,7 +42,7 @@ class ExistingTables:
         self._problems: dict[str, FrazilError] = {}
 
     def of(self, namespace: str) -> set[str]:
-        """The full names of the tables in a namespace; none if there is no such namespace, or it cannot be listed."""
+        """Full names of the tables in a namespace; empty if it does not exist, or cannot be listed."""
         if namespace not in self._known:
             self._known[namespace] = set()
             parts = tuple(namespace.split("."))
@@ -62,12 +62,12 @@ class ExistingTables:
         return self._known[namespace]
 
     def unlisted(self, namespace: str) -> FrazilError | None:
-        """Why nobody knows what a namespace holds; None if it was listed, or is not there."""
+        """Error of listing a namespace; None if it was listed, or does not exist."""
         self.of(namespace)
         return self._problems.get(namespace)
 
     def has_namespace(self, namespace: str) -> bool:
-        """Whether it is there, as far as anybody can tell."""
+        """Whether a namespace exists, as far as known."""
         self.of(namespace)
         return namespace not in self._missing
 
@@ -76,13 +76,13 @@ class ExistingTables:
         return bool(namespace) and (name in self.of(namespace) or namespace in self._problems)
 
     def nearest_table(self, name: str, others: Iterable[str]) -> str | None:
-        """The table that is most likely meant: of its namespace, of the one with the nearest name, or of others."""
+        """The most likely intended table: in its namespace, in the namespace with the nearest name, or of others."""
         namespace = name.rpartition(".")[0]
         near = namespace if self.has_namespace(namespace) else self.nearest_namespace(namespace, others)
         return _nearest(name, [*(self.of(near) if near else ()), *others])
 
     def nearest_namespace(self, namespace: str, tables: Iterable[str]) -> str | None:
-        """The namespace that is most likely meant: of those beside it, or of those that the tables lie in."""
+        """The most likely intended namespace: of its siblings, or of those with the tables."""
         parent = tuple(namespace.split("."))[:-1]
         whom = f"catalog {self._settings.catalog.name}"
         try:
@@ -96,9 +96,10 @@ class ExistingTables:
 def all_maintained(
     settings: Settings, specs: Sequence[StreamSpec], existing: ExistingTables
 ) -> Iterator[MaintainedTable]:
-    """Every table that streams or settings name, and each namespace of which the settings name all, in vain.
+    """Every table that streams or settings name, and each missing namespace of which the settings name all tables.
 
-    What a stream or the ledger has yet to make is left out. What only the settings name is not: its name is wrong.
+    Tables that a stream or the ledger has yet to create are left out. A missing table that only the settings name
+    stays, as its name is wrong.
     """
     listed = [name for namespace in namespaces_to_list(settings) for name in sorted(existing.of(namespace))]
     for table in maintained_tables(settings, specs, listed):
@@ -115,9 +116,9 @@ def all_maintained(
 def missing_namespace(
     settings: Settings, specs: Sequence[StreamSpec], existing: ExistingTables, namespace: str
 ) -> FrazilError | None:
-    """What to say of a namespace of which the settings name all tables, if it is not there; None if it is."""
+    """Error about a missing namespace of which the settings name all tables; None if it exists."""
     theirs = own_tables(settings, specs)
-    # Its first run makes the namespace of a stream's table.
+    # The first run of a stream creates its table's namespace.
     if existing.has_namespace(namespace) or namespace in map(_namespace, theirs):
         return None
     near = existing.nearest_namespace(namespace, theirs)
@@ -128,12 +129,12 @@ def missing_namespace(
 
 
 def own_tables(settings: Settings, specs: Sequence[StreamSpec]) -> list[str]:
-    """The tables that frazil makes: the streams', and the ledger."""
+    """Tables that frazil creates: those of streams, and the ledger."""
     return [table.name for table in maintained_tables(settings, specs) if table.role != "other"]
 
 
 def name_correction(near: str | None) -> str:
-    """What to do about a selected table's name that nobody has, where another one is likely meant."""
+    """Next step for a selected table's name that does not exist, if another one is likely meant."""
     if near is None:
         return "correct the name in frazil.yaml, or take it out"
     return f"did you mean {near}? Correct it in frazil.yaml, or take it out"
@@ -149,10 +150,10 @@ def _namespace(name: str) -> str:
 
 
 def selected_actions(named: Sequence[str]) -> frozenset[str] | None:
-    """The maintenance actions that were selected; None for all.
+    """Selected maintenance actions; None for all.
 
     Raises:
-        FrazilError: One of them is none.
+        FrazilError: A name is no action.
     """
     for name in named:
         if name not in ACTIONS:
@@ -167,13 +168,13 @@ def selected_actions(named: Sequence[str]) -> frozenset[str] | None:
 def chosen_tables(
     settings: Settings, specs: Sequence[StreamSpec], catalog: Catalog, named: Sequence[str]
 ) -> list[MaintainedTable]:
-    """The tables that are meant, in the order of the streams, or in that of their names' mention.
+    """Selected tables, in the order of the streams, or of the names.
 
-    Those that streams have yet to make are not among them. What the settings name in vain is, so that it is told as
-    each table's problem is.
+    Tables that streams have yet to create are left out. Wrong names in the settings stay, so that they are reported
+    like each table's problem.
 
     Args:
-        named: Tables, or streams' ids for their tables and dead letters; none for all that streams and settings name.
+        named: Tables, or streams' ids for their tables and dead letters; empty for all of streams and settings.
 
     Raises:
         FrazilError: A name is neither.
@@ -202,7 +203,7 @@ def _unknown(name: str, settings: Settings, specs: Sequence[StreamSpec], tables:
                 fix=f"frazil run {spec.stream}",
             )
     known = [*tables, *(spec.stream for spec in specs)]
-    # The part after the dot is what people mistype.
+    # People usually mistype the part after the dot.
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return FrazilError(
         f"'{name}' is neither a table of catalog {settings.catalog.name} nor a stream.",

@@ -1,1 +1,1 @@
-"""Steps of a plan, carried out under the table's lock."""
+"""Execution of a plan under the table's lock."""

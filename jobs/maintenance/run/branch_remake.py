@@ -1,4 +1,4 @@
-"""Branch remake as a step of maintenance: what a plan asks about it, and the step itself, which needs no Spark."""
+"""Rebase of a branch as a step of maintenance: its forecast for a plan, and the step itself, which needs no Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobs.tables.ledger.ledger_table import find_ledger
 
 
 def gated_branches(context: TableContext, table: Table, facts: TableFacts) -> dict[str, RemakeForecast | None]:
-    """The branches of a table that are published through a gate; where a remake pays, with what it would do."""
+    """Branches of write-audit-publish streams; with a forecast if a rebase pays."""
     specs = streams_writing_to(context.specs, context.name)
     gated = {spec.publish.branch for spec in specs if spec.publish is not None and spec.table.name == context.name}
     pays = {each.name for each in facts.branches if remake_pays(each, context.policy.remake)}
@@ -34,7 +34,7 @@ def _forecast(context: TableContext, table: Table, branch: str) -> RemakeForecas
     now = context.now()
     specs = streams_writing_to(context.specs, context.name)
     try:
-        # The ledger is filled first, so nobody needs a stamp for that.
+        # The ledger is filled first, so it needs no stamp.
         found = remaking(table, specs, branch, needed=lambda snapshot, stamp: False, now=now)
     except FrazilError as problem:
         return RemakeForecast(refused=f"{problem.message} {problem.fix or ''}".strip())
@@ -44,10 +44,10 @@ def _forecast(context: TableContext, table: Table, branch: str) -> RemakeForecas
 
 
 def remake_branch(context: TableContext, step: Step) -> StepResult:
-    """Remake a branch from main's head.
+    """Rebase a branch onto main's head.
 
     Raises:
-        FrazilError: Main would not have all that the branch has, or others committed each time.
+        FrazilError: Main would lack something of the branch, or others committed during every attempt.
     """
     branch = str(step.detail["branch"])
     unfilled = fill_ledger_or_hold(context)
@@ -69,10 +69,10 @@ def remake_branch(context: TableContext, step: Step) -> StepResult:
 
 
 def still_needed(context: TableContext, table: Table, now: datetime) -> StillNeeded:
-    """Whose stamps are needed although main has their rows.
+    """Stamps that are needed although main has their rows.
 
-    Those that the ledger lacks; those by which a driver that starts counts the failures of its window; and those that
-    say what came late, for as long as snapshots are kept.
+    They are: stamps that the ledger lacks; stamps by which a starting driver counts the failures of its window; and
+    stamps about late rows, for as long as snapshots exist.
     """
     ledger = find_ledger(context.catalog, context.settings)
     uuid = str(table.metadata.table_uuid)

@@ -1,4 +1,4 @@
-"""Changelog files: the data files of a changelog, how old the changes in one are, up to which offsets it reaches."""
+"""Changelog files: the data files of a changelog, the ages of their changes, and the offsets they reach."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyarrow.compute makes its functions when it is imported.
@@ -35,7 +35,7 @@ class ChangesKeptError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """A data file of the changelog, and the sequence number of the commit that its rows are no later than."""
+    """A data file of the changelog, and the greatest possible sequence number of its rows' commit."""
 
     file: DataFile
     sequence: int
@@ -45,10 +45,10 @@ def landed_files(table: Table, read: dict[str, list[LandedFile]]) -> list[Landed
     """All data files of the head.
 
     Args:
-        read: By path, what manifests list; it is filled.
+        read: Content of manifests by path; it is filled.
 
     Raises:
-        ChangesKeptError: There are deletes to be applied to them.
+        ChangesKeptError: The files have deletes to apply.
     """
     head = table.metadata.current_snapshot()
     found: list[LandedFile] = []
@@ -72,25 +72,26 @@ def landed_files(table: Table, read: dict[str, list[LandedFile]]) -> list[Landed
 
 
 def times_of(table: Table, file: DataFile, timestamp: str) -> tuple[int, int] | None:
-    """The least and the greatest time in Kafka of a file's changes, in µs since 1970; None without bounds of it."""
+    """Least and greatest Kafka time of a file's changes, in µs since 1970; None without bounds."""
     found = _bounds(table, file, timestamp)
     return None if found is None else (int(found[0]), int(found[1]))
 
 
 def least_offset(table: Table, file: DataFile, offset: str) -> int | None:
-    """The least offset of a file's changes, in whichever partition; None without bounds of it."""
+    """Least offset of a file's changes, in any partition; None without bounds."""
     found = _bounds(table, file, offset)
     return None if found is None else int(found[0])
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What the changes of a file are.
+    """Changes of a file.
 
     Attributes:
-        ends: By partition, behind the greatest offset; nothing of a file with a change of which it is not known.
-        beyond: The least time of a change that a mirror may lack or a letter may precede, in µs since 1970; None: none.
-        at: Where such a change is, in words; empty where that is not known.
+        ends: Offset behind the greatest one, by partition; empty if a change has none.
+        beyond: Least time of a change that a mirror may lack or a dead letter may precede, in µs since 1970; None:
+            none.
+        at: Coordinates of such a change, in words; empty if unknown.
     """
 
     ends: Positions
@@ -101,16 +102,16 @@ class FileChanges:
 def changes_of(
     table: Table, file: DataFile, columns: tuple[str, str, str, str], times: tuple[int, int], limits: Positions
 ) -> FileChanges:
-    """Read the places of a file's changes.
+    """Read the coordinates of a file's changes.
 
     Args:
-        columns: Those of Kafka's topic, partition, offset and time.
-        times: The file's, see `times_of`.
-        limits: By partition, the offset from which on changes are beyond; all are in a partition that has none.
+        columns: Kafka's topic, partition, offset and time columns.
+        times: Times of the file, see `times_of`.
+        limits: First offset of changes beyond, by partition; in a partition without one, all are.
     """
     least = least_offset(table, file, columns[2])
     if least is not None and least >= max(limits.values(), default=0):
-        # All are, whichever partition they are in.
+        # All changes are beyond, whichever partition they are in.
         return FileChanges({}, times[0], f"offsets from {least:,} on")
     ends: dict[TopicPartition, int] = {}
     known, beyond, where = True, None, ""
@@ -122,7 +123,7 @@ def changes_of(
             mask = pc.greater_equal(offsets, limits.get(at, 0))
             late = instants.filter(mask)
             if len(late):
-                # A change without a time is as old as it may be.
+                # A change without a time may be as old as the oldest.
                 first = times[0] if late.null_count else _micros(pc.min(late))
                 if beyond is None or first < beyond:
                     beyond, where = first, f"{at}, offsets from {pc.min(offsets.filter(mask)).as_py():,} on"
@@ -130,11 +131,11 @@ def changes_of(
 
 
 def ends_through(table: Table, file: DataFile, columns: tuple[str, str, str, str], through: int) -> Positions:
-    """By partition, behind the greatest offset of a file's changes up to a time.
+    """Offset behind the greatest one of a file's changes up to a time, by partition.
 
     Args:
         columns: As for `changes_of`.
-        through: That time, in µs since 1970.
+        through: The time, in µs since 1970.
     """
     ends: dict[TopicPartition, int] = {}
     for rows in _places(table, file, columns):
@@ -151,7 +152,7 @@ def _places(table: Table, file: DataFile, columns: tuple[str, ...]) -> Iterator[
 
 
 def _by_partition(rows: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[TopicPartition, pa.Table]]:
-    """The rows of each partition; without those of which it is not known, or their offset."""
+    """Rows of each partition, without those that lack partition or offset."""
     topic, partition, offset = columns[:3]
     for name in (topic, partition, offset):
         rows = rows.filter(pc.is_valid(rows[name]))

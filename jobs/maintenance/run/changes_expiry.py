@@ -1,10 +1,10 @@
-"""Changes expiry, a step of a changelog's maintenance: old changes go by whole files, once all mirrors have them.
+"""Expiry of old changes, a step of a changelog's maintenance: whole files go, once all mirrors have them.
 
-A file goes if all of its changes came to Kafka before `changes.keep`, and each mirror has merged them; if nothing that
-is yet to come can be from before its changes: dead letters that wait, replays that landed since, another log of the
-topic, and what the stream has not read or a mirror has not merged. Nothing goes while a mirror has to be rebuilt, which
-takes all changes. A merge looks for deletions of the week before its
-changes, so these stay. What is gone is known by offsets, in a property that the same commit sets.
+A file goes if all of its changes arrived in Kafka before `changes.keep`, and each mirror has merged them. Nothing that
+is yet to come may be older than its changes: waiting dead letters, replays that landed since, a new incarnation of the
+topic, and records that the stream has not read or a mirror has not merged. Nothing goes while a mirror has to be
+rebuilt, which takes all changes. A merge looks for deletions of the week before its changes, so these stay. A property,
+set in the same commit, has the offsets of the removed changes.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from jobs.tables.commit.stamp.table_properties import MIRROR_PART
 
 @dataclass(frozen=True, slots=True)
 class ExpiryLimits:
-    """How far changes may expire.
+    """Limits of an expiry of changes.
 
     Attributes:
-        limits: By partition the offset from which on changes stay.
-        gone: The same of topics that the stream does not read any more.
-        until: Changes of this time in Kafka or a later one stay, in µs since 1970.
-        why: What `until` is, in words.
-        covered: The least sequence number of the changelog's snapshots that the mirrors have merged.
+        limits: First offset of changes that stay, by partition.
+        gone: The same for topics that the stream no longer reads.
+        until: Changes of this Kafka time or a later one stay, in µs since 1970.
+        why: Origin of `until`, in words.
+        covered: Least sequence number of the changelog's snapshots that the mirrors have merged.
     """
 
     limits: Positions
@@ -80,11 +80,11 @@ class ExpiryLimits:
 def expiry_limits(
     context: TableContext, spec: StreamSpec, table: Table, known: ExpiredChanges | None, reads: Reads
 ) -> ExpiryLimits:
-    """How far changes of a changelog may expire now.
+    """Present limits of an expiry of a changelog's changes.
 
     Args:
-        known: What has expired.
-        reads: What was read before; it is filled.
+        known: Changes that have expired.
+        reads: Cache of earlier reads; it is filled.
 
     Raises:
         ChangesKeptError: Nothing may go, whatever its age.
@@ -104,10 +104,10 @@ def expiry_limits(
 
 
 def gone_topics(context: TableContext, spec: StreamSpec, table: Table, topics: Collection[str]) -> dict[str, str]:
-    """Kafka's ids of topics that are read no more; of one that is forgotten, what no topic has.
+    """Kafka's ids of topics that are no longer read; a placeholder for a forgotten one.
 
     Raises:
-        ChangesKeptError: The table's stamps say no ids, so nothing would tell another topic of such a name.
+        ChangesKeptError: The table's stamps have no ids, so a recreated topic of such a name could not be detected.
     """
     if not topics:
         return {}
@@ -123,7 +123,7 @@ def gone_topics(context: TableContext, spec: StreamSpec, table: Table, topics: C
 
 
 def mirrors_of(context: TableContext, spec: StreamSpec) -> list[tuple[str, Any]]:
-    """The mirrors of a stream that are made from the table, each behind the table's name."""
+    """Mirrors of a stream that are made from the table, each after the table's name."""
     return [each for each in spec.mirrored if each[0] == context.name]
 
 
@@ -133,7 +133,7 @@ def micros(at: datetime) -> int:
 
 
 def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table) -> None:
-    """What another stream has landed, or will, says nothing of when it came; its mirrors are not asked."""
+    """Raise for another stream: the age of its records is unknown, and its mirrors are not checked."""
     for other in context.specs:
         if other.stream != spec.stream and mirrors_of(context, other):
             raise ChangesKeptError(
@@ -153,10 +153,10 @@ def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table)
 def _merged(
     context: TableContext, spec: StreamSpec, mirror: str, changelog: Table, known: ExpiredChanges | None
 ) -> Mapping[str, Any]:
-    """What the stamp of a mirror says (`jobs.mirrors.model.mirror_stamp`), which has all that is gone.
+    """Stamp of a mirror (`jobs.mirrors.model.mirror_stamp`) that has all removed changes.
 
     Raises:
-        ChangesKeptError: The mirror lacks changes, or it is not known to be right.
+        ChangesKeptError: The mirror lacks changes, or may be wrong.
     """
     table, stamped_as = find_table(context.catalog, mirror), f"{spec.stream}{MIRROR_PART}{mirror}"
     past = history_of(table, stamped_as) if table is not None else None
@@ -179,15 +179,15 @@ def _refuse_unsound(
     stamped_as: str,
     stamped: Mapping[str, Any],
 ) -> None:
-    """Keep all changes while a mirror is not known to be right: only they can mend it.
+    """Raise while a mirror may be wrong: only the changes can repair it.
 
     Args:
         metadata: Metadata of the mirror.
         stamped_as: Id under which the mirror is stamped.
-        stamped: What its stamp says.
+        stamped: Its stamp.
 
     Raises:
-        ChangesKeptError: Its rows lack values, somebody else has changed them, or its newest merge was not made.
+        ChangesKeptError: Its rows lack values, somebody else has changed them, or its newest merge is missing.
     """
     rebuild = f"frazil mirror rebuild {spec.stream} --table {mirror}"
     if rows := stamped.get("state", {}).get("waiting"):
@@ -209,12 +209,12 @@ def _refuse_unsound(
 
 
 def _merged_by_all(spec: StreamSpec, stamps: Sequence[Mapping[str, Any]]) -> Positions:
-    """By partition, the offset up to which all mirrors have its changes, of those that all of them know."""
+    """Offset up to which all mirrors have the changes, for partitions that all of them know."""
     found = list[Positions]()
     for stamped in stamps:
         partitions: Mapping[str, Mapping[str, list[Any]]] = stamped.get("state", {}).get("partitions", {})
         seen = from_topics({topic: {n: each[0] for n, each in of.items()} for topic, of in partitions.items()})
-        # Where offsets have begun anew, those of the log count.
+        # If offsets have begun again, those of the log count.
         stood = from_topics(stamped.get("of", {}).get(spec.stream, {}))
         found.append({partition: min(at, stood.get(partition, at)) for partition, at in seen.items()})
     first, *rest = found
@@ -222,7 +222,7 @@ def _merged_by_all(spec: StreamSpec, stamps: Sequence[Mapping[str, Any]]) -> Pos
 
 
 def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
-    """What a replay, or a queue of Connect, has landed and no mirror has merged may be from before what goes."""
+    """Raise if a replay, or a Connect queue, has landed changes that no mirror has merged; they may be older."""
     for name, at in _replays(spec, table):
         if at > covered:
             raise ChangesKeptError(
@@ -232,7 +232,7 @@ def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
 
 
 def _replays(spec: StreamSpec, table: Table) -> list[tuple[str, int]]:
-    """The stream's replays and queues, and the sequence numbers with which they have landed something last."""
+    """The stream's replays and queues, and the sequence numbers at which they landed something last."""
     found: list[tuple[str, int]] = []
     for key in sorted(table.metadata.properties):
         name = key.removeprefix(PROPERTY_PREFIX)
@@ -241,7 +241,7 @@ def _replays(spec: StreamSpec, table: Table) -> list[tuple[str, int]]:
         text = whole_property(table.metadata.properties, key)
         stamp = Stamp.from_json(text, table.metadata.properties) if text else None
         if stamp:
-            # A claim of an earlier version does not say when it landed something before.
+            # A claim of an earlier version does not record when it landed something before.
             found.append((name, stamp.sequence if stamp.last_move is None else stamp.last_move))
     return found
 
@@ -252,9 +252,9 @@ def _newest(spec: StreamSpec, table: Table) -> Stamp | None:
 
 
 def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table) -> None:
-    """Keep all changes while a batch is under way: it may be merged, and its dead letters are committed last.
+    """Raise while a batch is under way: it may be merged, and its dead letters are committed last.
 
-    When the batch was written does not matter. That is by another clock than the time of the merge.
+    The time of the batch's record does not matter, as its clock is not that of the merge.
     """
     for each in read_pending_files(context.settings):
         concerned = each.concerns(context.name, str(table.metadata.table_uuid))
@@ -269,14 +269,14 @@ def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table) -> No
 def _limits(
     context: TableContext, spec: StreamSpec, table: Table, stamps: Sequence[Mapping[str, Any]], reads: Reads
 ) -> tuple[Positions, Positions, int, str]:
-    """What mirrors lack, and what may come yet.
+    """Limits by what mirrors lack, and by what may still come.
 
     Returns:
-        By partition the offset from which on changes stay; the same of topics that the stream does not read any more;
-        the time from which on they stay, in µs since 1970, and what that is.
+        First offset of changes that stay, by partition; the same for topics that the stream no longer reads; the time
+        from which they stay, in µs since 1970, and its origin.
 
     Raises:
-        ChangesKeptError: Through when the stream is complete is not known.
+        ChangesKeptError: It is unknown through when the stream is complete.
     """
     stamp = _newest(spec, table)
     if stamp is None or stamp.valid_through_ms is None:
@@ -285,7 +285,7 @@ def _limits(
             "end yet, or not since an answer to `frazil accept`, so all changes stay.",
             fix=f"frazil status {spec.stream}",
         )
-    # Offsets from there on will land, also where they have begun anew.
+    # Later offsets will land, even after they have begun again.
     position = stamp.position
     letters = _letters(context, spec, reads)
     merged = _merged_by_all(spec, stamps)
@@ -296,7 +296,7 @@ def _limits(
     until = [
         (came, f"a letter of topic {topic} that waits") for topic, came in letters.times.items() if topic in topics
     ]
-    # An older change may yet come, and a merge asks for later deletions of its row.
+    # An older change may still come, and a merge then needs later deletions of its row.
     awaited = stamp.valid_through_ms * 1000 - DELETION_MEMORY // timedelta(microseconds=1)
     return limits, gone, *min([*until, (awaited, "a week before the time through which the stream is complete")])
 
@@ -312,10 +312,10 @@ def _letters(context: TableContext, spec: StreamSpec, reads: Reads) -> WaitingLe
 
 
 def changes_forecast(context: TableContext, table: Table, now: datetime) -> ChangesForecast | None:
-    """Which changes of a table would go; None of one that keeps all it has.
+    """Changes of a table that would expire; None for a table that keeps all of them.
 
     Args:
-        table: As it is now.
+        table: The present table.
     """
     spec = _stream_of(context)
     if spec is None or spec.changes is None or (keep := spec.changes.keep) is None:
@@ -328,7 +328,7 @@ def changes_forecast(context: TableContext, table: Table, now: datetime) -> Chan
     except FrazilError as problem:
         return ChangesForecast(keep, before, refused=str(problem))
     except Exception as problem:
-        # The other actions are planned all the same.
+        # The other actions are planned nevertheless.
         said = jvm_error_text(context.settings, problem)
         return ChangesForecast(keep, before, refused=f"No change can expire: {said}")
     return ChangesForecast(
@@ -344,10 +344,10 @@ def changes_forecast(context: TableContext, table: Table, now: datetime) -> Chan
 
 
 def expire_changes(context: TableContext, step: Step) -> StepResult:
-    """Take the changes out that are due, in one commit.
+    """Remove due changes in one commit.
 
     Raises:
-        FrazilError: They have to stay, or others committed each time.
+        FrazilError: They have to stay, or others committed during every attempt.
     """
     before = datetime.fromisoformat(str(step.detail["before"]))
     reads = Reads()
@@ -377,17 +377,17 @@ def expire_changes(context: TableContext, step: Step) -> StepResult:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """What goes.
+    """Changes to remove.
 
     Attributes:
         files: The data files.
-        offsets: By partition, behind the greatest offset in them, and in those that went before.
-        sequence: The greatest of any of them, and of those that went before.
-        rows: That went before.
-        topics: Kafka's ids of the topics, as far as they are known.
-        held_rows: Older changes that stay.
-        all_files: Of the changelog.
-        held_by: What they wait for; empty where that is other changes of their files.
+        offsets: Offset behind the greatest one in them, and in those removed before, by partition.
+        sequence: Greatest sequence number of any of them, and of those removed before.
+        rows: Number of rows removed before.
+        topics: Kafka's ids of the topics, as far as known.
+        held_rows: Number of older changes that stay.
+        all_files: Number of the changelog's data files.
+        held_by: What they wait for; empty if it is only other changes in their files.
     """
 
     files: Sequence[DataFile]
@@ -407,10 +407,10 @@ class _Due:
 
 
 def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime, reads: Reads) -> _Due:
-    """What goes by what the mirrors have merged.
+    """Changes to remove, by what the mirrors have merged.
 
     Args:
-        reads: What was read before; it is filled.
+        reads: Cache of earlier reads; it is filled.
 
     Raises:
         ChangesKeptError: Nothing may go, whatever its age.
@@ -454,7 +454,7 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
 
 
 def _stream_of(context: TableContext) -> StreamSpec | None:
-    """The stream whose changelog the table is, if it lets changes go."""
+    """Stream whose changelog the table is, if its changes expire."""
     for spec in context.specs:
         if spec.changes is not None and spec.changes.keep is not None and mirrors_of(context, spec):
             return spec

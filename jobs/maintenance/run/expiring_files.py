@@ -1,8 +1,8 @@
-"""Expiring files: which data files of a changelog may go by age, and behind which offsets all changes are there then.
+"""Expiring files: the data files of a changelog that may go by age, and the offsets behind which all changes exist.
 
-Changes of one key may be in several partitions, as where a topic got more of them, and nothing but Kafka's time tells
-partitions apart. So there is one time through which changes are gone, in all partitions: of no key goes a later
-change while an earlier one counts. No change is older that a mirror lacks, or that is yet to come by a letter.
+Changes of one key may be in several partitions, such as after a topic got more of them, and only Kafka's time compares
+partitions. So one time holds for all partitions, through which changes are removed: no key loses a later change while
+an earlier one counts. Changes that a mirror lacks, or that a dead letter may bring, are not older.
 """
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
@@ -38,11 +38,11 @@ _DONE = sorted({*STATES} - {*WAITING})
 
 @dataclass(frozen=True, slots=True)
 class WaitingLetters:
-    """Letters that may be replayed.
+    """Dead letters that may be replayed.
 
     Attributes:
-        offsets: By partition the least offset.
-        times: By topic the least time in Kafka, in µs since 1970, as far as it is known.
+        offsets: Least offset by partition.
+        times: Least Kafka time by topic, in µs since 1970, as far as known.
     """
 
     offsets: Positions = field(default_factory=dict)
@@ -50,10 +50,10 @@ class WaitingLetters:
 
 
 def waiting_letters(table: Table, stream: str) -> WaitingLetters:
-    """The letters of a stream that may be replayed.
+    """Dead letters of a stream that may be replayed.
 
     Args:
-        table: Of its dead letters.
+        table: Dead-letter table.
 
     Raises:
         ChangesKeptError: Some cannot be read.
@@ -78,7 +78,7 @@ def waiting_letters(table: Table, stream: str) -> WaitingLetters:
 
 
 def _waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Those that may be replayed; times in µs since 1970, as some have a year that is none of Python's."""
+    """Those that may be replayed; times in µs since 1970, as Python lacks some of their years."""
     names = batch.schema.names
     if "state" in names:
         batch = batch.filter(pc.invert(pc.is_in(pc.fill_null(batch["state"], "new"), pa.array(_DONE))))
@@ -90,12 +90,12 @@ def _waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What was read for an attempt, for those after it: a stream that commits often would come first each time.
+    """Cache of reads between attempts: otherwise a stream that commits often would win each time.
 
     Attributes:
-        manifests: What they list, by path.
-        changes: Of files, by path and the limits that they were read with.
-        letters: By snapshot of the table of dead letters.
+        manifests: Content of manifests by path.
+        changes: Changes of files, by path and limits.
+        letters: Waiting dead letters by snapshot of their table.
     """
 
     manifests: dict[str, list[LandedFile]] = field(default_factory=dict)
@@ -105,14 +105,14 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Expiring:
-    """What may go.
+    """What may be removed.
 
     Attributes:
         files: The data files.
-        offsets: By partition, behind the changes that are gone or count no more.
-        sequence: A mirror has them that has merged the changelog of this sequence number, or a later one.
-        held: The least time of a change that holds what is not older, in µs since 1970, and where such changes are, in
-            words; None where none does.
+        offsets: Offset behind the changes that are removed or no longer count, by partition.
+        sequence: A mirror that has merged the changelog at this sequence number, or a later one, has them.
+        held: Least time of a change that holds later ones, in µs since 1970, and the coordinates of such changes in
+            words; None without any.
     """
 
     files: Sequence[LandedFile]
@@ -122,7 +122,7 @@ class Expiring:
 
 
 def old_files(table: Table, files: Sequence[LandedFile], timestamp: str, before: int) -> list[LandedFile]:
-    """Those all of whose changes came to Kafka before an instant, in µs since 1970, by their bounds."""
+    """Files all of whose changes arrived in Kafka before an instant, in µs since 1970, by their bounds."""
     timed = ((each, times_of(table, each.file, timestamp)) for each in files)
     return [each for each, times in timed if times is not None and times[1] < before]
 
@@ -138,18 +138,18 @@ def expiring_files(
     covered: int,
     reads: Reads,
 ) -> Expiring:
-    """Which files go.
+    """Files to remove.
 
     Args:
-        columns: Those of Kafka's topic, partition, offset and time.
+        columns: Kafka's topic, partition, offset and time columns.
         before: Changes of this time or a later one stay, in µs since 1970.
-        limits: By partition, the offset from which on a mirror lacks changes, or one may come yet.
-        gone: Likewise of topics that the stream does not read any more: their files stay, and changes of theirs up to
-            the time of those that go count no more either.
-        covered: The sequence number of the changelog that all mirrors have merged.
+        limits: First offset that a mirror lacks, or that may still come, by partition.
+        gone: The same for topics that the stream no longer reads: their files stay, and their changes up to the time of
+            removed ones no longer count.
+        covered: Sequence number of the changelog that all mirrors have merged.
 
     Raises:
-        ChangesKeptError: The times of a file's changes are not known.
+        ChangesKeptError: The times of a file's changes are unknown.
     """
     older: list[tuple[LandedFile, tuple[int, int], FileChanges]] = []
     key = str(sorted({**limits, **gone}.items()))
@@ -181,13 +181,13 @@ def expiring_files(
     for each, times, _ in older:
         if each.file.file_path not in paths and through is not None and times[0] <= through:
             offsets.append(ends_through(table, each.file, columns, through))
-            # All mirrors have what counts no more, though its file may have been compacted since.
+            # All mirrors have the changes that no longer count, though their file may have been compacted since.
             sequence = max(sequence, min(each.sequence, covered))
     stands = {p: at for p, at in pointwise_max(offsets).items() if p in limits or p in gone}
     most = max(stands.values(), default=0)
     for each in files:
         least = least_offset(table, each.file, columns[2])
         if each.file.file_path not in paths and (least is None or least < most) and stands:
-            # What is below counts no more, however young it is.
+            # Changes below no longer count, however young they are.
             sequence = max(sequence, min(each.sequence, covered))
     return Expiring([each for each, _, _ in going], stands, sequence, min(beyond, default=None))

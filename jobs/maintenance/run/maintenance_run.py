@@ -1,4 +1,4 @@
-"""Maintenance run over many tables, one after the other, and each one's outcome: for the command and Dagster's job."""
+"""Maintenance run over many tables, one by one, with the outcome of each: for the command and Dagster's job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceOutcome:
-    """What became of a table in a maintenance run.
+    """Outcome of a table in a maintenance run.
 
     Attributes:
-        result: None if it did not come to a plan.
-        health: How it is afterwards; None with the result.
-        problem: Why it did not come to a plan, or with a result not to the plan's end.
-        trace: The stack trace of a problem that nobody foresaw.
+        result: Result; None if no plan was made.
+        health: Health afterwards; None without a result.
+        problem: Reason why no plan was made, or, with a result, why it was not finished.
+        trace: Stack trace of an unexpected problem.
     """
 
     table: MaintainedTable
@@ -44,14 +44,14 @@ class MaintenanceOutcome:
 
     @property
     def score_after(self) -> int | None:
-        """The score after the work; None if there was none."""
+        """The score afterwards; None without a result."""
         done = self.result is not None and self.result.after is not None
         return self.health.total if self.health is not None and done else None
 
     @property
     def problems(self) -> list[FrazilError]:
-        """Everything that went wrong, as sentences with what to do next."""
-        # Steps that one run of Spark was to do together fail together, and one sentence is enough.
+        """All errors as sentences with the next command."""
+        # Steps in one run of Spark fail together, and one sentence is enough.
         errors = dict.fromkeys(step.error for step in self.result.done if step.error) if self.result else {}
         steps = [_with_next_command(self.table.name, error) for error in errors]
         return steps if self.problem is None else [self.problem, *steps]
@@ -68,12 +68,12 @@ def maintain_tables(
     only: frozenset[str] | None,
     on_progress: OnProgress = no_progress,
 ) -> Iterator[MaintenanceOutcome]:
-    """Maintain the tables one by one, each told as soon as it is done; one that fails hides no other.
+    """Maintain the tables one by one, and report each when it is done; a failure hides no other table.
 
     Args:
-        specs: All of the deployment: the ledger is filled from their stamps before anything expires.
-        spark: Called when a table first needs it, and again by others: it gives the same session.
-        on_progress: Called as each step of a table begins and ends.
+        specs: All streams of the deployment: the ledger is filled from their stamps before anything expires.
+        spark: Called when a table first needs it, and again by others; returns the same session.
+        on_progress: Called when a step of a table begins and ends.
     """
     for table in tables:
         result = problem = None
@@ -96,11 +96,11 @@ def maintain_tables(
 def maintenance_outcome(
     settings: Settings, table: MaintainedTable, result: TableResult | None, problem: Exception | None
 ) -> MaintenanceOutcome:
-    """What became of a table in a maintenance run.
+    """Outcome of a table in a maintenance run.
 
     Args:
-        result: What was done; None if it did not come to a plan.
-        problem: What ended its maintenance early; None if nothing did.
+        result: Result; None if no plan was made.
+        problem: Error that ended its maintenance early; None without one.
     """
     told, trace = None, ""
     if problem is not None:
@@ -112,7 +112,7 @@ def maintenance_outcome(
     facts = result.after or result.before
     store = table_store(settings, facts.uuid)
     scored = score(facts, table.policy, read_history(store))
-    # For the drivers of streams that land less often while it is red; who cannot be told goes on as ever.
+    # For drivers of streams that land less often while the table is red; on an error they go on as before.
     with contextlib.suppress(OSError):
         write_health(store, TableHealth(scored.total, facts.measured_at.timestamp()))
     return MaintenanceOutcome(table, result, scored, told, trace)
@@ -126,7 +126,7 @@ def table_problem(settings: Settings, table: MaintainedTable, problem: Exception
 
 
 def _with_next_command(table: str, error: str) -> FrazilError:
-    """An error as it was told, with its own next command if it has one."""
+    """A reported error, with its own next command if it has one."""
     message, _, fix = error.partition("\n  Next: ")
     message = message if table in message else f"table {table}: {message}"
     return FrazilError(message, fix=fix or f"frazil maintain {table} --plan")

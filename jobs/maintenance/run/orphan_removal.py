@@ -1,4 +1,4 @@
-"""Orphan removal: files that nothing refers to are found here and deleted by Iceberg, which looks a second time."""
+"""Orphan removal: frazil finds files that nothing references, and Iceberg checks them again and deletes them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from jobs.maintenance.run.snapshot_holds import streams_writing_to
 from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
 from jobs.tables.write.locations import state_in_the_way
 
-# Two names of one store.
+# Schemes of the same store.
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "": "file"}
 
 FLOOR = timedelta(days=3)
-# Of a few files a share says nothing: a crash or two leave as many in a small table.
+# A share of few files proves nothing: a crash or two leave as many in a small table.
 _FEW = 20
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 _METADATA = re.compile(r"(.+)/metadata/[^/]+\.metadata\.json(\.gz)?")
@@ -42,13 +42,13 @@ _FLINK = re.compile(r"(?:(.+)/)?chk-\d+/.+")
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file.
+    """A file under a table's location.
 
     Attributes:
-        path: In the style of the table's location.
-        within: Relative to the location.
+        path: Path in the style of the table's location.
+        within: Path relative to the location.
         size: Bytes.
-        changed: When it was last written.
+        changed: Modification time.
     """
 
     path: str
@@ -58,7 +58,7 @@ class ListedFile:
 
     @property
     def hidden(self) -> bool:
-        """Whether a part of its name begins as those that Iceberg passes over; a partition may be called so."""
+        """Whether a part of its path begins like those that Iceberg ignores; a partition may have such a name."""
         *folders, name = self.within.split("/")
         return name.startswith(("_", ".")) or any(
             folder.startswith(".") or (folder.startswith("_") and "=" not in folder) for folder in folders
@@ -69,8 +69,8 @@ def list_files(table: Table) -> Iterator[ListedFile]:
     """Yield every file under the location.
 
     Raises:
-        OSError: It cannot be listed.
-        ValueError: PyArrow knows no such store.
+        OSError: The location cannot be listed.
+        ValueError: PyArrow does not know the store.
     """
     import pyarrow.fs as stores
 
@@ -87,7 +87,7 @@ def list_files(table: Table) -> Iterator[ListedFile]:
 
 
 def without_store(path: str) -> str:
-    """The path of a table's file without scheme and authority, which two writers of a table may write differently."""
+    """Path of a table's file without scheme and authority, which two writers of a table may write differently."""
     parts = urlsplit(path)
     return path.split("://", 1)[-1][len(parts.netloc) :] if "://" in path else path.removeprefix("file:")
 
@@ -99,12 +99,12 @@ def store_of(path: str) -> tuple[str, str]:
 
 
 def referenced_files(table: Table) -> Iterator[str]:
-    """Yield full paths as they are written, some of them more than once.
+    """Yield full paths as written in the metadata, some of them more than once.
 
-    Also what a snapshot that is left removed: only Iceberg itself decides that nobody needs it.
+    It includes files that a remaining snapshot removed: only Iceberg itself decides that nobody needs them.
 
     Raises:
-        FileNotFoundError: A manifest is gone, so nobody knows what it names.
+        FileNotFoundError: A manifest is missing, so its files are unknown.
     """
     metadata = table.metadata
     yield table.metadata_location
@@ -133,12 +133,12 @@ class OrphansRefusedError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class OrphanScan:
-    """What lies under a table's location.
+    """Files under a table's location.
 
     Attributes:
         listed: All files.
-        named: Those of them that the metadata name.
-        orphans: Those that nothing names and that are old enough.
+        named: Files that the metadata reference.
+        orphans: Files that nothing references and that are old enough.
     """
 
     listed: int
@@ -147,7 +147,7 @@ class OrphanScan:
 
     @property
     def bytes(self) -> int:
-        """Of the orphans."""
+        """Bytes of the orphans."""
         return sum(file.size for file in self.orphans)
 
 
@@ -162,10 +162,10 @@ def foreign_content(files: Iterable[ListedFile]) -> str | None:
 
 
 def refuse_two_names(name: str, location: str, names: Iterable[str]) -> None:
-    """See that files within the location are named in its own style: else one of them passes for an orphan.
+    """Raise unless files in the location are referenced in its own style: otherwise they would look like orphans.
 
     Raises:
-        OrphansRefusedError: One is not.
+        OrphansRefusedError: A file is not.
     """
     own, folder = _folder(location)
     for path in names:
@@ -178,15 +178,15 @@ def refuse_two_names(name: str, location: str, names: Iterable[str]) -> None:
 
 
 def refuse_unknown_place(name: str, location: str, names: Iterable[str], found: OrphanScan) -> None:
-    """See that the files that the metadata name are among those listed: else every one of them passes for an orphan.
+    """Raise unless referenced files are among those listed: otherwise every one of them would look like an orphan.
 
-    A table may keep all its files elsewhere, by `write.data.path`; then nothing of it is to be found at its location.
+    A table may keep all its files elsewhere, by `write.data.path`; then none is at its location.
 
     Args:
-        names: Those of the metadata, see `without_store`.
+        names: Referenced files, see `without_store`.
 
     Raises:
-        OrphansRefusedError: Not one of them is there.
+        OrphansRefusedError: None of them is listed.
     """
     _, folder = _folder(location)
     if found.named or not (found.orphans or any(path.startswith(folder) for path in names)):
@@ -199,10 +199,10 @@ def refuse_unknown_place(name: str, location: str, names: Iterable[str], found: 
 
 
 def refuse_too_many(name: str, found: OrphanScan, policy: Orphans) -> None:
-    """See that it is no more than a crash or a clumsy job leaves.
+    """Raise if there are more orphans than a crash or a broken job leaves.
 
     Raises:
-        OrphansRefusedError: It is.
+        OrphansRefusedError: There are.
     """
     count, share = len(found.orphans), len(found.orphans) / found.listed
     what = None
@@ -221,10 +221,10 @@ def refuse_too_many(name: str, found: OrphanScan, policy: Orphans) -> None:
 
 
 def other_locations(catalog: Catalog, name: str) -> dict[str, str]:
-    """Every place that other tables of the catalog call theirs, with the table's name.
+    """Every location of other tables in the catalog, with the table's name.
 
     Raises:
-        OrphansRefusedError: One of them cannot be loaded, so nobody knows where it lies.
+        OrphansRefusedError: A table cannot be loaded, so its location is unknown.
     """
     found: dict[str, str] = {}
     for identifier in _tables(catalog, ()):
@@ -255,10 +255,10 @@ def _tables(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def refuse_neighbours(name: str, table: Table, others: dict[str, str]) -> None:
-    """See that no other table lies within this one, nor this one within another.
+    """Raise if another table is in this one's location, or this one in another's.
 
     Raises:
-        OrphansRefusedError: One does.
+        OrphansRefusedError: One is.
     """
     own = _folder(table.location())
     for location, other in others.items():
@@ -278,16 +278,16 @@ def _folder(location: str) -> tuple[tuple[str, str], str]:
 
 
 def remove_orphans(context: TableContext, step: Step) -> StepResult:
-    """Delete what nothing names, after it was looked at whole and every reason against it was asked for.
+    """Delete orphan files, after listing the location completely and checking every reason against it.
 
-    Where there is nothing to delete, no Spark is started.
+    If there is nothing to delete, Spark is not started.
 
     Raises:
-        OrphansRefusedError: Something may need what lies there.
+        OrphansRefusedError: Something may need a file.
         FrazilError: The location, the catalog or a pending record cannot be read, or the procedure failed.
     """
     older_than = context.now() - max(context.policy.orphans.older_than, FLOOR)
-    # Before the table: what is committed in between, and whose record is gone by then, is named by the table.
+    # Read before the table: a commit in between removes its record, and then the table references its files.
     records = read_pending_files(context.settings)
     table = context.load()
     refuse_without_gc(table, context.name)
@@ -319,15 +319,14 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
 
 
 def scan_location(context: TableContext, table: Table, pending: set[str], older_than: datetime) -> OrphanScan:
-    """List the location, and tell what nothing names: neither a snapshot, nor a pending record.
+    """List the location, and find files that neither a snapshot nor a pending record references.
 
     Raises:
-        OrphansRefusedError: Something else lies there, the same file has two names, or none of those named is
-            there.
-        FrazilError: It cannot be listed, or a manifest is gone.
+        OrphansRefusedError: Something else is there, a file has two names, or none of the referenced ones is there.
+        FrazilError: It cannot be listed, or a manifest is missing.
     """
     try:
-        # Before the listing: what is committed from now on is young.
+        # Read before the listing: later commits are young.
         names = {without_store(path): path for path in (*referenced_files(table), *pending)}
         files = list(list_files(table))
     except Exception as problem:
@@ -350,10 +349,10 @@ def scan_location(context: TableContext, table: Table, pending: set[str], older_
 
 
 def refuse_old_work(context: TableContext, table: Table, records: Sequence[PendingFiles], older_than: datetime) -> None:
-    """See that nothing on the table was begun so long ago that its files would count as forgotten.
+    """Raise if work on the table began so long ago that its files would look forgotten.
 
     Raises:
-        OrphansRefusedError: Something was.
+        OrphansRefusedError: Such work exists.
     """
     uuid = str(table.metadata.table_uuid)
     for pending in records:

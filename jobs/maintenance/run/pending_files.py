@@ -1,4 +1,4 @@
-"""Pending records of all streams, read for the data files that they name, without the tables that they are of."""
+"""Pending records of all streams: the data files that they reference, read without their tables."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from jobs.config.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class PendingFiles:
-    """A pending record of a stream, of its replays, or of a queue that it takes over.
+    """A pending record of a stream, of its replays, or of a Connect queue that it imports.
 
     Attributes:
-        key: In the state store; `place`: where a person finds it.
-        stream: The stream to whose state it belongs.
-        tables: Names of the tables that it is about, and their uuids.
-        files: Data files that it names; a start may commit them yet.
-        written: When it was.
+        key: Key in the state store; `place`: its location for a person.
+        stream: The stream with that state.
+        tables: Uuids of its tables, by name.
+        files: Data files in it; a start may still commit them.
+        written: Time when it was written.
     """
 
     key: str
@@ -36,17 +36,17 @@ class PendingFiles:
     written: datetime
 
     def concerns(self, table: str, uuid: str) -> bool:
-        """Whether it is about the table, by its identity or its name."""
+        """Whether it is about the table, by uuid or name."""
         return table in self.tables or uuid in self.tables
 
     @property
     def name(self) -> str:
-        """As people are told it."""
+        """Name for people."""
         return self.key.rpartition("/")[2]
 
     @property
     def command(self) -> str:
-        """What finishes it."""
+        """Command that finishes it."""
         within = self.key.split("/")[-2]
         if within == "replay":
             return f"frazil replay {self.stream}"
@@ -54,10 +54,10 @@ class PendingFiles:
 
 
 def read_pending_files(settings: Settings) -> list[PendingFiles]:
-    """All that there are.
+    """All pending records.
 
     Raises:
-        FrazilError: One cannot be read, so nobody knows which files it names.
+        FrazilError: One cannot be read, so its files are unknown.
     """
     store = state_store(settings)
     found = [key for part in ("", "replay/", "connect/") for key in store.keys(f"streams/*/{part}pending-*.json")]
@@ -67,7 +67,7 @@ def read_pending_files(settings: Settings) -> list[PendingFiles]:
 def _read(store: StateStore, key: str) -> PendingFiles | None:
     stream, content, written = key.split("/")[1], store.get(key), store.written_at(key)
     if content is None or written is None:
-        # Its driver has committed all of it this moment.
+        # Its driver has just committed all of it.
         return None
     try:
         targets: dict[str, Any] = msgspec.json.decode(content)["targets"]
@@ -87,5 +87,5 @@ def _read(store: StateStore, key: str) -> PendingFiles | None:
 
 
 def pending_paths(records: Iterable[PendingFiles]) -> set[str]:
-    """Every file that one of them names."""
+    """Every file in the records."""
     return {file for pending in records for file in pending.files}

@@ -1,4 +1,4 @@
-"""Snapshot expiry: what has to stay is settled first, then Iceberg's procedure deletes the files of the others."""
+"""Snapshot expiry: decides what has to stay, then Iceberg's procedure deletes the files of the others."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _DELETED = "deleted_"
 
 
 def expected_cutoff(context: TableContext, table: Table, now: datetime) -> ExpiryCutoff | str:
-    """What expiry would take of a table now, by the rules by which it is done; or why it would be refused.
+    """Cutoff of an expiry of a table now, by the rules of the expiry itself; or the reason of a refusal.
 
-    Nothing is written: the ledger counts as filled with what the streams' files name, which expiry does first.
+    Nothing is written: the ledger counts as filled from the streams' files, which an expiry does first.
     """
     try:
         refuse_unless_stamps_are_kept(table.metadata, context.name)
@@ -48,11 +48,11 @@ def expected_cutoff(context: TableContext, table: Table, now: datetime) -> Expir
 
 
 def expire(context: TableContext, step: Step) -> StepResult:
-    """Expire what the policy lets go and nobody needs; no Spark where that is nothing.
+    """Expire what the policy lets go and nobody needs; without any, Spark is not started.
 
-    Through Iceberg's Spark procedure, which deletes what no snapshot that is left can reach: PyIceberg's leaves the
-    files, and Java's default has deleted files that snapshots beside main still had. Schemas and partition specs stay:
-    a pending record may name them.
+    It uses Iceberg's Spark procedure, which deletes what no remaining snapshot can reach. PyIceberg's expiry leaves the
+    files, and Java's default has deleted files that snapshots beside main still had. Schemas and partition specs stay,
+    as a pending record may name them.
 
     Raises:
         FrazilError: Something would be lost with the snapshots, or the procedure failed.
@@ -64,7 +64,7 @@ def expire(context: TableContext, step: Step) -> StepResult:
     table = context.load()
     now = context.now()
     held = holds(context, table, now)
-    # What is old is what was when it was planned, so that as many go as the plan says.
+    # Ages count from the time of the plan, so that as many go as the plan says.
     planned = step.detail.get("planned_at")
     at = datetime.fromisoformat(str(planned)) if planned else now
     written = written_branches(context, table.metadata)
@@ -92,7 +92,7 @@ def expire(context: TableContext, step: Step) -> StepResult:
 
 
 def _keep_the_line(context: TableContext) -> None:
-    """Note that each branch's head stands on the last stamped commit, while the snapshots that show it are there."""
+    """Record that each branch's head descends from the last stamped commit, while the snapshots that prove it exist."""
 
     def attempt() -> None:
         table = context.load()
@@ -124,13 +124,13 @@ class StampsNotKeptError(FrazilError):
 
 
 def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
-    """See that all which snapshots say of streams stands in the table's properties as well.
+    """Raise unless the table's properties have everything that snapshots record about streams.
 
-    A stream that finds none of its stamped snapshots goes by the property, so that has to be its newest stamp. One
-    whose table was rolled back is told by the difference of the two, which expiry would take away.
+    A stream without stamped snapshots uses the property, so that has to be its newest stamp. A difference between the
+    two shows a rollback of the table, and expiry would remove that evidence.
 
     Raises:
-        StampsNotKeptError: Some of it does not.
+        StampsNotKeptError: The properties lack something.
     """
     try:
         for stream in streams_of(metadata):

@@ -28,17 +28,17 @@ from jobs.tables.ledger.ledger_checkpoints import valid_fill_checkpoints
 from jobs.tables.ledger.ledger_table import find_ledger
 
 CEILING = timedelta(days=7)
-"""What says no more than that it is there holds nothing that is older."""
+"""Longest hold of something that does not say what it needs."""
 
 log = logging.getLogger(__name__)
 
-# A record is written before its commit, on a clock that a snapshot's time may be ahead of.
+# A record is written before its commit, and a snapshot's time may be ahead of its clock.
 _BEFORE_RECORD = timedelta(minutes=5)
 _JOBS = {"replay": "a replay of its letters", "connect": "a queue of Kafka Connect that it takes over"}
 
 
 def streams_writing_to(specs: Sequence[StreamSpec], table: str) -> list[StreamSpec]:
-    """The streams whose table, or dead letters, this is."""
+    """Streams whose table, or dead letters, this is."""
     return [spec for spec in specs if table in spec.target_names]
 
 
@@ -46,8 +46,8 @@ def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: b
     """Everybody who needs snapshots of the table.
 
     Args:
-        table: As it is now, and after `fill_ledger_or_hold`.
-        to_be_filled: The ledger will be filled first: a plan is made.
+        table: The present table, after `fill_ledger_or_hold`.
+        to_be_filled: Whether the ledger will be filled first, because a plan is made.
 
     Raises:
         FrazilError: A pending record cannot be read.
@@ -63,7 +63,7 @@ def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: b
 
 
 def fill_ledger_or_hold(context: TableContext) -> str | None:
-    """Write the table's stamps to the ledger; returns why it could not be, which then holds their snapshots."""
+    """Write the table's stamps to the ledger; returns the reason of a failure, which then holds their snapshots."""
     concerned = streams_writing_to(context.specs, context.name)
     if not concerned:
         return None
@@ -78,7 +78,7 @@ def fill_ledger_or_hold(context: TableContext) -> str | None:
 
 
 def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool) -> Iterator[SnapshotHold]:
-    """The stamps that the ledger lacks; what replays and queues stamp it never has."""
+    """Stamps that the ledger lacks; it never has the stamps of replays and queues."""
     streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
     found = find_ledger(context.catalog, context.settings) if streams else None
     has_file = {spec.stream for spec in streams_writing_to(context.specs, context.name)}
@@ -106,7 +106,7 @@ def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_fil
 
 
 def _pending(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
-    """Whether a batch landed is told by its snapshot, for as long as its record stands."""
+    """Snapshots that show whether a batch landed, for as long as its pending record exists."""
     for pending in read_pending_files(context.settings):
         if pending.concerns(context.name, str(table.metadata.table_uuid)):
             old = now - pending.written > CEILING
@@ -115,12 +115,12 @@ def _pending(context: TableContext, table: Table, now: datetime) -> Iterator[Sna
 
 
 def _unpublished(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
-    """What a stream has landed on a branch is told from other rows by its snapshots, until it is published.
+    """Snapshots that separate a stream's unpublished rows on a branch from other rows.
 
-    A branch of which nothing was ever published, by a stream without a gate, may be one that nobody means to publish.
+    If a stream without write-audit-publish has never published a branch, perhaps nobody means to publish it.
     """
     for spec in streams_writing_to(context.specs, context.name):
-        # Nothing of several tables is published.
+        # Streams with several tables publish nothing.
         own = spec.table.name == context.name and spec.route is None
         found = branches_ahead(table.metadata, spec.stream) if own else []
         for ahead in found:
@@ -134,7 +134,7 @@ def _unpublished(context: TableContext, table: Table, now: datetime) -> Iterator
 
 
 def _at_work(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
-    """Replays read letters of the snapshot that they found; how long ago no lease tells."""
+    """Snapshot of dead letters that replays read; no lease records its age."""
     named = {spec.stream for spec in streams_writing_to(context.specs, context.name)}
     for stream in sorted(named | {stream.partition("~")[0] for stream in streams_of(table.metadata)}):
         for part, what in _JOBS.items():
@@ -146,13 +146,13 @@ def _is_held(settings: Settings, stream: str, part: str) -> bool:
     try:
         record = stream_lease(settings, f"{stream}~{part}").read()
     except FrazilError:
-        # What cannot be read may be held.
+        # A lease that cannot be read may be held.
         return True
     return record is not None and record.held()
 
 
 def _windows(context: TableContext, now: datetime) -> Iterator[SnapshotHold]:
-    """A driver that starts counts the failures of the window anew, from the stamps."""
+    """Stamps from which a starting driver counts the failures of its window."""
     for spec in context.specs:
         limit = spec.errors.stop_above
         if spec.table.name == context.name and limit is not None and limit.window is not None:
@@ -161,7 +161,7 @@ def _windows(context: TableContext, now: datetime) -> Iterator[SnapshotHold]:
 
 
 def written_branches(context: TableContext, metadata: TableMetadata) -> set[str]:
-    """The branches that streams write: those that files name, and those of the newest stamps."""
+    """Branches that streams write: by their files, and by the newest stamps."""
     named = {spec.branch_of(context.name) for spec in streams_writing_to(context.specs, context.name)}
     return named | {branch for stream in streams_of(metadata) if (branch := written_branch(metadata, stream))}
 
@@ -171,10 +171,10 @@ class _Named(msgspec.Struct):
 
 
 def streams_of(metadata: TableMetadata) -> list[str]:
-    """The streams that may hold snapshots: all that stamped the table, by its properties and its snapshots.
+    """Streams that may hold snapshots: all that stamped the table, by its properties and its snapshots.
 
     Raises:
-        ValueError: A stamp is none.
+        ValueError: A stamp is invalid.
     """
     found = {key.removeprefix(PROPERTY_PREFIX) for key in metadata.properties if key.startswith(PROPERTY_PREFIX)}
     for snapshot in metadata.snapshots:
@@ -185,7 +185,7 @@ def streams_of(metadata: TableMetadata) -> list[str]:
 
 
 def reader_holds(metadata: TableMetadata, now: datetime) -> Iterator[SnapshotHold]:
-    """The holds of a table's readers, by its properties; none on anything older than `CEILING`."""
+    """Holds of a table's readers, by its properties; none on anything older than `CEILING`."""
     for key, text in sorted(metadata.properties.items()):
         if not key.startswith(READER_PREFIX):
             continue
@@ -210,7 +210,7 @@ def reader_holds(metadata: TableMetadata, now: datetime) -> Iterator[SnapshotHol
 
 
 def _position(metadata: TableMetadata, text: str) -> datetime | str | None:
-    """Where a reader stands; None for a snapshot that is gone, and why where the text says neither."""
+    """Position of a reader; None for an expired snapshot, and the reason if the text is invalid."""
     if text.isdigit():
         snapshot = metadata.snapshot_by_id(int(text))
         return snapshot_time(snapshot) if snapshot else None

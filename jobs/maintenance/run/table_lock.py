@@ -1,4 +1,4 @@
-"""Table lock for whoever rewrites or removes files of one: a lease with an expiry, so that a crash frees it."""
+"""Lock of a table for processes that rewrite or remove its files: a lease with an expiry, so that a crash frees it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableLock:
     """The held lock of one table.
 
     Attributes:
-        lease: Taken.
+        lease: The held lease.
         table: The table's name, for messages.
     """
 
@@ -40,7 +40,7 @@ class TableLock:
         """Raise unless the lock is still this process's.
 
         Raises:
-            FrazilError: It ran out, or somebody took it.
+            FrazilError: It expired, or another process took it.
         """
         try:
             self.lease.verify()
@@ -54,16 +54,16 @@ class TableLock:
 
 @contextlib.contextmanager
 def table_lock(settings: Settings, table: str, uuid: str, wait_seconds: float = 0.0) -> Iterator[TableLock]:
-    """Hold the lock of a table for the length of the block.
+    """Hold the lock of a table during the block.
 
-    It lies under the state folder, so it is for the processes that share one. It keeps maintenance runs, and merges
-    into a mirror, from working against each other; a stream never takes it, and never waits for it.
+    It is in the state folder, so it works for processes that share one. It keeps maintenance runs, and merges into a
+    mirror, from working against each other. A stream neither takes it nor waits for it.
 
     Args:
-        wait_seconds: How long whoever holds it is waited for.
+        wait_seconds: Time to wait for its holder.
 
     Raises:
-        TableBusyError: Another process holds it for longer than that.
+        TableBusyError: Another process holds it for longer.
     """
     lease = Lease(table_store(settings, uuid), f"table {table}", settings.lease_ttl.total_seconds())
     deadline = time.monotonic() + wait_seconds

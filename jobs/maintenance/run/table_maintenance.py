@@ -1,4 +1,4 @@
-"""Table maintenance, of one table: measure ▸ plan ▸ lock ▸ execute ▸ measure. A healthy one costs no Spark start."""
+"""Maintenance of one table: measure ▸ plan ▸ lock ▸ execute ▸ measure. A healthy table costs no Spark start."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 Procedure = Callable[[TableContext, Sequence[Step]], list[StepResult]]
 
 _MERGE_SECONDS = 300.0
-# Some ten seconds of Spark on a core: so long a merge waits for the partitions that are rewritten, and not for others.
+# Some ten seconds of Spark on a core. A merge waits this long for the partitions being rewritten, not for others.
 _TURN_BYTES = 256 * 1024**2
 _PAUSE_SECONDS = 0.5
 _LOCAL = re.compile(r"local\[(\d+)]")
@@ -95,14 +95,14 @@ PROCEDURES: Mapping[Action, Procedure] = {
 
 @dataclass(slots=True)
 class Execution:
-    """The steps of a plan, one after another.
+    """Execution of a plan's steps, one after another.
 
     Attributes:
-        plan: What is to be done.
-        on_progress: Told of each step as it begins and ends.
-        procedures: What carries out a batch of steps, by their action.
-        results: Of the steps that were tried, or given up.
-        stopped: Why nothing more is tried.
+        plan: The plan.
+        on_progress: Called when a step begins and ends.
+        procedures: Functions that carry out a batch of steps, by action.
+        results: Results of the steps that were tried or given up.
+        stopped: Reason why nothing more is tried.
     """
 
     context: TableContext
@@ -113,15 +113,15 @@ class Execution:
     stopped: str | None = None
 
     def left(self, actions: Collection[str]) -> list[Step]:
-        """The steps of these actions that have not been tried."""
+        """Steps of these actions that have not been tried."""
         tried = {id(result.step) for result in self.results}
         return [step for step in self.plan.steps if step.action in actions and id(step) not in tried]
 
     def carry_out(self, actions: Collection[str], lock: TableLock, turn_bytes: int | None = None) -> None:
-        """Try what is left of these actions.
+        """Try the remaining steps of these actions.
 
         Args:
-            turn_bytes: Only the first batch of it, which rewrites about so much; None: all.
+            turn_bytes: Only the first batch, which rewrites about as much; None: all.
         """
         found = batches(self.left(actions), self.context.spec_id, turn_bytes)
         for batch in found if turn_bytes is None else found[:1]:
@@ -133,13 +133,13 @@ class Execution:
             if found:
                 steps.step("maintain_after_action")
                 record_results(self.context, found)
-            # What was not tried is not recorded: it would count as a failure, after some of which it waits.
+            # Steps that were not tried are not recorded: they would count as failures, which delay further attempts.
             found += [StepResult(step, error=refused[id(step)], done=False) for step in batch if id(step) in refused]
             for result in found:
                 self._ended(result)
 
     def give_up(self, actions: Collection[str], why: str) -> None:
-        """Try none of what is left of these actions."""
+        """Give up the remaining steps of these actions."""
         for step in self.left(actions):
             self._ended(StepResult(step, error=why, done=False))
 
@@ -152,7 +152,7 @@ class Execution:
         return StepProgress(self.context.name, step, number, len(self.plan.steps), result)
 
     def _why_not(self, step: Step) -> str | None:
-        """Why a step is not tried; None if it is."""
+        """Reason why a step is not tried; None if it is."""
         where = f"table {self.context.name}"
         if self.stopped is not None:
             return self.stopped
@@ -178,21 +178,21 @@ class Execution:
         except FrazilError as problem:
             error = str(problem)
         except Exception as problem:
-            # As text: with the exception itself, a log's formatter would show the secrets that it may quote.
+            # As text: a log's formatter would show secrets that the exception itself may quote.
             trace = redacted(self.context.settings, traceback.format_exc())
             log.warning("table %s: %s failed: %s", self.context.name, batch[0].action, trace)
             error = (
                 f"table {self.context.name}: {batch[0].action} failed: {jvm_error_text(self.context.settings, problem)}"
             )
         if self.context.jvm_is_gone() and not gone:
-            # py4j only says that nobody answers. It may have been this step's doing; the next one is given another.
+            # py4j only reports that nobody answers. This step may have ended the JVM; the next one gets another.
             error = str(_jvm_ended(self.context.name, batch[0].action))
         self.stopped = self._stop(lock)
         seconds = time.monotonic() - began
         return [StepResult(step, seconds=seconds / len(batch), error=error, done=False) for step in batch]
 
     def _stop(self, lock: TableLock) -> str | None:
-        """Why nothing more can be done after a failure; None if the table can still be worked on."""
+        """Reason why nothing more can be done after a failure; None if the table can still be worked on."""
         try:
             lock.verify()
             self.context.load()
@@ -209,12 +209,12 @@ def _jvm_ended(table: str, action: str) -> FrazilError:
 
 
 def problem_text(context: TableContext, problem: Exception) -> str:
-    """A problem in the execution of a plan as it is told: without a secret that it may quote."""
+    """Text about a problem in the execution of a plan, without secrets that it may quote."""
     return str(problem) if isinstance(problem, FrazilError) else jvm_error_text(context.settings, problem)
 
 
 def record_results(context: TableContext, found: Sequence[StepResult]) -> None:
-    """Write down what the execution tried; a note that cannot be written costs a step that is done again."""
+    """Record the attempts; a record that cannot be written costs a repeated step."""
     store = table_store(context.settings, context.uuid)
     now = context.now()
     history = read_history(store).seen(now)
@@ -231,7 +231,7 @@ def record_results(context: TableContext, found: Sequence[StepResult]) -> None:
 def _with(history: MaintenanceHistory, result: StepResult, now: datetime) -> MaintenanceHistory:
     step = result.step
     if LOST in result.detail and not result.done:
-        # Neither done nor a failure after which it would wait.
+        # It is neither done nor a failure that delays further attempts.
         return history
     spec_id = step.partition.spec_id if step.partition else None
     if result.error:
@@ -261,19 +261,19 @@ def maintain_table(
     on_progress: OnProgress = no_progress,
     now: Callable[[], datetime] = utc_now,
 ) -> TableResult:
-    """Do what the table's plan says.
+    """Carry out the table's plan.
 
     Args:
-        spark: Gives a session; called when a step first needs one.
-        specs: All streams of the deployment; of those that write to the table the ledger is filled first.
-        dry_run: Only plan: no lock, no Spark, nothing is changed.
-        on_progress: Told of each step as it begins and ends.
+        spark: Returns a session; called when a step first needs one.
+        specs: All streams of the deployment; the ledger is filled first for those that write to the table.
+        dry_run: Whether only to plan: no lock, no Spark, no changes.
+        on_progress: Called when a step begins and ends.
 
     Returns:
-        What was done, with the problems of single steps: they undo nothing, and steps that need nothing of them go on.
+        The result, with the problems of single steps: they undo nothing, and independent steps go on.
 
     Raises:
-        FrazilError: There is no such table, the catalog does not answer, the policy contradicts itself.
+        FrazilError: The table does not exist, the catalog does not answer, or the policy contradicts itself.
     """
     specs = all_with_named_tables(specs, catalog)
     context = TableContext(catalog, settings, specs, table.name, table.require(), spark, now)
@@ -284,18 +284,18 @@ def maintain_table(
 
 
 class TableMaintenance:
-    """The maintenance of a table as it goes on: planned when this is made, then carried out, some actions at a time.
+    """Maintenance of a table in stages: it is planned at creation, then carried out, some actions at a time.
 
-    Of a mirror the lock is let go between partitions, so that merges come in between.
+    On a mirror, the lock is released between partitions, so that merges come in between.
 
     Args:
         only: Only these actions; None for all.
-        on_progress: Told of each step as it begins and ends.
-        procedures: What carries out a batch of steps, by their action.
-        measure: Reads the facts.
+        on_progress: Called when a step begins and ends.
+        procedures: Functions that carry out a batch of steps, by action.
+        measure: Measures the facts.
 
     Raises:
-        FrazilError: There is no such table, or the catalog does not answer.
+        FrazilError: The table does not exist, or the catalog does not answer.
     """
 
     def __init__(
@@ -322,12 +322,12 @@ class TableMaintenance:
         self._seconds: float = time.monotonic() - began
 
     def carry_out(self, actions: Collection[str] = ACTIONS) -> None:
-        """Do the plan's steps of these actions, under the table's lock.
+        """Carry out the plan's steps of these actions, under the table's lock.
 
-        The plan is made anew by the first call if the table has changed since.
+        The first call makes the plan again if the table has changed since.
 
         Args:
-            actions: In the plan's order: those of a later call come after those of an earlier one.
+            actions: Actions in the plan's order: those of a later call come after those of an earlier one.
 
         Raises:
             FrazilError: The catalog does not answer.
@@ -338,7 +338,7 @@ class TableMaintenance:
         began = time.monotonic()
         try:
             while self._turn(actions):
-                # Whoever waits to merge looks for the lock more often than that.
+                # A waiting merge polls more often than that.
                 time.sleep(_PAUSE_SECONDS)
         except TableBusyError as busy:
             if self._execution is None:
@@ -349,7 +349,7 @@ class TableMaintenance:
             self._seconds += time.monotonic() - began
 
     def _turn(self, actions: Collection[str]) -> bool:
-        """What is done without letting go of the lock: all, or of a mirror some partitions; whether more is left."""
+        """Carry out steps under the lock: all, or some partitions of a mirror; returns whether more are left."""
         context = self._context
         with table_lock(context.settings, context.name, context.uuid, self._patience) as lock:
             steps.step("maintain_after_lock")
@@ -361,12 +361,12 @@ class TableMaintenance:
 
     @property
     def _takes_turns(self) -> bool:
-        """Whether merges come between its steps: what they touch is none of a step's while it is rewritten."""
+        """Whether merges come between its steps: while a step rewrites files, a merge must not touch them."""
         return MIRROR_PROPERTY in self._facts.properties
 
     @property
     def _patience(self) -> float:
-        """Seconds that a merge under way is waited for: there is one again and again."""
+        """Seconds to wait for a running merge, as there is one again and again."""
         return _MERGE_SECONDS if self._takes_turns else 0.0
 
     def _begun(self) -> Execution:
@@ -379,7 +379,7 @@ class TableMaintenance:
         return Execution(context, self._plan, self._on_progress, self._procedures)
 
     def result(self) -> TableResult:
-        """What was done so far; the table is measured again if there was anything to do."""
+        """Results so far; the table is measured again if there was anything to do."""
         began = time.monotonic()
         done = tuple(self._execution.results) if self._execution else ()
         after = self._after() if done else None
@@ -411,6 +411,6 @@ class TableMaintenance:
             deep = True if self._facts.partitions is not None else None
             return self._measure(context.load(), context.policy, context.now(), deep=deep)
         except Exception as problem:
-            # What was done is told all the same.
+            # The results are reported nevertheless.
             log.warning("table %s could not be measured again: %s", context.name, problem_text(context, problem))
             return None

@@ -1,4 +1,4 @@
-"""Table metadata: manifests are rewritten, and the properties set that limit former metadata files."""
+"""Table metadata: rewrites manifests, and sets the properties that limit former metadata files."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
 
-# Between two attempts at the manifests, in seconds: a stream that commits often has then done so.
+# Longest pause between two attempts at the manifests, seconds: a stream that commits often has committed by then.
 _LONGEST_PAUSE = 4.0
 
 
 def rewrite_manifests(context: TableContext, step: Step, longest_pause: float = _LONGEST_PAUSE) -> StepResult:
-    """Write the manifests anew, by partition; those of each partition spec apart.
+    """Rewrite the manifests by partition, separately for each partition spec.
 
-    A stream merges its manifests itself, and where its commit comes first Iceberg has rewritten what is gone. It is
-    tried again on what is there then. Where it loses each time that is said, and is no failure: the next run finds it
-    due again.
+    A stream merges its manifests itself. If its commit comes first, Iceberg has rewritten outdated ones, and tries
+    again on the new ones. If it loses each time that is reported, and is no failure: the next run finds it due again.
 
     Args:
-        longest_pause: Between two attempts, in seconds.
+        longest_pause: Longest pause between two attempts, seconds.
 
     Raises:
-        FrazilError: It could not be done.
+        FrazilError: The rewrite failed.
     """
     table = context.load()
     head = table.current_snapshot()
@@ -74,7 +73,7 @@ def set_metadata_properties(context: TableContext, step: Step) -> StepResult:
     """Set the properties by which each commit removes the oldest metadata file.
 
     Raises:
-        FrazilError: Others committed to the table each time.
+        FrazilError: Others committed to the table during every attempt.
     """
     properties = {key: str(value) for key, value in step.detail.items()}
 

@@ -1,1 +1,1 @@
-"""Proof that every record read stands in its tables, exactly once."""
+"""Audit: proof that every record read is in its tables exactly once."""

@@ -1,4 +1,4 @@
-"""The audit of a stream: its ledger is filled and followed, and compared with the rows of its tables."""
+"""The audit of a stream: fills and follows its ledger, and compares it with the rows of its tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from jobs.tables.ledger.ledger_checkpoints import AuditCheckpoint, audit_checkpo
 from jobs.tables.ledger.ledger_table import former_ends, ledger_tables, read_ledger
 from jobs.tables.ledger.row_counter import WINDOW_OFFSETS
 
-# Offsets audited at so far, all that are to be audited at, rows read so far.
+# Called with offsets audited so far, all offsets to audit, and rows read so far.
 Progress = Callable[[int, int, int], None]
 
 
@@ -71,17 +71,17 @@ def audit(
     on_progress: Progress = lambda done, total, rows: None,
     window: int = WINDOW_OFFSETS,
 ) -> StreamAudit:
-    """Whether every record of a stream stands where it belongs, exactly once.
+    """Audit whether every record of a stream is in its right place, exactly once.
 
     Args:
-        table: Only this one of the stream's tables.
-        full: Also what was audited before.
-        since: Also what was audited before, if it was committed from then on.
-        kafka: Connects to Kafka, which is asked whether the stream can go on where it stands; None: it is not asked.
-        window: Offsets that are counted at a time; each takes a byte per table.
+        table: Only this table of the stream; None for all.
+        full: Whether to repeat what was audited before.
+        since: Repeats what was audited before, if it was committed from this time on.
+        kafka: Connects to Kafka, which shows whether the stream can go on; None: Kafka is not asked.
+        window: Number of offsets counted at a time; each takes a byte per table.
 
     Raises:
-        FrazilError: The stream has no such table, or it cannot be read.
+        FrazilError: The stream has no such table, or the table cannot be read.
     """
     began, spec = time.monotonic(), with_named_tables(spec, catalog)
     # A backfill is audited as a stream of its own, whose dead letters are the stream's.
@@ -143,7 +143,7 @@ def _add_backfills(
     since: datetime | None,
     window: int,
 ) -> None:
-    """Audit what backfills of the stream have landed, and add what is wrong with it."""
+    """Audit the landed rows of the stream's backfills, and add their problems."""
     table = existing_table(catalog, spec.coordinator, spec.branch_of(spec.coordinator))
     if table is None or history(table.metadata, backfill_id(spec.stream)).newest is None:
         return
@@ -165,7 +165,7 @@ def _add_backfills(
 
 
 def _of_backfill(sentence: str, stream: str) -> str:
-    """A sentence about a backfill with the command that goes on: no other one takes its id."""
+    """A sentence about a backfill with the command that resumes it, as no other backfill takes its id."""
     name = backfill_id(stream)
     for command in (f"frazil accept {name} --rollback keep, or reland", f"frazil run {name}"):
         sentence = sentence.replace(command, f"frazil backfill {stream}, with the same range")
@@ -196,7 +196,7 @@ def _count(
     """Count the rows of the tables.
 
     Args:
-        undecided: Ranges of a batch that is not in all tables yet; None if not all tables are audited.
+        undecided: Ranges of a batch that some tables still lack; None if not all tables are audited.
     """
     rows_read = 0
 
@@ -225,14 +225,14 @@ def _count(
         agreement = DeadLetterAgreement(anchor.expected, dead.expected)
         problems, pending = agreement.judge()
         totals.audit.problems += problems
-        # A batch that is not in all tables yet has been named with all of them.
+        # A batch that some tables still lack was reported with all of them already.
         totals.audit.pending += [] if undecided else pending
-    # Also where only the sink is audited: its rows of replays are explained by dead letters.
+    # Needed even if only the sink is audited: dead letters explain its rows of replays.
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
     begins = pointwise_max(each.begins for each in audited)
     replays = ReplayedRows(base.stream, _with_replays(spec, catalog, sink), dead_letters, begins)
     totals.audit.pending += [replays.pending] if replays.pending else []
-    # Replays land by the route of their time: also in tables that the file does not name any more.
+    # Replays land by the route of their time, so possibly in tables that the file no longer names.
     known = dict.fromkeys([*spec.targets, *(each.target for each in audited)])
     of_rows = [each for each in known if each.role == "rows"]
     main = existing_table(catalog, spec.table.name)
@@ -287,7 +287,7 @@ def _count(
 
 
 def _with_replays(spec: StreamSpec, catalog: Catalog, sink: AuditedTable | None) -> Table | None:
-    """The table that knows every replay, the stream's own; others know those that brought them rows."""
+    """The main table, which knows every replay; others know those that brought them rows."""
     if sink is None or sink.name == spec.table.name:
         return sink.table if sink else None
     return existing_table(catalog, spec.table.name, spec.branch_of(spec.table.name)) or sink.table
@@ -301,7 +301,7 @@ def _hold_main(
     found: StreamAudit,
     window: int,
 ) -> dict[str, AuditCheckpoint]:
-    """Hold main against what of the stream's branch was published; what to remember of it, by its key."""
+    """Compare main with the published part of the stream's branch; returns checkpoints by key."""
     sink = next((each for each in audited if each.target.role == "rows" and each.table is not None), None)
     if sink is None or sink.table is None:
         return {}
@@ -330,9 +330,9 @@ def _record_audited(
     settings: Settings,
     catalog: Catalog,
 ) -> None:
-    """Remember how far the tables are audited, so that the next audit counts only what is new.
+    """Record how far the tables are audited, so that the next audit counts only what is new.
 
-    All of them or none: the next audit holds what is new on the one against what is new on the other.
+    All tables are recorded or none, as the next audit compares the new rows of one with those of the other.
     """
     if found.pending or any(not problem.explained for problem in found.problems):
         return
@@ -344,11 +344,11 @@ def _record_audited(
             continue
         checkpoints[str(each.table.metadata.table_uuid)] = AuditCheckpoint(
             each.expected.sequence,
-            # Until all is counted again, what others changed is said by each audit.
+            # Each audit reports others' changes until all rows are counted again.
             each.counted_in or snapshot.snapshot_id,
             datetime.now(UTC),
             complete=True,
-            # Without them the whole ledger is followed again, for what comes next was read before.
+            # Without positions the next audit follows the whole ledger, as the next records were read before.
             positions={} if each.expected.behind else each.expected.positions,
         )
     if checkpoints:

@@ -1,4 +1,4 @@
-"""Ranges of an audit: what batches read, grouped where it overlaps, in one target and over all, and in windows."""
+"""Ranges of an audit: batches' ranges, grouped where they overlap, for one target and for all, and in windows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """A range as one batch read it.
+    """A range that one batch read.
 
     Attributes:
-        rows: What it put into the table; None if nobody knows.
-        counts: Records it read, of which `tombstones`, `filtered` and, seen from the sink, `dead` made no row.
-        stamped: Whether its stamp was seen; if not, nobody knows how often each of its offsets was read.
-        at: When it was committed.
+        rows: Rows that it put into the table; None if unknown.
+        counts: Records that it read; `tombstones`, `filtered` and, for the sink, `dead` made no row.
+        stamped: Whether its stamp was seen; if not, it is unknown how often each of its offsets was read.
+        at: Commit time.
     """
 
     range: OffsetRange
@@ -40,9 +40,9 @@ class BatchRange:
 
 @dataclass(frozen=True, slots=True)
 class RangeGroup:
-    """Batches' ranges of one partition that overlap each other and no other: the least that can be compared.
+    """Ranges of one partition that overlap each other and no other: the smallest comparable unit.
 
-    Most groups have one; a range that an operator wanted to be read again has two or more.
+    Most groups have one range. If an operator had a range read again, its group has two or more.
     """
 
     partition: TopicPartition
@@ -51,7 +51,7 @@ class RangeGroup:
 
     @property
     def rows(self) -> int | None:
-        """Rows that the table must hold of the range; None if that is not known."""
+        """Rows that the table must have for the range; None if unknown."""
         total = 0
         for batch in self.batches:
             if batch.rows is None:
@@ -61,44 +61,44 @@ class RangeGroup:
 
     @property
     def counts(self) -> Counts:
-        """The sums over the batches."""
+        """Sums over the batches."""
         return sum((batch.counts for batch in self.batches), Counts())
 
     @property
     def newest(self) -> int:
-        """The sequence number of the newest batch."""
+        """Sequence number of the newest batch."""
         return max(batch.sequence for batch in self.batches)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRange:
-    """Range groups of the stream's targets that overlap each other and no other, to be compared together."""
+    """Range groups of the stream's targets that overlap each other and no other, compared together."""
 
     partition: TopicPartition
     range: OffsetRange
     groups: Mapping[TargetSpec, Sequence[RangeGroup]]
 
     def batches(self, target: TargetSpec) -> list[BatchRange]:
-        """What was read of it for one target."""
+        """Batches of one target that read it."""
         return [batch for group in self.groups.get(target, ()) for batch in group.batches]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPart:
-    """A compared range, or as much as fits into a window of one that is greater."""
+    """A compared range, or a window's part of a larger one."""
 
     whole: ComparedRange
     range: OffsetRange
 
     @property
     def last(self) -> bool:
-        """Whether the compared range ends with it."""
+        """Whether it is the last part of the compared range."""
         return self.range.end == self.whole.range.end
 
 
 @dataclass(slots=True)
 class OffsetRanges:
-    """Offsets as ranges, of which so many are kept, and the others counted."""
+    """Offsets as a limited number of ranges; further ones are only counted."""
 
     kept: list[OffsetRange] = field(default_factory=list)
     more: int = 0
@@ -126,12 +126,12 @@ def ranges_overlap(one: OffsetRange, other: OffsetRange) -> bool:
 
 
 def slice_of_range(range_: OffsetRange, start: int) -> slice:
-    """The slice that a range is of an array whose first element is the offset `start`."""
+    """Slice of the range in an array whose first element is the offset `start`."""
     return slice(max(0, range_.start - start), max(0, range_.end - start))
 
 
 def group_ranges(partition: TopicPartition, batches: Iterable[BatchRange]) -> list[RangeGroup]:
-    """Ranges of one partition, in groups of those that overlap, in order."""
+    """Ranges of one partition, in groups of overlapping ones, in order."""
     overlapping = _overlapping((batch.range, batch) for batch in batches)
     return [RangeGroup(partition, range_, tuple(together)) for range_, together in overlapping]
 
@@ -139,11 +139,11 @@ def group_ranges(partition: TopicPartition, batches: Iterable[BatchRange]) -> li
 def compared_ranges(
     targets: Mapping[TargetSpec, Mapping[TopicPartition, Sequence[RangeGroup]]], after: Mapping[TargetSpec, int]
 ) -> Iterator[ComparedRange]:
-    """Range groups of all targets that overlap, together, if one of them is newer than was audited before.
+    """Overlapping range groups of all targets, if one of them is newer than its last audit.
 
     Args:
-        targets: What the targets must hold.
-        after: The sequence number through which each was audited before.
+        targets: Expected rows of the targets.
+        after: Sequence number through which each was audited before.
     """
     for partition in sorted({partition for groups in targets.values() for partition in groups}):
         every = [(target, group) for target, each in targets.items() for group in each.get(partition, ())]
@@ -156,7 +156,7 @@ def compared_ranges(
 
 
 def _overlapping(items: Iterable[tuple[OffsetRange, T]]) -> Iterator[tuple[OffsetRange, list[T]]]:
-    """Items whose ranges overlap, and no others, with the range of all of them."""
+    """Groups of overlapping items, each with the range of all of them."""
     start = end = 0
     together: list[T] = []
     for range_, item in sorted(items, key=lambda pair: pair[0]):
@@ -170,7 +170,7 @@ def _overlapping(items: Iterable[tuple[OffsetRange, T]]) -> Iterator[tuple[Offse
 
 
 def range_windows(every: Iterable[ComparedRange], size: int) -> Iterator[list[WindowPart]]:
-    """Ranges to compare, in windows of at most `size` offsets; one that is greater fills several by itself."""
+    """Compared ranges in windows of at most `size` offsets; a larger range fills several windows alone."""
     window: list[WindowPart] = []
     used = 0
     for each in every:

@@ -1,4 +1,4 @@
-"""Results of an audit: problems, operators' decisions, sums per partition, table and stream, and their sentences."""
+"""Results of an audit: problems, operators' decisions, sums by partition, table and stream, and their sentences."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ ProblemKind = Literal[
     "rolled_back",
     "stopped",
 ]
-# What a problem says of rows or records: that so many are not where they belong, or that so many are too many.
+# Problems about missing rows or records, and about surplus ones.
 _TOO_FEW: frozenset[ProblemKind] = frozenset({"missing", "gap"})
 _TOO_MANY: frozenset[ProblemKind] = frozenset({"doubled", "overlap", "unexpected", "both"})
 Verdict = Literal["complete", "undecided", "changed_since", "incomplete"]
 
-# Ranges that a sentence names.
+# Most ranges in a sentence.
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorDecision:
-    """A range that an operator passed over, or wanted to be read again."""
+    """A range that an operator passed over, or had read again."""
 
     table: str
     kind: str
@@ -50,10 +50,10 @@ class OperatorDecision:
 
 @dataclass(frozen=True, slots=True)
 class ForeignChange:
-    """What an audit found that a snapshot of another writer did to the rows of a range.
+    """Effect of another writer's snapshot on the rows of a range.
 
     Attributes:
-        rows: Rows it added; negative for rows it took out.
+        rows: Rows that it added; negative for rows that it removed.
     """
 
     snapshot_id: int
@@ -64,15 +64,15 @@ class ForeignChange:
 
 @dataclass(frozen=True, slots=True)
 class AuditProblem:
-    """A problem in an audit's result: something that is not as it must be.
+    """A problem in an audit's result.
 
     Attributes:
-        records: How many records or rows it is about.
+        records: Number of records or rows concerned.
         where: Offsets in question, as ranges.
-        exact: Whether `where` holds the offsets in question and no others; if not, they are among them.
-        more: How many ranges `where` leaves out.
-        changes: What others did to these rows since, as far as snapshots tell.
-        surplus: Of kinds that say that two numbers disagree: whether there are too many; None: that cannot be said.
+        exact: Whether `where` has exactly the offsets in question; otherwise it contains them.
+        more: Number of ranges missing from `where`.
+        changes: Other writers' later changes to these rows, as far as snapshots show them.
+        surplus: For problems of differing numbers: whether there are too many; None if unknown.
     """
 
     kind: ProblemKind
@@ -89,17 +89,17 @@ class AuditProblem:
 
     @property
     def missing(self) -> int:
-        """How many rows or records it says are missing."""
+        """Number of missing rows or records."""
         return self.records if self.kind in _TOO_FEW or self.surplus is False else 0
 
     @property
     def doubled(self) -> int:
-        """How many rows or records it says are too many."""
+        """Number of surplus rows or records."""
         return self.records if self.kind in _TOO_MANY or self.surplus else 0
 
     @property
     def explained(self) -> bool:
-        """Whether others took out exactly the rows in question, after they had landed."""
+        """Whether others removed exactly the rows in question, after they had landed."""
         return (
             self.kind == "missing"
             and bool(self.changes)
@@ -109,12 +109,12 @@ class AuditProblem:
 
 @dataclass(slots=True)
 class PartitionSums:
-    """The sums of one partition on one table.
+    """Sums of one partition on one table.
 
     Attributes:
-        ranges: How many ranges were counted in the table; 0 if only their stamps were looked at.
+        ranges: Number of ranges that were counted in the table; 0 if only their stamps were checked.
         rows: Rows found in the table; None if none were counted.
-        missing, doubled: The sums over the problems of the partition.
+        missing, doubled: Sums over the partition's problems.
     """
 
     partition: TopicPartition
@@ -129,16 +129,16 @@ class PartitionSums:
 
 @dataclass(slots=True)
 class TableAudit:
-    """What was found on one table.
+    """Audit result of one table.
 
     Attributes:
         method: `rows`: coordinates are counted; `summaries`: rows per batch, by the snapshots' summaries; `none`: the
-            table is not there.
-        since: When it was audited last; None if all was looked at.
-        unchecked: Batches whose snapshot has expired, so that nothing tells how many rows they added.
-        unknown: Ranges whose stamps had expired before they were recorded: only the running totals speak of them.
-        earlier: Rows that do not say which record they are of: others wrote them.
-        missing, doubled: The sums over all problems of the table, those of no partition included.
+            table does not exist.
+        since: Time of the last audit; None if everything was audited.
+        unchecked: Batches whose snapshot has expired, so that their added rows are unknown.
+        unknown: Ranges whose stamps had expired before they were recorded: only running totals cover them.
+        earlier: Rows without coordinates, from other writers.
+        missing, doubled: Sums over all problems of the table, those without a partition included.
     """
 
     target: TargetSpec
@@ -153,18 +153,18 @@ class TableAudit:
 
     @property
     def table(self) -> str:
-        """The table's full name."""
+        """Full name of the table."""
         return self.target.name
 
 
 @dataclass(frozen=True, slots=True)
 class MainAudit:
-    """What was found of a stream's branch in main.
+    """Audit result of a stream's branch in main.
 
     Attributes:
         rows: Rows of main that were counted.
-        unpublished: Rows of the branch that main lacks, since they are not published; None if nobody can say.
-        left_out: Rows that main lacks since an operator has left them out.
+        unpublished: Rows of the branch that main lacks because they are not published; None if unknown.
+        left_out: Rows that main lacks because an operator has left them out.
     """
 
     rows: int
@@ -174,11 +174,11 @@ class MainAudit:
 
 @dataclass(frozen=True, slots=True)
 class NotJudged:
-    """Rows of a table of which an audit cannot say whether their route names it.
+    """Rows of a table whose route the audit cannot judge.
 
     Attributes:
-        config: Hash of the configuration that they were landed under; None where it is not that of one.
-        why: As the end of a sentence.
+        config: Hash of their configuration; None if it is not a single one.
+        why: Reason, the end of a sentence.
     """
 
     table: str
@@ -189,11 +189,11 @@ class NotJudged:
 
 @dataclass(frozen=True, slots=True)
 class RouteAudit:
-    """What was found of the rows of a stream with a route, in a full audit.
+    """Audit result of routed rows, in a full audit.
 
     Attributes:
-        judged: Rows that were held against the route that they were landed by.
-        not_judged: The others, which the stream has read.
+        judged: Rows compared with the route by which they landed.
+        not_judged: Other rows that the stream has read.
     """
 
     judged: int
@@ -202,18 +202,18 @@ class RouteAudit:
 
 @dataclass(slots=True)
 class StreamAudit:
-    """What was found on all tables of a stream.
+    """Audit result of all tables of a stream.
 
     Attributes:
-        since: What was committed from then on was counted again; None: of what had been audited nothing was.
-        queue: What came from dead-letter topics of Kafka Connect, which is in no range; None if nothing did.
-        backfill: What backfills landed beside the stream, of what was counted now; None if there was none.
+        since: Time from which earlier audited commits were counted again; None: none were.
+        queue: Records from Kafka Connect's dead-letter topics, which are in no range; None without any.
+        backfill: Records of backfills among those counted now; None without any.
         recorded: Rows that this audit added to the ledger before it began.
-        scanned: Rows of the tables that were read.
-        pending: What is no problem yet: a commit that is still to come.
-        notes: What else there is to know of it.
-        main: Of a stream whose branch is published, what main has of it.
-        route: Of a full audit of a stream that has, or had, a route; else None.
+        scanned: Number of rows read from the tables.
+        pending: Commits that are still to come, which are no problem yet.
+        notes: Further notes.
+        main: Result for main, if the stream's branch is published.
+        route: Result for routed rows in a full audit, if the stream has or had a route; otherwise None.
     """
 
     stream: str
@@ -236,7 +236,7 @@ class StreamAudit:
     def verdict(self) -> Verdict:
         """Complete; undecided; complete until others deleted rows; or not complete.
 
-        Undecided is what nobody can say yet, or any more: a batch that is not in all tables, and ranges whose stamps
+        Undecided means that nobody knows yet, or any more: a batch that some tables lack, or ranges whose stamps
         expired before they were recorded.
         """
         if not self.problems:
@@ -245,12 +245,12 @@ class StreamAudit:
 
     @property
     def missing(self) -> int:
-        """Rows and records that are missing, over all problems."""
+        """Number of missing rows and records, over all problems."""
         return sum(problem.missing for problem in self.problems)
 
     @property
     def doubled(self) -> int:
-        """Rows and records that are too many, over all problems."""
+        """Number of surplus rows and records, over all problems."""
         return sum(problem.doubled for problem in self.problems)
 
     @property
@@ -259,7 +259,7 @@ class StreamAudit:
         return sum(each.counts.read for table in self.tables if table.target.coordinator for each in table.partitions)
 
     def add_up(self) -> None:
-        """Add what the list of problems says to the sums of the tables and their partitions; once."""
+        """Add the problems to the sums of the tables and their partitions; call this once."""
         for table in self.tables:
             sums = {each.partition: each for each in table.partitions}
             for problem in self.problems:
@@ -271,7 +271,7 @@ class StreamAudit:
                 if partition is None or range_ is None or not problem.missing + problem.doubled:
                     continue
                 if partition not in sums:
-                    # Of the partition no batch was committed here, or none is new.
+                    # No batch of the partition was committed here, or none is new.
                     sums[partition] = PartitionSums(partition, *range_)
                     table.partitions.append(sums[partition])
                 sums[partition].missing += problem.missing
@@ -312,7 +312,7 @@ def _nothing(audit: StreamAudit, last: datetime | None) -> str:
 
 
 def queue_sentence(audit: StreamAudit) -> str | None:
-    """What came from dead-letter topics of Kafka Connect; None if nothing did."""
+    """Sentence about records from Kafka Connect's dead-letter topics; None without any."""
     if audit.queue is None:
         return None
     rows, dead = audit.queue.landed, audit.queue.dead
@@ -323,7 +323,7 @@ def queue_sentence(audit: StreamAudit) -> str | None:
 
 
 def backfill_sentence(audit: StreamAudit) -> str | None:
-    """What backfills landed, of what was counted now; None if there was none."""
+    """Sentence about records of backfills among those counted now; None without any."""
     if audit.backfill is None or audit.backfill == Counts():
         return None
     rows, dead = audit.backfill.landed, audit.backfill.dead
@@ -353,12 +353,12 @@ def decision_sentence(decision: OperatorDecision) -> str:
 
 
 def not_judged_sentence(rows: NotJudged) -> str:
-    """Rows in words of which nobody can say whether they belong where they stand."""
+    """Sentence about rows whose table cannot be judged."""
     under = f" landed under configuration {rows.config}" if rows.config else ""
     count = f"{rows.rows:,} row{'' if rows.rows == 1 else 's'}"
     return f"{rows.table}: of {count}{under} it is not judged whether the route sends them there: {rows.why}"
 
 
 def more(count: int) -> str:
-    """The words in an audit's sentence for those that it does not name."""
+    """Words in an audit's sentence for unnamed entries."""
     return f" and {count - SHOWN:,} more" if count > SHOWN else ""

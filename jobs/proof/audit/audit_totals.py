@@ -1,8 +1,8 @@
-"""Totals of an audit: sums per partition, and problems, from what was expected and what was found.
+"""Totals of an audit: sums per partition, and problems, from expected and found rows.
 
-Tables whose rows do not say where they came from are compared by the summaries of their snapshots. Whether each record
-that the coordinator counts as landed has a row in any table is judged here as well: a table that lacks a whole commit
-lacks nothing by its own stamps.
+Tables whose rows lack coordinates are compared by the summaries of their snapshots. This module also checks that each
+record counted as landed by the coordinator has a row in some table: a table that lacks a whole commit lacks nothing by
+its own stamps.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from jobs.tables.commit.stamp.offsets import (
     TopicPartition,
 )
 
-# Answers after which a table begins anew, and lacks what it had, or what it was about to get.
+# Answers after which a table begins anew, without its earlier rows or those that it was about to get.
 _BEGINS_ANEW = ("recreated_table", "parked", "unparked")
 
 
 @dataclass(slots=True)
 class AuditTotals:
-    """Adds up an audit as it goes on.
+    """Adds up an audit in progress.
 
     Attributes:
-        audit: What is filled; its tables are known.
-        expired: Dead letters of batches before this instant may be gone; None if all are there.
-        came_back: Rows that are taken for those of dead letters that came back, and have expired since.
+        audit: Audit that is filled; its tables are set.
+        expired: Time before which batches may lack dead letters; None if all exist.
+        came_back: Rows attributed to replayed dead letters that have expired since.
     """
 
     audit: StreamAudit
     expired: datetime | None = None
     came_back: int = 0
     _sums: dict[tuple[str, TopicPartition], PartitionSums] = field(default_factory=dict)
-    # Of groups that no stamp alone says the rows of: rows that stand there, and what those stamps that do say.
+    # Sums for groups without stamps of all their rows: existing rows, and rows by those stamps that exist.
     _unstamped: dict[str, list[int]] = field(default_factory=dict)
 
     def table(self, name: str) -> TableAudit:
@@ -62,10 +62,10 @@ class AuditTotals:
         return next(table for table in self.audit.tables if table.table == name)
 
     def add_expected(self, found: ExpectedRows, after: int = 0) -> None:
-        """Take in what the ledger says of a table.
+        """Add what the ledger expects of a table.
 
         Args:
-            after: Of ranges without a later commit than this the rows are not counted, so the sums leave them out.
+            after: Rows of ranges without a commit after this one are not counted, so the sums leave them out.
         """
         self.table(found.table).unknown = list(found.unknown)
         self.audit.problems += found.problems
@@ -74,7 +74,7 @@ class AuditTotals:
                 self._sums_of(found.table, group).counts += group.counts
 
     def _sums_of(self, table: str, group: RangeGroup) -> PartitionSums:
-        """The sums of a group's partition, which reach as far as the group."""
+        """Sums of a group's partition, extended to the group's end."""
         sums = self._sums.get((table, group.partition))
         if sums is None:
             sums = self._sums[table, group.partition] = PartitionSums(group.partition, *group.range)
@@ -83,10 +83,10 @@ class AuditTotals:
         return sums
 
     def add_comparison(self, comparison: RangeComparison, landed: LandedRecords | None = None) -> None:
-        """Take in what stands in the tables of one compared range.
+        """Add the rows found for one compared range.
 
         Args:
-            landed: Holds it against what the coordinator says; None: that cannot be done.
+            landed: Compares it with the coordinator's counts; None if that is impossible.
         """
         partition, range_ = comparison.compared.partition, comparison.compared.range
         in_both = comparison.in_both if comparison.apart else 0
@@ -100,7 +100,7 @@ class AuditTotals:
                     allowed = min(-missing, found.dead_before(self.expired))
                     missing += allowed
                     self.came_back += allowed
-                # A row too many of a record that is a dead letter is that one, and is told once.
+                # A surplus row of a record that is a dead letter is reported once, as that record.
                 too_many = min(-missing, in_both) if of_rows and missing < 0 else 0
                 among = comparison.both.kept if too_many and too_many == -missing == comparison.in_both else []
                 in_both -= too_many
@@ -133,7 +133,7 @@ class AuditTotals:
             unstamped[1] += sum(batch.rows or 0 for batch in found.group.batches)
 
     def judge_totals(self, found: ExpectedRows, after: int) -> None:
-        """Hold the ranges of which no stamp tells by itself against the sums that do."""
+        """Compare ranges without their own stamp with the sums that include them."""
         present, said = self._unstamped.get(found.table, [0, 0])
         mixed = any(
             group.rows is None and group.newest > after and any(each.sequence <= after for each in group.batches)
@@ -164,12 +164,12 @@ class AuditTotals:
 
 
 def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: AuditTotals) -> None:
-    """Compare each batch's rows with what Iceberg says that its snapshot added.
+    """Compare each batch's rows with the number that Iceberg's summary says its snapshot added.
 
-    It shows that every batch landed whole and once, and nothing of what became of its rows later.
+    It proves that every batch landed completely and once, but nothing about its rows later.
 
     Args:
-        after: Batches up to this sequence number were looked at before.
+        after: Sequence number up to which batches were compared before.
     """
     batches: dict[int, list[tuple[TopicPartition, BatchRange]]] = defaultdict(list)
     for group in found.all_groups():
@@ -198,9 +198,9 @@ def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: Aud
 
 
 def _left_out(metadata: TableMetadata, branch: str) -> set[int]:
-    """Snapshots that are kept, and are no ancestors of main's head though ancestors as old as they are kept, too.
+    """Existing snapshots that are no ancestors of main's head, although equally old ancestors exist.
 
-    What a branch was before it was remade is no ancestor, and its rows stand there.
+    A branch's state before its rebase is no ancestor, but its rows are there.
     """
     along = {each.snapshot_id: each.sequence_number or 0 for each in ancestors(metadata)}
     oldest = min(along.values(), default=0)
@@ -217,10 +217,10 @@ class LandedRecords:
     """Compares the coordinator's counts with the offsets that have a row.
 
     Args:
-        decisions: What operators decided, on all tables.
-        former: By partition, up to where tables received records that the stream does not have any more.
-        undecided: Ranges of a batch that is not in all tables yet.
-        begins: By partition, the first offset whose rows have not expired.
+        decisions: Operators' decisions on all tables.
+        former: Offset up to which tables that the stream no longer has received records, by partition.
+        undecided: Ranges of a batch that some tables still lack.
+        begins: First offset without expired rows, by partition.
     """
 
     def __init__(
@@ -239,11 +239,11 @@ class LandedRecords:
         self._anew: int = max((each.sequence for each in decisions if each.answer in _BEGINS_ANEW), default=0)
 
     def judge(self, comparison: RangeComparison, missing: int, *, answered: bool) -> AuditProblem | None:
-        """What is wrong with a range; None if as many records landed as have rows, or nobody can say.
+        """Problem of a range; None if as many records landed as have rows, or if unknown.
 
         Args:
             missing: Rows of the range that single tables lack by their own stamps, over all tables.
-            answered: Whether an operator's answer was about the range.
+            answered: Whether an operator's answer concerned the range.
         """
         partition, range_ = comparison.compared.partition, comparison.compared.range
         batches = comparison.compared.batches(self._coordinator.target)
@@ -267,6 +267,6 @@ class LandedRecords:
 
 
 def counts_every_row(audited: Iterable[AuditedTable]) -> bool:
-    """Whether the rows of all tables of rows say which records they are of."""
+    """Whether the rows of all tables of rows have coordinates."""
     of_rows = [each for each in audited if each.target.role == "rows"]
     return bool(of_rows) and all(each.table is not None and each.facts.method == "rows" for each in of_rows)

@@ -1,4 +1,4 @@
-"""Audited tables of a stream: loaded, with what the ledger expects of them since their last audit, or altogether."""
+"""Audited tables of a stream, with the ledger's expected rows since their last audit, or altogether."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from jobs.tables.ledger.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.tables.ledger.ledger_table import read_ledger
 from jobs.tables.ledger.row_counter import RowCounter, missing_column
 
-# Dead letters are dated when their batch is planned, and recorded when it is committed.
+# Dead letters have the time when their batch was planned, and are recorded when it is committed.
 _BATCH_AT_MOST = timedelta(days=1)
 
 
 @dataclass(slots=True)
 class AuditedTable:
-    """One table of the stream.
+    """One audited table of the stream.
 
     Attributes:
-        table: None if it is not there.
-        after: Sequence number through which its rows were counted before; 0 if all of them are to be.
-        audited_through: Sequence number through which it was audited before; None if it was not.
-        counted_in: The snapshot in which what was audited before was counted, if others have changed rows since.
-        begins: By partition, the first offset from which on no row has expired; empty of most tables.
+        table: The table; None if it does not exist.
+        after: Sequence number through which its rows were counted before; 0 to count all.
+        audited_through: Sequence number through which it was audited before; None without an audit.
+        counted_in: Snapshot of the earlier counts, if others have changed rows since.
+        begins: First offset without expired rows, by partition; empty for most tables.
     """
 
     target: TargetSpec
@@ -60,7 +60,7 @@ class AuditedTable:
 
     @property
     def name(self) -> str:
-        """The table's full name."""
+        """Full name of the table."""
         return self.target.name
 
     @property
@@ -69,14 +69,14 @@ class AuditedTable:
         return self.target.coordinates
 
     def rows_of(self, stream: str) -> str | None:
-        """The stream whose rows count, where those of others may stand in the table, too; None where all count."""
+        """Stream whose rows count, if the table may have rows of others; None if all count."""
         return stream if self.target.role == "dead_letters" else None
 
     def counter(self, stream: str, on_rows: Callable[[int], None]) -> RowCounter | None:
-        """Counts its rows; None if they do not say where they came from."""
+        """Counter of its rows; None if they lack coordinates."""
         if self.table is None or missing_column(self.table, self.columns):
             return None
-        # The letters of discards are of rows that a batch landed, and are counted apart; so are those of parked tables.
+        # Dead letters of discards and of suspended tables belong to landed rows, and are counted separately.
         also = of_failed_records(self.table) if self.target.role == "dead_letters" else None
         return RowCounter(self.table, self.columns, stream=self.rows_of(stream), also=also, on_rows=on_rows)
 
@@ -84,13 +84,13 @@ class AuditedTable:
 def load_audited_tables(
     spec: StreamSpec, settings: Settings, catalog: Catalog, wanted: Sequence[TargetSpec], found: StreamAudit
 ) -> list[AuditedTable]:
-    """Load the tables, fill the ledger, and follow what it says of them; what stands out is added to `found`.
+    """Load the tables, fill the ledger, and follow it; problems are added to `found`.
 
     Args:
-        wanted: The coordinator before the others.
+        wanted: Targets, the coordinator before the others.
     """
-    # Before the ledger is filled: it then knows all that these versions of the tables hold, and what it knows more is
-    # left aside. The coordinator first: it is committed first.
+    # Loaded before the ledger is filled: it then has all that these versions of the tables hold, and later entries are
+    # ignored. The coordinator comes first, as it is committed first.
     tables = {target.name: readable_table(spec, catalog, target.name, target.branch) for target in wanted}
     uuids = {name: str(table.metadata.table_uuid) if table is not None else None for name, table in tables.items()}
     found.recorded = fill_ledger(catalog, settings, [spec]).rows
@@ -106,7 +106,7 @@ def load_audited_tables(
         return read_ledger(catalog, settings, spec.stream, name, sequence, uuids[name])
 
     rows = {
-        # Another table of the name counts its sequence numbers from 1 again.
+        # A recreated table counts its sequence numbers from 1 again.
         name: [row for row in rows_after(name, checkpoints[name].sequence) if row.table_uuid == uuids[name]]
         if name in checkpoints
         else rows_after(name)
@@ -118,14 +118,14 @@ def load_audited_tables(
         or found.since is not None
         or any(_reaches_back(rows[name], checkpoint) for name, checkpoint in checkpoints.items())
     ):
-        # All of it is followed again, for what an answer says of records audited before, or for lack of a beginning.
+        # Everything is followed again, because an answer concerns audited records, or the beginning is unknown.
         rows = {name: rows_after(name) for name in tables}
         begins = {}
     followed: list[AuditedTable] = []
     parked = parked_tables(spec, catalog)
     for target in wanted:
         table, name = tables[target.name], target.name
-        # One that may not be read is there: what it holds nobody can say.
+        # A table that may not be read exists, but its content is unknown.
         was_there = table is None and (bool(rows[name]) or is_there(catalog, name))
         if table is None and name in parked and not was_there:
             followed.append(AuditedTable(target, None, ExpectedRows(target), TableAudit(target)))
@@ -133,7 +133,7 @@ def load_audited_tables(
             followed.append(_absent(target, spec, catalog, found, was_there=was_there))
         else:
             followed.append(_followed(target, table, rows[name], checkpoints.get(name), begins.get(name), found))
-    # The coordinator alone tells that a topic was retired, so that a later one's dead letters come where others were.
+    # Only the coordinator records that a topic was retired, so that a later one's dead letters reuse coordinates.
     again = {row.partition for each in rows.values() for row in each if row.answer == "retired"}
     for each in followed:
         if not each.target.coordinator:
@@ -143,17 +143,17 @@ def load_audited_tables(
 
 
 def _counts_still(name: str, table: Table, checkpoint: AuditCheckpoint, found: StreamAudit) -> bool:
-    """Whether what was counted then is what the table holds, but for what came since.
+    """Whether the table still has what was counted then, apart from later rows.
 
-    A snapshot that has expired says nothing. Whether the table was rolled back or replaced is then told by the stamps.
-    One that is kept, and is no ancestor of main's head, tells that the rows which were counted may not be there.
+    An expired snapshot proves nothing; then the stamps show whether the table was rolled back or replaced. An existing
+    snapshot that is no ancestor of main's head means that the counted rows may be missing.
     """
     if unanswered_rollback(name, table, found.stream):
         return False
     counted_in = checkpoint.snapshot_id
     remade = last_remade(table.metadata, branch_of(table))
     if remade is not None and checkpoint.at.timestamp() * 1000 < remade.at_ms:
-        # What others have done on main before stands on the branch since, and no newer snapshot tells of it.
+        # Others' earlier changes of main are on the branch since, and no newer snapshot shows them.
         found.notes.append(f"table {name} was counted from its first batch on: its branch was remade from main since")
         return False
     if table.metadata.snapshot_by_id(counted_in) is None or _on_main(table.metadata, counted_in):
@@ -168,9 +168,9 @@ def _on_main(metadata: TableMetadata, snapshot_id: int) -> bool:
 
 
 def _reaches_back(rows: Iterable[LedgerRow], checkpoint: AuditCheckpoint) -> bool:
-    """Whether new rows concern records that were audited before, or a partition that goes on past where it stood.
+    """Whether new rows concern audited records, or a partition that goes on past its position.
 
-    The latter is a gap, or a later topic of a name that was retired.
+    The latter is a gap, or a later topic with a retired one's name.
     """
     stood = dict(checkpoint.positions)
     for row in sorted(rows, key=lambda row: row.sequence):
@@ -212,7 +212,7 @@ def _followed(
         known = _without_expired(known, begins)
         found.notes.append(f"changes from before {gone.before} have expired ({gone.rows:,}), so they are not counted")
     made = AuditedTable(target, table, expected_rows(target, known, begin), facts, begins=begins)
-    # Of those it is known why nobody tells what they hold.
+    # For these it is known why their rows are unknown.
     unknown = made.expected.unknown
     unknown[:] = [(at, range_) for at, range_ in unknown if range_.start >= begins.get(at, 0)]
     if expired:
@@ -221,7 +221,7 @@ def _followed(
     if checkpoint is not None:
         facts.since = checkpoint.at
         taken = [row.since or 0 for row in known if row.kind == "removed" and row.sequence > checkpoint.sequence]
-        # What a rollback took out, or brought back, may have been counted before.
+        # Rows that a rollback removed or restored may have been counted before.
         made.after = min([checkpoint.sequence, *taken])
         made.expected.sequence = max(made.expected.sequence, checkpoint.sequence)
         made.audited_through = checkpoint.sequence
@@ -261,13 +261,13 @@ def _changed_by_others(stream: str, table: str, others: Sequence[Snapshot]) -> s
 
 
 def dead_letters_expired_before(table: Table) -> datetime | None:
-    """The time before which batches may lack dead letters in the audited table, expired since; None if none is gone."""
+    """Time before which batches may lack dead letters, because they expired; None if none did."""
     expired = table.metadata.properties.get(EXPIRED_BEFORE)
     return datetime.fromisoformat(expired) + _BATCH_AT_MOST if expired else None
 
 
 def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerRow]:
-    """Rows of earlier commits no longer say how many dead letters stand there."""
+    """Rows of earlier commits, without their numbers of dead letters."""
     return [
         replace(row, counts=None) if row.kind == "batch" and row.committed_at < before else row
         for row in rows
@@ -276,10 +276,10 @@ def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerR
 
 
 def _without_expired(rows: Iterable[LedgerRow], begins: Positions) -> list[LedgerRow]:
-    """Rows of batches of which changes have expired no longer say how many stand there.
+    """Rows of batches with expired changes, without their numbers of rows.
 
     Args:
-        begins: By partition, the first offset from which on all changes are there.
+        begins: First offset from which all changes exist, by partition.
     """
     return [
         replace(row, counts=None) if row.kind == "batch" and row.range.start < begins.get(row.partition, 0) else row

@@ -1,4 +1,4 @@
-"""Hours and days of event time: which are proven complete, their rows, and those that came late."""
+"""Hours and days of event time: which are proven complete, their rows, and their late rows."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ from jobs.tables.commit.stamp.target_positions import NewestStamps
 from jobs.tables.ledger.ledger_row import LedgerRow, effective_rows
 
 MOST_READ = 200
-"""Files that one question reads: an hour's own files need not be read, only those that hold some of another, too."""
+"""Most files that one query reads: only files with rows of several hours have to be read."""
 
 _DAY_MS = 86_400_000
 Period = tuple[int, int]
-"""Begin and end, milliseconds since 1970."""
+"""Start and end, milliseconds since 1970."""
 
-# An event may be ahead of the clock by as much: a late one of its hour comes so much before the hour begins.
+# Events may be ahead of the clock by this: a late one of an hour may come this long before the hour starts.
 _AHEAD = timedelta(days=2)
 LateRowsInLedger = Callable[[datetime], Sequence[LedgerRow]]
-"""Given a time, the rows of the ledger that tell of late rows of commits since then, and of rollbacks."""
+"""Returns the ledger's rows about late rows since a time, and about rollbacks."""
 MOST_PERIODS = 240
-"""Hours or days, back from the newest closed one, whose rows of other writers are looked for."""
+"""Most hours or days, back from the newest closed one, that are searched for rows of other writers."""
 _LOOKED_BACK = 200
 
 
 def rows_by_period(table: Table, event_time: EventTime, periods: Sequence[Period]) -> dict[int, int] | None:
-    """How many rows a table has of each hour or day, by its begin.
+    """Number of rows of a table in each hour or day, by its start.
 
     Args:
-        table: As it is to be counted.
-        periods: Ascending.
+        table: Table to count.
+        periods: Hours or days, ascending.
 
     Returns:
-        None if that would take the reading of too many files.
+        None if too many files would have to be read.
     """
     kind, column = event_time.type_in(table.schema()), Reference(".".join(event_time.path))
     if not periods or kind is None:
-        # A table without the column is that of a stream's stamps, which has no rows.
+        # A table without the column only has a stream's stamps, and no rows.
         return {}
     condition = And(
         GreaterThanOrEqual(column, _literal(periods[0][0], kind)),  # pyright: ignore[reportCallIssue]
@@ -69,7 +69,7 @@ def rows_by_period(table: Table, event_time: EventTime, periods: Sequence[Period
 
 
 def rows_added(table: Table, event_time: EventTime, periods: Sequence[Period], snapshot: Snapshot) -> dict[int, int]:
-    """How many rows of each hour or day a snapshot has added, by its begin; those of files beyond `MOST_READ` not."""
+    """Rows that a snapshot added to each hour or day, by its start; files beyond `MOST_READ` do not count."""
     added: list[FileScanTask] = []
     if event_time.type_in(table.schema()) is None:
         return {}
@@ -88,7 +88,7 @@ def rows_added(table: Table, event_time: EventTime, periods: Sequence[Period], s
 def count_files(
     table: Table, event_time: EventTime, periods: Sequence[Period], tasks: Iterable[FileScanTask]
 ) -> dict[int, int] | None:
-    """How many rows of each hour or day some data files hold; None if too many would have to be read."""
+    """Rows of data files in each hour or day; None if too many files would have to be read."""
     starts = [start for start, _ in periods]
     found = dict.fromkeys(starts, 0)
     field = table.schema().find_field(".".join(event_time.path))
@@ -124,7 +124,7 @@ def _touches(file: DataFile, schema: Schema, event_time: EventTime, periods: Seq
 
 
 def _bounds(file: DataFile, schema: Schema, event_time: EventTime) -> Period | None:
-    """The least and the greatest event time in a file; None where its statistics do not say."""
+    """Least and greatest event time in a file; None if its statistics lack them."""
     field = schema.find_field(".".join(event_time.path))
     lower, upper = ((each or {}).get(field.field_id) for each in (file.lower_bounds, file.upper_bounds))
     if lower is None or upper is None or not isinstance(field.field_type, PrimitiveType):
@@ -142,7 +142,7 @@ def _nulls(file: DataFile) -> Mapping[int, int]:
 
 
 def _literal(at_ms: int, kind: IcebergType | None) -> str:
-    """A time as Iceberg's expressions write it."""
+    """A time as a literal of Iceberg's expressions."""
     at = np.datetime64(at_ms, "ms")
     if isinstance(kind, DateType):
         return str(at.astype("datetime64[D]"))
@@ -152,13 +152,13 @@ def _literal(at_ms: int, kind: IcebergType | None) -> str:
 def late_rows(
     metadata: TableMetadata, stream: str, periods: Sequence[Period], ledger: LateRowsInLedger
 ) -> dict[int, int]:
-    """How many rows of each hour or day came behind the watermark, by its begin.
+    """Number of rows behind the watermark in each hour or day, by its start.
 
     Args:
-        metadata: Of the table, on the branch that the stream writes.
-        stream: Whose stamps tell of them.
-        periods: One at least.
-        ledger: Asked only where stamps that may tell of them have expired.
+        metadata: Metadata of the table, seen from the branch that the stream writes.
+        stream: Stream with the stamps.
+        periods: At least one.
+        ledger: Called only if stamps with late rows may have expired.
     """
     kept = list(stamped_snapshots(metadata, stream))
     told = [stamp.event_time.batch.periods for _, stamp in kept if stamp.event_time]
@@ -170,7 +170,7 @@ def late_rows(
 
 
 def _expired(rows: Iterable[LedgerRow], first: int | None) -> list[Mapping[int, int]]:
-    """What the ledger tells of the commits before the first that is kept, without those that a rollback took out."""
+    """The ledger's late rows of commits before the first existing one, without those that a rollback removed."""
     return [row.late for row in effective_rows(rows) if row.late and (first is None or row.sequence < first)]
 
 
@@ -185,14 +185,14 @@ def _summed(told: Iterable[Mapping[int, int]], periods: Sequence[Period]) -> dic
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Rows that a snapshot brought into hours or days which were closed by then.
+    """Rows that a snapshot added to closed hours or days.
 
     Attributes:
-        snapshot_id: Its id; `sequence` its number.
-        at_ms: When it was committed; milliseconds since 1970.
-        rows: By the begin of the hour or day.
+        snapshot_id: Id of the snapshot; `sequence`: its sequence number.
+        at_ms: Commit time, milliseconds since 1970.
+        rows: Rows by the start of the hour or day.
         others: Rows of further ones that the stamp does not name.
-        by_stream: Whether the stream itself landed them, or published them; if not, a replay or another writer.
+        by_stream: Whether the stream itself landed or published them; otherwise a replay or another writer did.
     """
 
     snapshot_id: int
@@ -204,18 +204,18 @@ class LateRows:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all rows."""
         return sum(self.rows.values()) + self.others
 
 
 def proven_times(histories: Mapping[str, History], anchor: str, event_time: EventTime) -> EventTimes | None:
-    """The event times up to whose watermark every record is in the tables, or known to be late; None if nothing is.
+    """Event times up to whose watermark every record is in the tables, or known to be late; None without any.
 
-    A batch begins only when all targets have the one before, so the newest stamp's bound is proven. Its watermark is
-    once all targets have that batch as well. Of tables that were rolled back nothing is proven.
+    A batch begins only after all targets have the previous one, so the newest stamp's bound is proven. Its watermark is
+    proven once all targets have that batch as well. Tables that were rolled back prove nothing.
 
     Args:
-        histories: By target, what its table says of the stream.
+        histories: History of the stream on each target.
         event_time: The block of the stream's file.
     """
     newest = histories[anchor].newest
@@ -230,15 +230,15 @@ def proven_times(histories: Mapping[str, History], anchor: str, event_time: Even
 
 
 def first_period(times: EventTimes, event_time: EventTime) -> int | None:
-    """The begin of the first hour or day that a stream can close: of its first event, or as its file says."""
+    """Start of the first hour or day that a stream can close: of its first event, or set in its file."""
     return None if times.first_ms is None else event_time.start_of(max(times.first_ms, event_time.since_ms))
 
 
 class LateRowsOfTables:
-    """Late rows of closed hours and days, of tables that are looked at again and again: each snapshot is read once.
+    """Late rows of closed hours and days, for tables that are checked repeatedly: each snapshot is read once.
 
     Args:
-        most: Snapshots that are remembered.
+        most: Most snapshots that are cached.
     """
 
     def __init__(self, most: int = 10_000) -> None:
@@ -246,23 +246,23 @@ class LateRowsOfTables:
         self._most: int = most
 
     def since(self, table: Table, stream: str, event_time: EventTime, since_ms: int) -> list[LateRows]:
-        """Rows that came into closed hours or days, by the snapshots since a time that are still there, oldest first.
+        """Rows that existing snapshots since a time added to closed hours or days, oldest first.
 
-        Hours and days before the first day that the stream's file has reported do not count. Of a gated stream the id
-        is that of its publications: what each brought into hours and days that had closed before it is counted by its
+        Hours and days before the first day in the stream's file do not count. For a write-audit-publish stream the id
+        is that of its publications: rows that a publication added to hours and days closed before are counted in its
         files.
 
         Args:
-            stream: Whose stamps tell what was closed.
+            stream: Stream whose stamps show what was closed.
             event_time: The block of the stream's file.
-            since_ms: Milliseconds since 1970.
+            since_ms: The time, milliseconds since 1970.
         """
         along = list(ancestors(table.metadata))
-        # Newest first; a few older ones tell what was closed when the time began.
+        # Newest first; a few older snapshots show what was closed at that time.
         recent = sum(1 for _ in takewhile(lambda each: each.timestamp_ms >= since_ms, along)) + _LOOKED_BACK
         after = (along[recent].sequence_number or 0) if recent < len(along) else -1
         if any(reissued(each) for each in along[:recent]):
-            # By the numbers of the commits that they stand for, they came before.
+            # By the sequence numbers of their originals, they came before.
             after = -1
         stamps = dict(stamps_along_main(table.metadata, stream, after))
         found: list[LateRows] = []
@@ -302,7 +302,7 @@ class LateRowsOfTables:
 
 
 def _before(event_time: EventTime, closed_ms: int) -> Iterator[tuple[int, int]]:
-    """The newest closed hours or days, oldest first."""
+    """Newest closed hours or days, oldest first."""
     ends = [closed_ms]
     while len(ends) <= MOST_PERIODS and ends[-1] > event_time.since_ms:
         ends.append(event_time.start_of(ends[-1] - 1))
@@ -310,7 +310,7 @@ def _before(event_time: EventTime, closed_ms: int) -> Iterator[tuple[int, int]]:
 
 
 def _by_stream(snapshot: Snapshot, times: EventTimes | None, event_time: EventTime) -> LateRows | None:
-    """Of a batch: those late rows whose whole hour or day was before the watermark that it began with."""
+    """Late rows of a batch whose whole hour or day was before its initial watermark."""
     if times is None or times.bound_ms is None or not times.batch.periods:
         return None
     begin, bound_ms = event_time.since_ms, times.bound_ms
@@ -323,7 +323,7 @@ def _by_stream(snapshot: Snapshot, times: EventTimes | None, event_time: EventTi
 
 
 def _publishes(snapshot: Snapshot, stream: str) -> bool:
-    """Whether it is a publication of the stream, which brings no row that its branch did not have."""
+    """Whether it is a publication of the stream, which adds only rows of its branch."""
     text = snapshot.summary.additional_properties.get(SUMMARY_KEY, "") if snapshot.summary else ""
     return f'"{stream}{PUBLISH_PART}"' in text
 

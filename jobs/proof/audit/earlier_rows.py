@@ -1,4 +1,4 @@
-"""Earlier rows of a table that others made: how many do not say which record they are of, by metadata alone."""
+"""Earlier rows of a table that others created: the number without coordinates, by metadata only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from jobs.tables.write.table_remaking import is_made_by_frazil
 
 
 def earlier_rows(table: Table, target: TargetSpec) -> int:
-    """How many rows in the data files of a table have no offset; those that deletes take out are among them.
+    """Number of rows in a table's data files without an offset, rows with deletes included.
 
-    Files that were written before the table had the column say nothing of it; of others their statistics tell how many
-    values are null. A table that frazil made has none, and is not looked at.
+    Files older than the column do not have it. The statistics of other files have the number of nulls. A table that
+    frazil created has none, and is not checked.
 
     Args:
-        table: A table of rows, as the stream's branch has it.
-        target: What the stream says of it.
+        table: A table of rows, seen from the stream's branch.
+        target: The stream's target.
     """
     head, offset = table.metadata.current_snapshot(), target.coordinates[2]
     if head is None or offset not in table.schema().column_names or is_made_by_frazil(table.metadata):
@@ -34,6 +34,6 @@ def earlier_rows(table: Table, target: TargetSpec) -> int:
 
 
 def earlier_rows_sentence(table: str, rows: int) -> str:
-    """The count in words."""
+    """Sentence with the number."""
     many = "1 row that does" if rows == 1 else f"{rows:,} rows that do"
     return f"table {table} has {many} not say which record it is of: others wrote them, and they are not counted"

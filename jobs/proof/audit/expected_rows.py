@@ -1,8 +1,8 @@
-"""Expected rows: what the ledger says must be in a table, and whether that adds up, on metadata alone.
+"""Expected rows of a table by the ledger, and whether they add up, from metadata only.
 
-Rows of one table and partition are followed in the order of their commits. A cursor says where the table stands, and
-each batch begins there. Later, and records were passed over; earlier, and records were read twice. Only an operator
-moves the cursor otherwise. The outcome are range groups, which the rows of the table are compared with.
+Rows of one table and partition are followed in the order of their commits. A cursor has the table's position, where
+each batch has to begin. If it begins later, records were passed over; if earlier, records were read twice. Only an
+operator moves the cursor otherwise. The result is range groups, which the table's rows are compared with.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from jobs.tables.ledger.ledger_row import (
     effective_rows,
 )
 
-# The answer after which a partition is as one that was never seen: the new topic may begin anywhere.
+# After this answer a partition counts as new: the new topic may begin anywhere.
 _NEW_TOPIC = "recreated_topic"
 
 
 @dataclass(slots=True)
 class ExpectedRows:
-    """What a table must hold, by the ledger.
+    """Expected content of a table, by the ledger.
 
     Attributes:
-        positions: Where the table stands, per partition.
-        sequence: Of the newest row.
-        behind: Whether it stands before the end of something that it holds: what comes next was read before.
-        whole: `(sequence, rows)`: sums over ranges of which no stamp tells by itself how many rows they put in.
+        positions: Position of the table, per partition.
+        sequence: Sequence number of the newest row.
+        behind: Whether its position is before the end of something that it holds, so that the next records were read
+            before.
+        whole: `(sequence, rows)`: sums over ranges whose own number of rows is in no stamp.
     """
 
     target: TargetSpec
@@ -56,7 +57,7 @@ class ExpectedRows:
 
     @property
     def table(self) -> str:
-        """The table's full name."""
+        """Full name of the table."""
         return self.target.name
 
     def all_groups(self) -> Iterator[RangeGroup]:
@@ -69,10 +70,10 @@ def expected_rows(target: TargetSpec, rows: Iterable[LedgerRow], begin: Position
     """Follow the ledger's rows of one table.
 
     Args:
-        target: Which one. Only the coordinator is stamped in every batch; holes between the ranges of others mean that
+        target: The target. Only the coordinator is stamped in every batch; gaps between the ranges of others mean that
             they got no rows.
-        rows: Of one `table_uuid`, in the order of `sequence`; what a rollback took out of the table is left aside.
-        begin: Where the table stood when it was audited last, if `rows` begin there.
+        rows: Rows of one `table_uuid`, in the order of `sequence`; those that a rollback removed are ignored.
+        begin: Position at the last audit, if `rows` begin there.
     """
     found = ExpectedRows(target, positions=dict(begin or {}))
     tracks: dict[TopicPartition, _Track] = {}
@@ -80,7 +81,7 @@ def expected_rows(target: TargetSpec, rows: Iterable[LedgerRow], begin: Position
     found.sequence = max((row.sequence for row in known), default=0)
     for row in effective_rows(known):
         if row.answer == _NEW_TOPIC:
-            # Of partitions that were not read at all yet the answer says nothing.
+            # The answer does not concern partitions that were never read.
             for partition, track in tracks.items():
                 if track.cursor == 0 and row.partition.topic in ("", partition.topic):
                     track.cursor = None
@@ -107,12 +108,12 @@ class _Track:
         self._partition: TopicPartition = partition
         self.cursor: int | None = cursor
         self.batches: list[BatchRange] = []
-        # Where a former topic of the name ended, which was read whole.
+        # End of a former topic of the name, which was read completely.
         self.ended: int = 0
 
     def follow(self, row: LedgerRow) -> None:
         if row.answer == RETURNED:
-            # It is the same topic all the same, and goes on where it ended.
+            # It is the same topic nevertheless, and goes on where it ended.
             self.cursor = row.range.end
             return
         if row.kind == "noted":
@@ -125,7 +126,7 @@ class _Track:
         if row.range.end <= row.range.start:
             return
         if row.kind == "unknown" and self.cursor is not None and row.range.end <= self.cursor:
-            # It had been moved back, by whom and when nobody knows.
+            # It had been moved back, by an unknown author at an unknown time.
             self._found.unknown.append((self._partition, row.range))
             self.cursor = row.range.start
             return
@@ -193,10 +194,10 @@ def _decision(row: LedgerRow) -> OperatorDecision:
 
 
 class DeadLetterAgreement:
-    """Compares what the sink's batches say of dead letters with what the dead letters received.
+    """Compares the sink's counts of dead letters with the rows that the dead letters received.
 
-    The two need not agree where an operator's answer had a range read again on one of them: perhaps under another
-    configuration, by which other records fail.
+    The two may differ if an operator had a range read again on one of them, possibly under another configuration, by
+    which other records fail.
     """
 
     def __init__(self, sink: ExpectedRows, dead: ExpectedRows) -> None:
@@ -209,7 +210,7 @@ class DeadLetterAgreement:
                 self._decided.setdefault(decision.partition, []).append(decision.range)
 
     def judge(self) -> tuple[list[AuditProblem], list[str]]:
-        """Where they disagree, and what is still to come: the dead letters of a batch are committed after its rows."""
+        """Disagreements, and what is still to come: a batch's dead letters are committed after its rows."""
         problems: list[AuditProblem] = []
         pending: list[str] = []
         newest = max((group.newest for group in self._sink.all_groups()), default=0)
@@ -242,5 +243,5 @@ class DeadLetterAgreement:
 
 
 def _begun_anew(found: ExpectedRows) -> int:
-    """The sequence number of the answer by which the other table began anew; 0 if it never did."""
+    """Sequence number of the answer by which the other table began anew; 0 without one."""
     return max((each.sequence for each in found.decisions if each.answer == "recreated_table"), default=0)

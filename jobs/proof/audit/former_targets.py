@@ -1,4 +1,4 @@
-"""Former targets: tables that a stream's route named once and no longer does, and that still hold its rows."""
+"""Former targets: tables that a stream's route no longer names and that still have its rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from jobs.tables.commit.stamp.target_directory import TargetDirectory
 
 
 def former_targets(spec: StreamSpec, catalog: Catalog, known: Iterable[str] = ()) -> list[TargetSpec]:
-    """The tables of rows that the stream wrote beside its own and its file does not name any more, by name.
+    """Tables of rows that the stream wrote and its file no longer names, by name.
 
     Args:
-        catalog: Is asked for the coordinator, which tells former targets, and for each of these.
+        catalog: Catalog with the coordinator, which lists former targets, and with these.
         known: Names of further tables that the stream may have written.
 
     Returns:
-        Those that are there and hold rows of the stream; one that was dropped, or given away, is nobody's question.
+        Those that exist and have rows of the stream; dropped or given-away tables are left out.
     """
     coordinator = existing_table(catalog, spec.coordinator)
     told = _told(as_written(coordinator.metadata, spec.stream), spec.stream) if coordinator is not None else set[str]()
@@ -43,7 +43,7 @@ def former_targets(spec: StreamSpec, catalog: Catalog, known: Iterable[str] = ()
 
 
 def _told(metadata: TableMetadata, stream: str) -> set[str]:
-    """What the coordinator says of targets: its directory, and the stamps that are kept."""
+    """Former targets by the coordinator: its directory, and its existing stamps."""
     names = {name for name, _ in TargetDirectory.of(metadata.properties, stream).entries}
     newest = history(metadata, stream).newest
     stamps = [stamp for _, stamp in stamped_snapshots(metadata, stream)]
@@ -53,15 +53,15 @@ def _told(metadata: TableMetadata, stream: str) -> set[str]:
 
 
 def _branch_with_rows(catalog: Catalog, name: str, stream: str, coordinates: tuple[str, str, str]) -> str | None:
-    """The branch of a table that the stream wrote last; None of one without its rows."""
+    """The branch of a table that the stream wrote last; None if it has no rows of the stream."""
     try:
         table = existing_table(catalog, name)
     except NoSuchPropertyException:
-        # Another kind of table has the name now.
+        # A table with another role has the name now.
         return None
     if table is None or not belongs_to(table.metadata, stream):
         return None
-    # Former dead letters have other columns: what became of them is told with the letters.
+    # Former dead-letter tables have other columns, and are audited with the dead letters.
     if not set(coordinates) <= set(table.schema().column_names):
         return None
     return written_branch(table.metadata, stream) or MAIN_BRANCH

@@ -1,4 +1,4 @@
-"""Found rows: how often each offset stands in the tables, compared with the rows that the ledger expects."""
+"""Found rows: the number of rows at each offset in the tables, compared with the ledger's expected rows."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from jobs.proof.audit.audit_result import AuditProblem
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange
 from jobs.tables.ledger.row_counter import MANY
 
-# By target how often each offset of each range stands there; and how many dead letters of it came back.
+# Returns, for ranges, the rows at each offset by target, and the replayed dead letters at each offset.
 CountRows = Callable[[Sequence[PartitionRange]], tuple[Mapping[TargetSpec, list[np.ndarray]], list[np.ndarray]]]
 
 
 @dataclass(slots=True)
 class FoundRows:
-    """What stands in a table of one range group.
+    """Rows of one range group found in a table.
 
     Attributes:
-        present: Rows, but for those of replays.
+        present: Rows without those of replays.
         replayed: Rows of replays.
         surplus: Rows beyond those that the batches of their offset can have made.
-        lacking: Rows that its offsets could have more: as many as they were read, less those that stand there.
-        lacking_both: The same, of offsets that hold no row in the other table either.
+        lacking: Rows that its offsets could have in addition: number of reads minus existing rows.
+        lacking_both: The same, for offsets without a row in the other table as well.
     """
 
     group: RangeGroup
@@ -47,12 +47,12 @@ class FoundRows:
     holes_both: OffsetRanges = field(default_factory=OffsetRanges)
 
     def add(self, counts: np.ndarray, other: np.ndarray, start: int, none: np.ndarray | None = None) -> None:
-        """Take in offsets from `start` on.
+        """Add offsets from `start` on.
 
         Args:
-            counts: How often each stands in this table.
-            other: The same, in the other one.
-            none: Offsets of which no batch has landed a row; None: none is known.
+            counts: Rows at each offset in this table.
+            other: Rows at each offset in the other table.
+            none: Offsets for which no batch has landed a row; None: unknown.
         """
         rows = self.group.rows
         self.present += int(counts.sum(dtype=np.int64))
@@ -84,27 +84,27 @@ class FoundRows:
         return allowed
 
     def missing(self, *, answered: bool) -> int:
-        """Rows that are not there; negative if there are more, none of them doubled. 0 if it is not known.
+        """Number of missing rows; negative if there are surplus ones that are not duplicates. 0 if unknown.
 
         Args:
-            answered: Whether an operator's answer was about the range. A dead letter may then be of a batch that is
-                gone, and what was taken for the row of its replay, of the one that stands.
+            answered: Whether an operator's answer concerned the range. Then a dead letter may be of a removed batch,
+                and an apparent row of its replay may be the existing batch's.
         """
         rows = self.group.rows
         lacks = 0 if rows is None else rows - (self.present - self.surplus)
         return max(0, lacks - self.replayed) if lacks > 0 and answered else lacks
 
     def dead_before(self, instant: datetime) -> int:
-        """Records that failed in batches of before."""
+        """Records that failed in batches before an instant."""
         return sum(each.counts.dead for each in self.group.batches if each.at is not None and each.at < instant)
 
     def problems(self, table: str, missing: int, among: list[OffsetRange], *, apart: bool) -> Iterator[AuditProblem]:
-        """What is wrong with the range group.
+        """Problems of the range group.
 
         Args:
-            missing: Rows that are not there; negative if there are more.
-            among: The offsets of the rows that are too many, where they are known: those of dead letters.
-            apart: Whether a record stands in one of the two tables only; after an operator's answer perhaps in both.
+            missing: Number of missing rows; negative for surplus ones.
+            among: Offsets of the surplus rows, if known: those of dead letters.
+            apart: Whether a record is in one of the two tables only; after an operator's answer it may be in both.
         """
         group = self.group
         if self.surplus:
@@ -137,15 +137,15 @@ def _rows(count: int) -> str:
 
 @dataclass(slots=True)
 class RangeComparison:
-    """What stands in the tables of one compared range.
+    """Rows of one compared range found in the tables.
 
     Attributes:
-        found: By target, those of rows first.
-        apart: Whether a record is a row or a dead letter, and never both; after an operator's answer it may be.
-        offsets: Offsets that have a row in a table of rows, but for those of replays.
-        once: Whether each table received each of the offsets in one batch only.
-        both: Offsets that stand in a table of rows and among the dead letters; without dead letters that came back,
-            or that no batch put there.
+        found: Results by target, those of rows first.
+        apart: Whether a record is a row or a dead letter, never both; after an operator's answer it may be both.
+        offsets: Offsets with a row in a table of rows, without rows of replays.
+        once: Whether each table received each offset in one batch only.
+        both: Offsets in a table of rows and among the dead letters; without replayed dead letters, and without those
+            that no batch put there.
     """
 
     compared: ComparedRange
@@ -165,13 +165,13 @@ def compare_rows(
     count: CountRows,
     apart: Callable[[ComparedRange], bool],
 ) -> Iterator[RangeComparison]:
-    """Count window by window, and give each compared range when all of it is counted.
+    """Count window by window, and yield each compared range when it is counted completely.
 
     Args:
-        parts: Of each window.
-        targets: Those whose rows are counted.
+        parts: Parts of compared ranges in each window.
+        targets: Targets whose rows are counted.
         count: Counts the rows of a window.
-        apart: Whether a record of a compared range is a row or a dead letter, and never both.
+        apart: Whether a record of a compared range is a row or a dead letter, never both.
     """
     ordered = sorted(targets, key=lambda target: target.role != "rows")
     open_: RangeComparison | None = None
@@ -191,14 +191,14 @@ def compare_rows(
 def _without_replays(
     into: RangeComparison, target: TargetSpec, range_: OffsetRange, rows: np.ndarray, dead: np.ndarray, back: np.ndarray
 ) -> np.ndarray:
-    """How often each offset stands in a table of rows, rows of replays left out.
+    """Number of rows at each offset in a table of rows, without rows of replays.
 
-    Dead letters that came back allow for one row of their record, which need not be there: it stood there already, or
-    another batch has landed it. So only what no batch can have landed is taken for it.
+    A replayed dead letter allows for one row of its record, which need not exist: the row may have existed already, or
+    another batch may have landed it. So only a row that no batch can have landed is attributed to it.
     """
     if not back.any():
         return rows
-    # At most so many batches made a row: the others made a dead letter.
+    # Most batches that can have made a row, as the others made a dead letter.
     landed = np.zeros(len(rows), np.int16)
     for batch in into.compared.batches(target):
         landed[slice_of_range(batch.range, range_.start)] += 1
@@ -212,11 +212,11 @@ def _without_replays(
 def _add_part(
     into: RangeComparison, range_: OffsetRange, arrays: Mapping[TargetSpec, np.ndarray], back: np.ndarray
 ) -> None:
-    """Add what stands in a part of a compared range.
+    """Add the rows of a part of a compared range.
 
     Args:
-        arrays: How often each offset stands in each target.
-        back: How many dead letters of each offset came back.
+        arrays: Rows at each offset in each target.
+        back: Replayed dead letters at each offset.
     """
     of_dead = [each for each in arrays if each.role == "dead_letters"]
     dead = _most([arrays[each] for each in of_dead], len(back))
@@ -228,7 +228,7 @@ def _add_part(
     once = all(len(group.batches) == 1 for groups in into.compared.groups.values() for group in groups)
     into.once = once
     into.offsets += int(np.count_nonzero(in_rows))
-    # A record that failed when it was read, once, has no row but that of its replay, which is left out already.
+    # A record that was read once and failed has no row but that of its replay, which is left out already.
     none = (dead > 0) & (back > 0) if once and into.apart and back.any() else None
     for target, found_of in into.found.items():
         mine, other = there[target], dead if target.role == "rows" else in_rows
@@ -252,5 +252,5 @@ def _add_part(
 
 
 def _most(arrays: Sequence[np.ndarray], length: int) -> np.ndarray:
-    """The greatest number at each place; zeros without any array."""
+    """Maximum at each place; zeros without any array."""
     return np.maximum.reduce(arrays) if arrays else np.zeros(length, np.uint8)

@@ -1,7 +1,7 @@
-"""Filling of the ledger: what the stamps of streams say that it does not have yet is appended as rows.
+"""Filling of the ledger: appends what it lacks of the streams' stamps as rows.
 
-Anybody may fill it at any time: each filling commits the rows together with how far it has come, on exactly the head of
-the ledger that it decided on, so several at once never write a row twice.
+Anybody may fill it at any time. Each filling commits its rows and checkpoint together, on exactly the ledger's head on
+which it decided, so concurrent fillings never write a row twice.
 """
 
 # PyIceberg's conditions take a column and a value, which a type checker does not see.
@@ -60,12 +60,12 @@ _ROWS_AT_ONCE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class FillResult:
-    """What a filling did.
+    """Result of a filling.
 
     Attributes:
-        rows: Rows written; 0 if nothing was new.
-        unknown: Those of them that stand for stamps which had expired before they were filled in.
-        snapshot_id: The ledger's new snapshot, None if nothing was new.
+        rows: Number of rows written; 0 if nothing was new.
+        unknown: Number of these for stamps that had expired before they were filled in.
+        snapshot_id: New snapshot of the ledger; None if nothing was new.
     """
 
     rows: int
@@ -75,10 +75,10 @@ class FillResult:
 
 @dataclass(slots=True)
 class NewRows:
-    """Rows that the ledger lacks, as Arrow, since there may be millions at the first filling.
+    """Rows that the ledger lacks, as Arrow, as a first filling may have millions.
 
     Attributes:
-        properties: How far the ledger is with these rows, by stream; none if it lacks nothing.
+        properties: Checkpoint of the ledger with these rows, by stream; empty if it lacks nothing.
     """
 
     properties: dict[str, str] = field(default_factory=dict)
@@ -95,18 +95,19 @@ class NewRows:
 
 
 def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> FillResult:
-    """Write what is new in the stamps of these streams' tables to the ledger, in one commit.
+    """Write new stamps of these streams' tables to the ledger, in one commit.
 
     Raises:
-        CommitRefusedError: Others committed to the ledger each time; nothing of this is written.
-        CommitUnknownError: The catalog did not say whether the commit landed; the next filling finds out.
+        CommitRefusedError: Others committed to the ledger during every attempt; nothing is written.
+        CommitUnknownError: The outcome of the commit is unknown; the next filling finds it out.
     """
 
     def attempt() -> FillResult:
         ledger = find_ledger(catalog, settings)
         new = _new_rows(catalog, ledger, specs)
         if new.properties and (ledger is None or lacks_columns(ledger)):
-            # Somebody else may make and fill it at the same moment, so it is decided again on what is there then.
+            # Another process may create and fill it at the same moment, so the decision is repeated on its present
+            # state.
             ledger = ensure_ledger(catalog, settings)
             new = _new_rows(catalog, ledger, specs)
         if ledger is None or not new.properties:
@@ -116,7 +117,7 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
             snapshot_id = commit_once(ledger, Append(files), summary={}, properties=new.properties)
         except HeadMovedError as moved:
             if moved.final:
-                # Otherwise a copy of the commit may be under way, which a slow catalog still carries out.
+                # Otherwise a copy of the commit may be under way, which a slow catalog may still carry out.
                 delete_unreferenced(ledger.io, files)
             raise
         return FillResult(new.rows, new.unknown, snapshot_id)
@@ -125,10 +126,10 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
 
 
 def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec]) -> NewRows:
-    """What is new in the stamps of these streams' tables.
+    """New rows from the stamps of these streams' tables.
 
     Args:
-        ledger: As it is now; None if there is none yet.
+        ledger: The present ledger; None if it does not exist.
     """
     new = NewRows()
     rows: list[LedgerRow] = []
@@ -141,7 +142,7 @@ def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec
             if len(rows) >= _ROWS_AT_ONCE:
                 new.add(rows)
                 rows = []
-        # Claims alone make no row, and are no reason to commit.
+        # Claims alone make no row, and need no commit.
         if new.rows + len(rows) > before:
             sequence = ledger.metadata.next_sequence_number() if ledger else 0
             new.properties[FILLED_PREFIX + spec.stream] = fill_checkpoints_text(known, sequence)
@@ -152,10 +153,10 @@ def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec
 def filled_through(
     ledger: Table, stream: str, tables: Sequence[tuple[StampedTable, TableMetadata]]
 ) -> dict[str, FillCheckpoint]:
-    """How far the ledger is filled, by table uuid; also after a rollback of the ledger, by the rows that it still has.
+    """How far the ledger is filled, by table uuid; after a rollback of the ledger, by its remaining rows.
 
     Args:
-        tables: The stream's, with their metadata.
+        tables: Tables of the stream, with their metadata.
     """
     known = valid_fill_checkpoints(ledger.metadata, stream)
     if known is not None:
@@ -170,7 +171,7 @@ def filled_through(
 
 
 def _checkpoint_after(rows: Sequence[LedgerRow], metadata: TableMetadata, stream: str) -> FillCheckpoint:
-    """What was known after the newest of a table's rows: by its stamp, or by the rows if that has expired."""
+    """Checkpoint after the newest of a table's rows: by its stamp, or by the rows if that has expired."""
     newest = max(rows, key=lambda row: row.sequence)
     for snapshot, stamp in stamped_snapshots(metadata, stream, newest.sequence - 1):
         if snapshot.sequence_number == newest.sequence:
@@ -191,10 +192,10 @@ def _checkpoint_after(rows: Sequence[LedgerRow], metadata: TableMetadata, stream
 def rows_to_fill(
     tables: Iterable[tuple[StampedTable, TableMetadata]], stream: str, known: dict[str, FillCheckpoint]
 ) -> Iterator[list[LedgerRow]]:
-    """The rows of each stamp that the ledger lacks of these tables, oldest first.
+    """Ledger rows of each missing stamp of these tables, oldest first.
 
     Args:
-        known: How far the ledger is, by table uuid; follows what is given.
+        known: Checkpoints by table uuid; they follow the yielded rows.
     """
     for table, metadata in tables:
         for stamped in _stamped(metadata, stream, known.get(table.uuid)):
@@ -203,7 +204,7 @@ def rows_to_fill(
 
 
 def _existing_tables(catalog: Catalog, spec: StreamSpec) -> list[tuple[StampedTable, TableMetadata]]:
-    """The stream's tables, of those that are there; also those that a former route of it named."""
+    """Existing tables of the stream, and those that a former route named."""
     targets = [*spec.targets, *former_targets(spec, catalog)]
     tables = [(target, readable_table(spec, catalog, target.name, target.branch)) for target in targets]
     return [
@@ -214,7 +215,7 @@ def _existing_tables(catalog: Catalog, spec: StreamSpec) -> list[tuple[StampedTa
 
 
 def _stamped(metadata: TableMetadata, stream: str, known: FillCheckpoint | None) -> Iterator[StampedSnapshot]:
-    """The stamps after what is known, oldest first; the newest also if its snapshot has expired."""
+    """Stamps after the checkpoint, oldest first; the newest one even if its snapshot has expired."""
     after = known.sequence if known else -1
     expired = True
     for snapshot, stamp in stamped_snapshots(metadata, stream, after):
@@ -227,7 +228,7 @@ def _stamped(metadata: TableMetadata, stream: str, known: FillCheckpoint | None)
     past = history(metadata, stream)
     newest = past.newest
     if newest and newest.sequence > after and past.stamped_ancestor is None and not past.rolled_back:
-        # When is not known any more; not later than what came after it.
+        # Its time is unknown, but not later than that of the following snapshots.
         later = [each.timestamp_ms for each in metadata.snapshots if (each.sequence_number or 0) > newest.sequence]
         yield StampedSnapshot(newest, 0, newest.sequence, _instant(min(later, default=metadata.last_updated_ms)))
 

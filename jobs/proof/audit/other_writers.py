@@ -1,4 +1,4 @@
-"""Other writers' changes of rows that had landed: a range is counted before and after each snapshot of theirs."""
+"""Other writers' changes of landed rows: a range is counted before and after each of their snapshots."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from jobs.tables.commit.stamp.stamps import BACKFILL_KEY, SUMMARY_KEY
 from jobs.tables.ledger.row_counter import WINDOW_OFFSETS, RowCounter
 
 MAX_PROBLEMS = 50
-# Each costs two looks at the files of the ranges in question.
+# Most snapshots; each costs two scans of the files of the ranges in question.
 MAX_SNAPSHOTS = 30
 _OF_ROWS = frozenset({"missing", "doubled", "unexpected", "misrouted"})
 
 
 def foreign_snapshots(metadata: TableMetadata) -> list[Snapshot]:
-    """Snapshots along main that no stamp of frazil is on, oldest first; those of a backfill bring and take no row."""
+    """Snapshots along main without a stamp of frazil, oldest first; those of a backfill change no row's existence."""
     own = {SUMMARY_KEY, BACKFILL_KEY, DISCARDED_KEY}
     summaries = [(each, each.summary) for each in ancestors(metadata)]
     found = [each for each, said in summaries if said is not None and own.isdisjoint(said.additional_properties)]
@@ -34,13 +34,13 @@ def foreign_snapshots(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def foreign_snapshots_since(metadata: TableMetadata, snapshot_id: int, sequence: int) -> list[Snapshot]:
-    """Snapshots along main, newer than an audit, by which others may have changed which rows are there; oldest first.
+    """Snapshots along main, newer than an audit, by which others may have added or removed rows; oldest first.
 
     Compaction rewrites rows and changes none.
 
     Args:
-        snapshot_id: The one that the audit counted in.
-        sequence: Of the last commit that it knew, which counts where that snapshot has expired.
+        snapshot_id: Snapshot of the audit's counts.
+        sequence: Sequence number of its last commit, used if that snapshot has expired.
     """
     counted = metadata.snapshot_by_id(snapshot_id)
     after = counted.sequence_number or 0 if counted is not None else sequence
@@ -51,7 +51,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
     summary = snapshot.summary
     if summary is None:
         return False
-    # Letters that expire, or change their state, are rewritten without a stamp.
+    # Dead letters that expire or change their state are rewritten without a stamp.
     return summary.operation is Operation.REPLACE or any(
         key.startswith("frazil.") for key in summary.additional_properties
     )
@@ -60,15 +60,15 @@ def _is_ours(snapshot: Snapshot) -> bool:
 def with_foreign_changes(
     problems: Iterable[AuditProblem], table: Table, columns: tuple[str, str, str], stream: str | None
 ) -> list[AuditProblem]:
-    """The problems, each with what other writers did to its rows, as far as their snapshots are kept.
+    """The problems with other writers' changes to their rows, as far as their snapshots exist.
 
     Args:
-        problems: Of this table.
-        columns: Names of the columns of topic, partition and offset.
-        stream: Only rows whose column `stream` says so.
+        problems: Problems of this table.
+        columns: Names of the topic, partition and offset columns.
+        stream: Only rows with this value in column `stream`.
     """
     every = foreign_snapshots(table.metadata)
-    # What only appends takes nothing out: where rows are missing it must not push aside those that did.
+    # An append removes nothing: with missing rows it must not displace snapshots that did.
     took_out = [each for each in every if each.summary is None or each.summary.operation is not Operation.APPEND]
     explained: list[AuditProblem] = []
     for number, problem in enumerate(problems):
@@ -109,13 +109,13 @@ def _explained(
     changed = replace(problem, changes=tuple(changes))
     offsets = sum(end - start for start, end in taken.kept)
     if changed.explained and not problem.exact and not taken.more and offsets == problem.records:
-        # What others took out is what is missing, and those offsets are known.
+        # Others removed exactly the missing rows, whose offsets are known.
         return replace(changed, where=tuple(sorted(taken.kept)), exact=True)
     return changed
 
 
 def _windows(problem: AuditProblem) -> Iterator[PartitionRange]:
-    """The offsets in question; the whole range where they are among others, which cannot be too little."""
+    """Offsets in question; the whole range if they are among others, which is always enough."""
     assert problem.partition is not None and problem.range is not None
     exact = problem.exact and problem.where
     start, end = (problem.where[0].start, problem.where[-1].end) if exact else problem.range
@@ -124,7 +124,7 @@ def _windows(problem: AuditProblem) -> Iterator[PartitionRange]:
 
 
 def _wanted(problem: AuditProblem, base: int) -> np.ndarray | None:
-    """Which offsets from `base` on are in question, one look at the files for all of them; None: all."""
+    """Which offsets from `base` on are in question, found in one scan of the files; None: all."""
     if not (problem.exact and problem.where):
         return None
     wanted = np.zeros(problem.where[-1].end - base, bool)

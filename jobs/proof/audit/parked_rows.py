@@ -1,8 +1,8 @@
-"""Parked rows, as an audit counts them: letters that wait, or have waited, for a table that was parked.
+"""Rows of suspended tables in an audit: dead letters that wait, or have waited, for such a table.
 
-The ledger says that the records landed, which is so of their other tables. What a parked table did not get is as many
-letters as the stamps of its place say. Of one that was brought back a row stands in the table, and no record of any of
-them stands there twice, unless it was read twice: behind a reset of offsets it lands beside the row of the replay.
+By the ledger the records landed, which is true for their other tables. A suspended table lacks as many rows as its
+placeholder's stamps count dead letters. A replayed dead letter has a row in the table. No record has two rows there
+unless it was read twice: after a reset of offsets it lands beside the row of the replay.
 """
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
@@ -43,11 +43,11 @@ _NO_OFFSETS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class ParkedLetters:
-    """The letters of one table that is, or was, parked.
+    """Dead letters of one table that is or was suspended.
 
     Attributes:
-        states: How many are in each state; null counts as `new`.
-        of: Offsets of all, ascending, by partition; those of several readings of a record as often.
+        states: Number in each state; null counts as `new`.
+        of: Offsets of all dead letters, ascending, by partition; repeated if a record was read repeatedly.
         back: Offsets of those whose row a replay has landed, likewise.
     """
 
@@ -57,20 +57,20 @@ class ParkedLetters:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """Number of dead letters."""
         return sum(self.states.values())
 
     @property
     def waiting(self) -> int:
-        """How many have not come back, and were not dismissed."""
+        """Number that have not come back and were not dismissed."""
         return sum(count for state, count in self.states.items() if state not in ("replayed", "dismissed"))
 
 
 def parked_letters(letters: Table, stream: str, table: str, since: datetime | None = None) -> ParkedLetters:
-    """The letters that wait, or have waited, for a table.
+    """Dead letters that wait, or have waited, for a table.
 
     Args:
-        since: Of those that a replay has brought back only the ones that it did since then.
+        since: Limits replayed ones to those replayed since then.
     """
     found, of, back = ParkedLetters(), dict[TopicPartition, list[int]](), dict[TopicPartition, list[int]]()
     columns = letters.schema().column_names
@@ -93,13 +93,13 @@ def parked_letters(letters: Table, stream: str, table: str, since: datetime | No
 
 
 class ParkedRows:
-    """Holds the letters of parked tables against what was stamped, and against the rows that came back.
+    """Compares dead letters of suspended tables with their stamps and with the rows that came back.
 
     Args:
-        letters: Its dead letters; None if there is no such table.
+        letters: The dead-letter table; None if it does not exist.
         newest: The coordinator's newest stamp.
-        audited: The tables whose rows are looked at.
-        ledger: Gives all rows of the ledger of a table, by its name.
+        audited: The audited tables.
+        ledger: Returns all ledger rows of a table, by its name.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ParkedRows:
 
     @property
     def any(self) -> bool:
-        """Whether letters have held the place of any table."""
+        """Whether any table ever had a placeholder."""
         return bool(self._parked or self._places)
 
     def _found(self, name: str) -> ParkedLetters:
@@ -134,11 +134,12 @@ class ParkedRows:
         return self._known[name]
 
     def of_batches(self, name: str, ranges: Sequence[PartitionRange], counted: list[np.ndarray]) -> list[np.ndarray]:
-        """How often each offset stands in a table without the rows that replays of its letters brought, of offsets that
-        were read twice: the ledger tells of the other row alone.
+        """Number of rows at each offset without those of replays, for offsets that were read twice.
+
+        The ledger has only the other rows.
 
         Args:
-            counted: How often each of them stands there.
+            counted: Number of all rows at each offset.
         """
         if name not in self._places:
             return counted
@@ -150,7 +151,7 @@ class ParkedRows:
         return counted
 
     def _reads(self, name: str, place: TopicPartition, range_: OffsetRange, uuid: str | None = None) -> np.ndarray:
-        """How often batches have read each offset of a range for a table, by all of the ledger."""
+        """Number of times that batches have read each offset of a range for a table, by the whole ledger."""
         if name not in self._batches:
             rows = effective_rows(self._ledger(name))
             self._batches[name] = [row for row in rows if row.kind in ("batch", "unknown")]
@@ -161,7 +162,7 @@ class ParkedRows:
         return reads
 
     def problems(self) -> Iterator[AuditProblem]:
-        """What is wrong; notes follow."""
+        """Problems; notes follow."""
         for name, stamp in self._places.items():
             assert self._letters is not None, "its places are told by it"
             each = self._audited.get(name)
@@ -173,9 +174,9 @@ class ParkedRows:
         yield from self._of_lost()
 
     def _of_rows(self, audited: AuditedTable, found: ParkedLetters) -> Iterator[AuditProblem]:
-        """What is wrong with the rows of a table at the offsets of its letters.
+        """Problems of a table's rows at the offsets of its dead letters.
 
-        A record that was read again may have a row of each reading, so nobody can say that it stands there too often.
+        A record that was read again may have a row of each reading, so a surplus cannot be determined.
         """
         table, name = audited.table, audited.name
         assert table is not None, "its rows are counted"
@@ -201,7 +202,7 @@ class ParkedRows:
                 yield from _problem("missing", name, place, range_, lacks, said)
 
     def _of_lost(self) -> Iterator[AuditProblem]:
-        """Letters that the coordinator counts, and that went with dead letters which were dropped or rolled back."""
+        """Dead letters that the coordinator counts and that are missing after a drop or rollback of their table."""
         if self._newest is None or not (lost := lost_letters(self._newest, self._places)):
             return
         for (name, count), said in zip(lost.items(), told_lost(self._newest, lost), strict=True):
@@ -212,7 +213,7 @@ class ParkedRows:
                 yield AuditProblem("dead_letters", dead, None, None, count, said, exact=False, surplus=False)
 
     def _left_out(self, name: str) -> bool:
-        """Whether an operator has answered to a rollback that a table's letters stay out."""
+        """Whether an operator has answered that a table's dead letters stay out after a rollback."""
         if self._letters is None:
             return False
         kept = stamps_along_main(self._letters.metadata, parked_id(self._spec.stream, name))
@@ -242,7 +243,7 @@ class ParkedRows:
 
 
 def _first_kept(audited: AuditedTable | None) -> datetime | None:
-    """When the oldest snapshot of a table was made that is kept: a former one of its name had what came back before."""
+    """Commit time of the oldest existing snapshot; a former table of its name has what came back before."""
     table = audited.table if audited is not None else None
     if table is None or not table.metadata.snapshots:
         return None
@@ -250,7 +251,7 @@ def _first_kept(audited: AuditedTable | None) -> datetime | None:
 
 
 def _within(offsets: np.ndarray, range_: OffsetRange) -> np.ndarray:
-    """Those of a range, each once."""
+    """Offsets within a range, each once."""
     return np.unique(offsets[(offsets >= range_.start) & (offsets < range_.end)])
 
 

@@ -1,7 +1,7 @@
-"""Published rows: what main has of a stream that writes a branch, held against what of the branch was published.
+"""Published rows: main's rows of a stream that writes a branch, compared with the published part of the branch.
 
-Each row of the branch that was published stands in main once, unless an operator has left it out, and main has no other
-row of the offsets that are looked at. What is not published is named, and is no problem.
+Each published row of the branch is in main once, unless an operator has left it out, and main has no other row at the
+audited offsets. Unpublished rows are reported, and are no problem.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _SENTENCES: Mapping[ProblemKind, str] = {
 
 @dataclass(slots=True)
 class PublishedRows:
-    """What an audit found of a branch in main.
+    """Audit result of a branch in main.
 
     Attributes:
-        table: As a sentence names it.
-        rows: Rows of main that were counted, of the offsets looked at.
-        left_out: Rows that were published by their numbers and that main lacks, since an operator has left them out.
-        waiting: What is not published; None if nobody can say.
-        checkpoint: Through where it is audited now; None if nothing was counted.
+        table: Name for a sentence.
+        rows: Rows of main that were counted at the audited offsets.
+        left_out: Rows before the published sequence number that main lacks, because an operator has left them out.
+        waiting: Unpublished snapshots; None if unknown.
+        checkpoint: New audit checkpoint; None if nothing was counted.
     """
 
     table: str
@@ -72,7 +72,7 @@ class PublishedRows:
 
 
 def checkpoint_key(table: Table) -> str:
-    """Under which what was audited of main is noted, beside the table's own uuid for the branch."""
+    """Key of main's audit checkpoint, beside the table's uuid for the branch."""
     return f"{table.metadata.table_uuid}@main"
 
 
@@ -86,13 +86,13 @@ def published_rows(
     window: int,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> PublishedRows | None:
-    """Hold main against what of the stream's branch was published; None of a branch that is not published.
+    """Compare main with the published part of the stream's branch; None if the branch is not published.
 
     Args:
-        table: The stream's, as its branch has it, with its ledger filled.
-        before: Through where it was audited before; None: all is looked at.
-        window: Offsets that are counted at a time.
-        on_rows: Told how many rows were read, as they are.
+        table: Table of the stream, seen from its branch, with its ledger filled.
+        before: Earlier checkpoint; None: everything is audited.
+        window: Number of offsets counted at a time.
+        on_rows: Called with the number of rows read, as reading goes on.
 
     Raises:
         FrazilError: The table cannot be read.
@@ -150,20 +150,20 @@ def _waits(spec: StreamSpec, main: Table, found: PublishedRows) -> Iterator[str]
 
 
 def _audited_through(table: TableOnBranch, waiting: Interval) -> int:
-    """What is not published is looked at again once it is, by the numbers under which it was landed."""
+    """Sequence number of the checkpoint: unpublished snapshots are audited after publication, by their own numbers."""
     numbers = {each.snapshot_id: each for each in table.metadata.snapshots}
     landed = [as_landed(numbers[each]).sequence_number or 0 for each in waiting.snapshots if each in numbers]
     return min([waiting.after, *(each - 1 for each in landed)])
 
 
 def _passed_over(table: TableOnBranch) -> frozenset[str]:
-    """Files of the branch whose rows an operator may have left out of main."""
+    """Files of the branch with rows that an operator may have left out of main."""
     text = table.whole.properties.get(left_out_property(table.branch), "")
     return _paths_through(table, int(text)) if text.isdigit() else frozenset()
 
 
 def _discarded(table: TableOnBranch, stream: str) -> frozenset[str]:
-    """Files of the branch whose rows are dead letters instead of main's; those of other streams are left aside."""
+    """Files of the branch whose rows are dead letters instead of main's; those of other streams are ignored."""
     discards = Discards.of(table.whole.properties, stream).on(table.branch)
     head = table.current_snapshot()
     if not discards or head is None:
@@ -192,7 +192,7 @@ def _paths_through(table: Table, until: int) -> frozenset[str]:
 
 
 def _replayed(spec: StreamSpec, table: Table, columns: tuple[str, str, str], after: int) -> list[PartitionRange]:
-    """The offsets of records that replays brought back since, whose ranges were audited long before."""
+    """Offsets of records that replays brought back since, whose ranges were audited long before."""
     tasks: list[FileScanTask] = []
     for each in ancestors(table.metadata):
         text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
@@ -216,7 +216,7 @@ def _replayed(spec: StreamSpec, table: Table, columns: tuple[str, str, str], aft
 
 
 def _windows(ranges: Iterable[PartitionRange], size: int) -> Iterator[list[PartitionRange]]:
-    """The offsets of all the ranges, each once, in windows of at most `size`."""
+    """Offsets of all the ranges, each once, in windows of at most `size`."""
     window: list[PartitionRange] = []
     used = 0
     for partition, (start, end) in _joined(ranges):
@@ -262,7 +262,7 @@ class _Off:
 
 
 class _Counting:
-    """Counts windows of offsets in main, on the branch, and of it in what is not published, or was left out."""
+    """Counts windows of offsets in main and on the branch, with the unpublished and left-out parts of the branch."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Replayed and discarded rows, as an audit counts them.
+"""Replayed and discarded rows in an audit.
 
-The ledger calls a replayed record dead, and its row stands in the table all the same. The ledger calls a discarded row
-landed: it stands on the branch and is a dead letter, and main has none of it. If such a letter came back, the branch
-has a second row, which no batch landed. Whether main has what it should, `published_rows` tells.
+By the ledger a replayed record is dead, but its row is in the table. By the ledger a discarded row landed: it is on the
+branch and is a dead letter, and main lacks it. If such a dead letter came back, the branch has a second row, which no
+batch landed. `published_rows` checks whether main has its rows.
 """
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
@@ -40,21 +40,21 @@ OF_DISCARDS: BooleanExpression = EqualTo("error_class", DISCARDED)
 
 
 def of_failed_records(dead_letters: Table) -> BooleanExpression:
-    """Letters of records that failed: those that the ledger counts as dead; all of a table that does not tell.
+    """Filter for dead letters of failed records, which the ledger counts as dead; all if the table lacks the column.
 
-    Not those of discards, and not those that wait for a parked table: of both a batch has landed the record.
+    Dead letters of discards and of suspended tables are excluded: a batch has landed their records.
     """
     told = "error_class" in dead_letters.schema().column_names
     return And(NotEqualTo("error_class", DISCARDED), not_of_parked(dead_letters.schema())) if told else AlwaysTrue()
 
 
 class DiscardedRows:
-    """Takes the rows of discards into account, and finds what is wrong with them.
+    """Accounts for the rows of discards, and finds their problems.
 
     Args:
-        main: Its table as it is, not as a branch has it.
-        sink: The same as the branch has it that the stream writes.
-        dead_letters: Its dead letters; None if there is no such table.
+        main: The whole table, not seen from a branch.
+        sink: The table seen from the branch that the stream writes.
+        dead_letters: The dead-letter table; None if it does not exist.
     """
 
     def __init__(self, spec: StreamSpec, main: Table, sink: Table, dead_letters: Table | None) -> None:
@@ -71,7 +71,7 @@ class DiscardedRows:
         if not self.discards or dead_letters is None:
             return
         self._all = self._counter(OF_DISCARDS)
-        # Between a replay's two commits its rows are there, and its dead letters do not know it yet.
+        # Between a replay's two commits its rows exist, and its dead letters do not have the new state yet.
         known_to_letters = landed_batches(sink, spec.stream) <= landed_batches(dead_letters, spec.stream)
         columns = {column.name for column in dead_letters.schema().columns}
         if {"state", "replay_snapshot_id"} <= columns and known_to_letters:
@@ -85,7 +85,7 @@ class DiscardedRows:
         return RowCounter(self._letters, DEAD_LETTER_COORDINATES, stream=self._spec.stream, also=also)
 
     def _no_more_on_branch(self) -> list[Discard]:
-        """Discards whose rows went with a former branch of the name."""
+        """Discards whose rows were on a former branch of the name."""
         refs, gone = self._main.metadata.refs, []
         for each in self.discards:
             try:
@@ -96,12 +96,12 @@ class DiscardedRows:
         return gone
 
     def landed_once(self, ranges: Sequence[PartitionRange], rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """How often each offset stands in the branch, without the rows of letters of discards that came back.
+        """Number of rows at each offset on the branch, without rows of replayed dead letters of discards.
 
-        What a branch that was made again lacks of discarded rows counts as there, for letters have it.
+        Discarded rows that a recreated branch lacks count as existing, because they are dead letters.
 
         Args:
-            rows: How often each stands there.
+            rows: Number of all rows at each offset.
         """
         if self._all is None:
             return list(rows)
@@ -117,7 +117,7 @@ class DiscardedRows:
             for discard in self._expired:
                 range_ = discard.ranges.get(each.partition)
                 if range_ is not None and range_.start < each.range.end and each.range.start < range_.end:
-                    # Their letters may be gone, and nobody can say which of them came back.
+                    # Their dead letters may be deleted, so it is unknown which of them came back.
                     part = slice_of_range(range_, each.range.start)
                     counted[part] = np.minimum(counted[part], 1)
             found.append(np.clip(counted, 0, 255).astype(np.uint8))
@@ -125,12 +125,12 @@ class DiscardedRows:
 
     @property
     def _expired(self) -> list[Discard]:
-        """Discards whose letters may have been deleted by their age."""
+        """Discards whose dead letters may have been deleted by age."""
         before = self._letters.metadata.properties.get(EXPIRED_BEFORE) if self._letters is not None else None
         return [each for each in self.discards if before is not None and each.at.isoformat() < before]
 
     def problems(self) -> Iterator[AuditProblem]:
-        """Letters that a discard wrote and that are not there, or more."""
+        """Missing or surplus dead letters of a discard."""
         dead = self._spec.dead_letter_table
         for each in self.discards:
             if each.letters is None or each in self._expired:
@@ -143,7 +143,7 @@ class DiscardedRows:
                 yield AuditProblem("dead_letters", dead, None, None, off, said, exact=False, surplus=more)
 
     def notes(self) -> Iterator[str]:
-        """What else there is to know of discards."""
+        """Notes on discards."""
         if (one := self.unfinished) is not None:
             yield (
                 f"a discard of {one.rows:,} rows is decided and not finished: `frazil discard {self._spec.stream}` "
@@ -160,11 +160,11 @@ class DiscardedRows:
 
 
 class ReplayedRows:
-    """Counts the dead letters that replays brought back, and finds rows of theirs that are not there.
+    """Counts replayed dead letters, and finds missing rows of theirs.
 
     Args:
-        sink: Its table, as loaded; None if its rows are not counted.
-        begins: By partition, the first offset from which on no row has expired.
+        sink: The loaded table; None if its rows are not counted.
+        begins: First offset without expired rows, by partition.
 
     Attributes:
         pending: What is still to come; None if both tables know the same replays.
@@ -189,7 +189,7 @@ class ReplayedRows:
         columns, own = {column.name for column in dead_letters.schema().columns}, of_failed_records(dead_letters)
         back = And(own, EqualTo("state", "replayed"))
         if "state" in columns:
-            # Between a replay's two commits its rows are there, and its dead letters do not know it yet.
+            # Between a replay's two commits its rows exist, and its dead letters do not have the new state yet.
             also = back if landed <= known else own
             self._back = RowCounter(dead_letters, DEAD_LETTER_COORDINATES, stream=stream, also=also)
         if {"state", "replay_snapshot_id"} <= columns and landed >= known:
@@ -199,13 +199,13 @@ class ReplayedRows:
     def count(
         self, ranges: Sequence[PartitionRange], in_tables: Sequence[Sequence[np.ndarray] | None]
     ) -> list[np.ndarray]:
-        """How many dead letters of each offset replays brought back.
+        """Number of replayed dead letters at each offset.
 
-        A dead letter whose record stood in the table already has landed no row: of one that has, a row must be there.
+        If a record was in the table already, its replay has landed no row; otherwise a row must exist.
 
         Args:
-            in_tables: How often each offset stands in each table of rows; None of one that was not counted, in which
-                the row may be.
+            in_tables: Number of rows at each offset in each table of rows; None for a table that was not counted, which
+                may have the row.
         """
         if self._back is None:
             return [np.zeros(each.range.end - each.range.start, np.uint8) for each in ranges]
@@ -232,7 +232,7 @@ class ReplayedRows:
 
 
 def replayed_offsets(stream: str, dead_letters: Table) -> dict[TopicPartition, np.ndarray]:
-    """The offsets of the letters of a stream that replays brought back, ascending, by their partition."""
+    """Offsets of a stream's replayed dead letters, ascending, by partition."""
     if "state" not in {column.name for column in dead_letters.schema().columns}:
         return {}
     found: dict[TopicPartition, list[int]] = {}

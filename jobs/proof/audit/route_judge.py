@@ -1,4 +1,4 @@
-"""Route judge: which rows of a table one configuration's route sends there, by the values that they have in it."""
+"""Route judge: which rows of a table one configuration's route sends there, by their values in the table."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _OTHER_TOPIC = "a transform may have given their records another topic than the 
 
 @dataclass(frozen=True, slots=True)
 class Unprovable:
-    """Why rows of a configuration cannot be judged, as the end of a sentence."""
+    """Reason why rows of a configuration cannot be judged, the end of a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class RouteVerdict:
-    """What a route says of some rows.
+    """Verdict of a route on some rows.
 
     Attributes:
-        here: Which of them belong in the table.
-        perhaps: Which of the others may belong in it: their values may have had no table when they landed.
-        destinations: The tables that a row belongs in, of its index; None if that is not known.
+        here: Which rows belong in the table.
+        perhaps: Which other rows may belong in it: their values may have had no table when they landed.
+        destinations: Returns the tables of the row with an index; None if unknown.
     """
 
     here: Mask
@@ -56,17 +56,17 @@ class RouteVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RouteJudge:
-    """Says which rows of a table belong there.
+    """Decides which rows of a table belong there.
 
     Attributes:
-        table: Its name.
-        needs: The columns of the table that it looks at, beside the coordinates.
-        values: Of rows with those, gives what decides, as text, and the rows for which it cannot; None where all
-            rows belong in `always`.
-        dispatch: Names the tables of each value, of those that the file names.
-        always: Of all rows; None if it is not known, but that it is not this table.
-        naming: Names the tables of other values, of a route whose values name tables.
-        unmatched: Where rows go that no entry takes, and whose value names no table; of such a route.
+        table: Name of the table.
+        needs: Columns of the table that it reads, beside the coordinates.
+        values: Returns the routed values of rows, as text, and the rows for which that fails; None if all rows belong
+            in `always`.
+        dispatch: Returns the tables of each value by the file.
+        always: Tables of all rows; None if unknown, but not this table.
+        naming: Tables of other values, if values name tables.
+        unmatched: Tables of rows that no entry matches and whose value names no table, for such a route.
     """
 
     table: str
@@ -78,10 +78,10 @@ class RouteJudge:
     unmatched: str | None = None
 
     def verdict(self, rows: pa.RecordBatch) -> RouteVerdict:
-        """What it says of rows that have what it needs.
+        """Verdict on rows with the needed columns.
 
         Raises:
-            pa.ArrowInvalid: The table's values do not fit the columns that the route was written for.
+            pa.ArrowInvalid: The table's values do not fit the columns of the route.
         """
         none = np.zeros(rows.num_rows, bool)
         if self.values is None or self.dispatch is None:
@@ -102,11 +102,11 @@ class RouteJudge:
         return RouteVerdict(here, perhaps, destinations)
 
     def _with_named(self, found: Dispatched, values: pa.Array) -> tuple[dict[str, Indices], Indices]:
-        """The rows of each table, those of values that name one among them, and which rows the latter are.
+        """Rows of each table, dynamic ones included, and which rows belong to dynamic tables.
 
         Args:
-            found: What the entries of the route say.
-            values: What decides, as text, of all rows.
+            found: Result of the route's entries.
+            values: Routed values of all rows, as text.
         """
         assert self.naming is not None, "values name tables"
         parts: dict[str, list[Indices]] = {name: [rows] for name, rows in found.tables.items()}
@@ -131,16 +131,16 @@ def route_judge(
     *,
     dependent: bool = False,
 ) -> RouteJudge | Unprovable:
-    """The judge of the rows that a configuration has landed in a table.
+    """Judge of the rows that a configuration has landed in a table.
 
     Args:
-        schema: Of the table as it is now.
-        former: All schemas that the table is known to have had.
-        tables: Names of the stream's tables that there are.
+        schema: Present schema of the table.
+        former: All known former schemas of the table.
+        tables: Names of the stream's existing tables.
         dependent: Whether the table's columns follow those of the main table.
     """
     if (timely := spec.late_rows_of(table)) is not None:
-        # Which rows are late say the stamps. Of those in one table for all the route was not asked.
+        # Only stamps show which rows are late. A single table for late rows is outside of the route.
         if not spec.own_columns:
             return RouteJudge(table, always=(table,))
         return route_judge(spec, timely, schema, former, tables, dependent=dependent)
@@ -151,9 +151,9 @@ def route_judge(
     if isinstance(found, RouteJudge) and dependent:
         found = _doubt(found.needs, schema, former) or found
     if isinstance(found, Unprovable):
-        # Wherever the rows belong, that is not here, if neither the file nor a value names the table.
+        # If neither the file nor a value names the table, the rows belong elsewhere.
         return found if table in route.table_names or _may_be_named(spec, table) else RouteJudge(table)
-    # What had a table when its record came is not asked: what has one now is taken for it.
+    # It is unknown which values had a table when a record came; present tables are assumed.
     state = naming_state(spec, {}, decided=True)
     if state is None:
         return found
@@ -161,7 +161,7 @@ def route_judge(
 
 
 def _may_be_named(spec: StreamSpec, table: str) -> bool:
-    """Whether a value may name a table: none of those that the stream's file names has rows by its name."""
+    """Whether a value may name a table; tables that the stream's file names get no rows by their name."""
     if spec.route is None or spec.route.to is None:
         return False
     given = {spec.table.name, spec.dead_letter_table, *spec.route.table_names}
@@ -171,10 +171,10 @@ def _may_be_named(spec: StreamSpec, table: str) -> bool:
 
 
 def _doubt(names: Collection[str], schema: Schema, former: Sequence[Schema]) -> Unprovable | None:
-    """Why rows of a dependent table may not show what decided when they landed; None if they do.
+    """Reason why rows of a dependent table may not show what decided when they landed; None if they do.
 
-    A column that was dropped comes back as a new one, in which older rows are null. The text of a float that became a
-    double may be another.
+    A dropped column comes back as a new one, in which older rows are null. A float that became a double may have
+    another text.
     """
     columns = [found for column in schema.fields if column.name in names for found in _within(column)]
     for old in former:
@@ -197,7 +197,7 @@ def _within(column: NestedField, above: str = "") -> Iterator[tuple[str, NestedF
 
 
 def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:
-    """Of a route by a column, or by the topic."""
+    """Judge of a route by a column, or by the topic."""
     path = route.column
     if path is None:
         if _changes_topics(spec):
@@ -216,7 +216,7 @@ def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> Rout
 
 
 def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:
-    """Of a route by a header, or by an SQL expression over the row and its record."""
+    """Judge of a route by a header, or by an SQL expression over the row and its record."""
     text = route.expression or ""
     try:
         columns = _columns_of(spec, schema)
@@ -236,7 +236,7 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
         return Unprovable(f"the table does not keep what they are routed by: the record's {' and '.join(lost)}")
     if gone := [each.name for each in fields if not _has(schema, (each.name,))]:
         return Unprovable(f"the table has no column {gone[0]}, by which they are routed")
-    # Rows without a column would be none.
+    # Arrow counts no rows without a column.
     read = Columns.of(fields or [NestedField(1, "row", IntegerType(), required=False)])
     expression = compiled(text, read)
 
@@ -252,7 +252,7 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
 
 
 def _columns_of(spec: StreamSpec, schema: Schema) -> Columns:
-    """The columns that an expression may ask of rows of a table; none where it is of the topic alone."""
+    """Columns that an expression over a table's rows may use; none if it uses the topic only."""
     if spec.own_columns:
         return Columns(())
     if spec.tables_follow:
@@ -263,12 +263,12 @@ def _columns_of(spec: StreamSpec, schema: Schema) -> Columns:
 
 
 def _dispatch(route: Route) -> Dispatch:
-    """What the entries say; where values name tables, what no entry takes is looked at before it is unmatched."""
+    """Dispatch by the entries; if values name tables, rows without an entry are checked before they are unmatched."""
     return Dispatch(route if route.to is None else route.model_copy(update={"unmatched": "dead_letter"}))
 
 
 def _changes_topics(spec: StreamSpec) -> bool:
-    """Whether a step may give a record another topic than the one that its row keeps: only Connect's may."""
+    """Whether a step may change a record's topic from the one in its row: only Connect's steps may."""
     return any(step.smt is not None for step in spec.transform)
 
 

@@ -1,8 +1,8 @@
-"""Routed rows, as a full audit looks at them: whether each stands in a table that the route it was landed by names.
+"""Routed rows in a full audit: whether each row is in a table that its route names.
 
-Counts do not tell: a row that stands in another table than it should leaves the number of each as it is. So every row
-of every table is judged by the configuration that its offset was read under, with the values that it has there. The
-ledger says which configurations those were, and the state store keeps their files.
+Counts do not show this: a row in the wrong table leaves all counts unchanged. So every row of every table is judged by
+the configuration under which its offset was read, with the row's values. The ledger has those configurations, and the
+state store has their files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CAME_BACK = "their dead letters came back"
 
 
 class StoredSpecs:
-    """Finds the spec of a configuration hash."""
+    """Lookup of the spec of a configuration hash."""
 
     def __init__(self, spec: StreamSpec, settings: Settings) -> None:
         self._settings: Settings = settings
@@ -59,7 +59,7 @@ class StoredSpecs:
         self._known: dict[str, StreamSpec | Unprovable] = {spec.config_hash: spec}
 
     def spec(self, config: str) -> StreamSpec | Unprovable:
-        """The spec, or why it is not known."""
+        """The spec, or the reason why it is unknown."""
         if config not in self._known:
             self._known[config] = self._read(config)
         return self._known[config]
@@ -74,16 +74,16 @@ class StoredSpecs:
         except (YamlUnreadable, ValidationError, FrazilError):
             return Unprovable("this version does not read the stream's file as it was then")
         if found.config_hash != config:
-            # A file that it names has been changed since, or this version hashes more of it.
+            # A file that it names has changed since, or this version hashes more of it.
             return Unprovable("the stream's file as it was then means something else by now")
         return found
 
 
 class ReadConfigurations:
-    """Tells by which configurations an offset was read: by several, if it was read again.
+    """Lookup of the configurations under which an offset was read; several if it was read again.
 
     Args:
-        rows: The ledger's, of the coordinator; also of a former table of its name.
+        rows: Ledger rows of the coordinator; also of a former table of its name.
     """
 
     def __init__(self, rows: Iterable[LedgerRow]) -> None:
@@ -97,7 +97,7 @@ class ReadConfigurations:
         }
 
     def of(self, place: TopicPartition, offsets: Offsets) -> Iterator[tuple[frozenset[str], Offsets]]:
-        """The configurations of some offsets of a partition, with the indices of those that have them.
+        """Configurations of some offsets of a partition, with the indices of their offsets.
 
         Offsets that no batch read are left out.
         """
@@ -114,7 +114,7 @@ class ReadConfigurations:
 
 
 def _spans(ranges: list[tuple[OffsetRange, str]]) -> tuple[Offsets, list[frozenset[str]]]:
-    """Where the set of configurations changes, ascending, with the set from there on."""
+    """Offsets at which the set of configurations changes, ascending, with the set from there on."""
     changes: dict[int, list[tuple[str, int]]] = {}
     for range_, config in ranges:
         changes.setdefault(range_.start, []).append((config, 1))
@@ -140,11 +140,11 @@ def judge_routes(
     names: frozenset[str],
     found: StreamAudit,
 ) -> None:
-    """Look at every row of a stream's tables of rows, and add what is found; nothing if it has never had a route.
+    """Judge every row of a stream's tables of rows, and add the problems; nothing if it never had a route.
 
     Args:
-        tables: Tables to look at.
-        names: Names of all tables of the stream, with those that its file names no more.
+        tables: Tables to judge.
+        names: Names of all tables of the stream, also of those that its file no longer names.
 
     Raises:
         FrazilError: A table cannot be read.
@@ -178,7 +178,7 @@ def _row_count(table: Table) -> int:
 
 @dataclass(slots=True)
 class _Wrong:
-    """Rows of one partition that stand in a table that they do not belong in."""
+    """Rows of one partition in a table where they do not belong."""
 
     offsets: list[Offsets] = field(default_factory=list)
     example: tuple[int, tuple[str, ...] | None] | None = None
@@ -269,7 +269,7 @@ class _Work:
         place: TopicPartition,
         rows: Offsets,
     ) -> None:
-        """Judge rows of one partition; offsets that were read several times may be of any of their configurations."""
+        """Judge rows of one partition; an offset that was read repeatedly may have any of its configurations."""
         part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
         offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
         allowed, unknown = np.zeros(len(rows), bool), dict[str, Unprovable]()
@@ -307,7 +307,7 @@ class _Work:
         self._judged += int(allowed.sum())
 
     def _came_back(self, place: TopicPartition, offsets: Offsets) -> Mask:
-        """Which rows may be of letters that replays brought back, by the route of their time, or of a correction."""
+        """Which rows may be of replayed dead letters, with another route or a correction."""
         if self._letters is None:
             return np.zeros(len(offsets), bool)
         if self._back is None:
@@ -315,7 +315,7 @@ class _Work:
         return np.isin(offsets, self._back.get(place, np.zeros(0, np.int64)))
 
     def problems(self) -> list[AuditProblem]:
-        """A problem for each table and partition with rows that do not belong there."""
+        """A problem for each table and partition with misplaced rows."""
         found: list[AuditProblem] = []
         for (table, place), wrong in sorted(self._wrong.items()):
             offsets = np.unique(np.concatenate(wrong.offsets))

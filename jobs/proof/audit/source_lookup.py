@@ -1,4 +1,4 @@
-"""Source lookup of missing rows: Kafka is read again, where it still can be, to name their offsets exactly."""
+"""Source lookup of missing rows: reads Kafka again, if it still has the records, to name their offsets exactly."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ MAX_OFFSETS = 5_000_000
 
 
 def name_missing_offsets(problems: Iterable[AuditProblem], settings: KafkaSettings, sink: str) -> list[AuditProblem]:
-    """The problems; where rows of the sink are missing among other offsets, with those that Kafka has a record of.
+    """The problems, with exact offsets for rows of the sink that are missing among others, if Kafka has the records.
 
-    A record with a value whose offset stands in neither table is a missing one. What Kafka no longer has stays as it
-    is.
+    A record with a value whose offset is in neither table is missing. What Kafka no longer has stays unchanged.
 
     Raises:
-        KafkaUnavailableError: The brokers cannot be reached.
+        KafkaUnavailableError: The brokers are unavailable.
     """
     return [_named(problem, settings) if problem.table == sink else problem for problem in problems]
 

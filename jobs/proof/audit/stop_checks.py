@@ -1,8 +1,7 @@
-"""Stop checks of a stream: whether it stands stopped on a question that no operator has answered.
+"""Stop checks of a stream: whether it is stopped on a question that no operator has answered.
 
-As long as one is open, nothing is complete. Three places tell of them. The tables: one was rolled back. The driver's
-last error. And Kafka, if it answers: a topic is another one than was read, is gone, was cut, or no longer keeps what
-was not read.
+As long as one is open, nothing is complete. Three places show them: the tables, if one was rolled back; the driver's
+last error; and Kafka, if it answers: a topic was recreated, dropped or cut, or lost unread records.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from jobs.tables.commit.stamp.errors import HalfCommitted, TopicLostError
 from jobs.tables.commit.stamp.offsets import Positions, describe_ranges, pointwise_max
 from jobs.tables.commit.stamp.target_positions import of_known_topics, restart_positions, target_positions
 
-# The stream's tables as they are now, by name; those that are there.
+# Present metadata of the stream's existing tables, by name.
 Tables = Mapping[str, TableMetadata]
 
-# How long the commits of one batch may take before an audit calls the batch undecided.
+# Longest time for the commits of one batch before an audit calls the batch undecided.
 COMMIT_SECONDS = 10.0
 
 
 def unanswered_rollback(name: str, table: Table, stream: str) -> AuditProblem | None:
-    """The rollback of a table that nobody has answered, or that cannot be ruled out; None without one."""
+    """Unanswered rollback of a table, or one that cannot be excluded; None without one."""
     past = history_of(table, stream)
     if not past.rolled_back:
         return None
@@ -52,21 +51,21 @@ def unanswered_rollback(name: str, table: Table, stream: str) -> AuditProblem | 
         gone = f", which takes {describe_ranges(past.removed)} out of it" if past.removed else ""
         what = f"it was rolled back or replaced{gone}"
     sentence = f"{what}, and nobody has answered. Next: frazil accept {stream} --rollback keep, or reland"
-    # How many rows that is, counting tells.
+    # The counts show how many rows that is.
     return AuditProblem("rolled_back", name, None, None, 0, sentence)
 
 
 def half_committed_batch(spec: StreamSpec, tables: Tables) -> HalfCommitted | None:
-    """The batch that the coordinator has and other tables lack; None if all tables agree.
+    """Batch that the coordinator has and other tables lack; None if all tables agree.
 
     Args:
-        tables: The stream's tables, those that exist.
+        tables: Existing tables of the stream.
     """
     return half_committed(of_known_topics(newest_stamps(spec, tables), spec.coordinator), spec.coordinator)
 
 
 def half_sentence(stream: str, half: HalfCommitted) -> str:
-    """A half-committed batch in words, with what completes it."""
+    """Sentence about a half-committed batch, with what completes it."""
     return (
         f"the batch {describe_ranges(half.ranges)} is in {', '.join(half.have)} and not in {', '.join(half.lack)} yet; "
         f"the stream's next start completes it (frazil run {stream})"
@@ -74,7 +73,7 @@ def half_sentence(stream: str, half: HalfCommitted) -> str:
 
 
 def await_commits(spec: StreamSpec, settings: Settings, tables: Callable[[], Tables]) -> None:
-    """Wait for a moment while a running driver commits a batch to one table after another."""
+    """Wait a moment while a running driver commits a batch to one table after another."""
     deadline, store = time.monotonic() + COMMIT_SECONDS, stream_folder(settings, spec.stream).store
     while half_committed_batch(spec, tables()) is not None and time.monotonic() < deadline:
         lease = read_lease(store, spec.stream)
@@ -84,10 +83,10 @@ def await_commits(spec: StreamSpec, settings: Settings, tables: Callable[[], Tab
 
 
 def restored_problems(spec: StreamSpec, tables: Tables) -> list[AuditProblem]:
-    """The tables that were restored from older metadata, each with the records that it lacks for it.
+    """Tables that were restored from older metadata, each with the records that it therefore lacks.
 
     Args:
-        tables: The stream's tables, those that exist.
+        tables: Existing tables of the stream.
     """
     stamps = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
     uuids = {name: str(metadata.table_uuid) for name, metadata in tables.items()}
@@ -107,15 +106,15 @@ def restored_problems(spec: StreamSpec, tables: Tables) -> list[AuditProblem]:
 def unanswered_stops(
     spec: StreamSpec, settings: Settings, tables: Callable[[], Tables], kafka: Callable[[], KafkaLog] | None
 ) -> tuple[list[AuditProblem], list[str]]:
-    """What the stream stands stopped on, but for rollbacks; and notes on what could not be looked at.
+    """Open questions other than rollbacks; and notes on what could not be checked.
 
     Args:
         tables: Loads the stream's tables.
-        kafka: Connects to Kafka; None if it is not to be asked.
+        kafka: Connects to Kafka; None: Kafka is not asked.
     """
     there = tables()
     if any(history(metadata, spec.stream).rolled_back for metadata in there.values()):
-        # Until that is answered nobody knows where the stream is to go on.
+        # Until a rollback is answered, it is unknown where the stream goes on.
         return [], []
     message = _last_error(spec, settings, there)
     notes: list[str] = []
@@ -130,7 +129,7 @@ def unanswered_stops(
 
 
 def _last_error(spec: StreamSpec, settings: Settings, tables: Tables) -> str | None:
-    """What the driver ended with, if nothing was landed or answered since."""
+    """The driver's last error, if nothing was landed or answered since."""
     heartbeat = read_heartbeat(stream_folder(settings, spec.stream).store)
     if heartbeat is None or heartbeat.state != "failed" or heartbeat.error is None or not _is_question(heartbeat.error):
         return None
@@ -144,23 +143,23 @@ def _last_error(spec: StreamSpec, settings: Settings, tables: Tables) -> str | N
 def _is_question(error: LastError) -> bool:
     if error.kind != "operator":
         return False
-    # A driver of an earlier version does not say; a question that can be answered names the command.
+    # A driver of an earlier version does not report it; a question that can be answered names the command.
     return error.question if error.question is not None else "frazil accept" in (error.fix or "")
 
 
 def _last_stamped(metadata: TableMetadata, stream: str) -> float:
-    """When the newest stamped commit was made that is still kept; seconds since 1970, 0 without one."""
+    """Time of the newest existing stamped commit; seconds since 1970, 0 without one."""
     times = {snapshot.snapshot_id: as_landed(snapshot).timestamp_ms / 1000 for snapshot in metadata.snapshots}
-    # A claim answers nothing: a driver makes it before it looks whether it may go on.
+    # A claim answers nothing: a driver makes it before it checks whether it may go on.
     landed = (times[each] for each, stamp in stamps_along_main(metadata, stream) if stamp.kind != "claim")
     return next(landed, 0.0)
 
 
 def _of_kafka(spec: StreamSpec, kafka: KafkaLog, tables: Callable[[], Tables]) -> str | None:
-    """Why the stream could not begin where its stamps stand, by what Kafka has now; None if it could.
+    """Reason why the stream could not begin at its stamps' position, by Kafka's present state; None if it could.
 
-    A stream that works moves while it is looked at. So the tables are read before Kafka is asked, and once more if its
-    answer does not fit them: only where the stream stands still it is stuck.
+    A working stream moves meanwhile. So the tables are read before Kafka is asked, and once more if its answer does not
+    fit them: only a stream that does not move is stuck.
     """
     before = _stands(spec, tables())
     try:

@@ -1,1 +1,1 @@
-"""From a record, a row or a time to a snapshot, and back."""
+"""Lookups from a record, a row or a time to a snapshot, and back."""

@@ -1,7 +1,7 @@
-"""Python that reads a table's rows by itself: imports, the catalog with its secrets by reference, and a scan.
+"""Python program that reads a table's rows: imports, the catalog with references to secrets, and a scan.
 
-It is for people to copy into a file or a notebook, and runs there as it stands. A secret is read from the environment
-variable or the file that the settings name.
+People copy it into a file or a notebook, where it runs unchanged. It reads a secret from the environment variable or
+the file that the settings name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _FILE_IO = "jobs.tables.write.renewed_file_io.StoreFileIO"
 
 
 def python_code(catalog: CatalogSettings, table: str, scan: str) -> str:
-    """A program that prints rows of a table.
+    """Program that prints rows of a table.
 
     Args:
-        scan: The calls that select the rows, such as `scan(snapshot_id=17)`.
+        scan: Calls that select the rows, such as `scan(snapshot_id=17)`.
     """
     properties = {name: _expression(text) for name, text in _properties(catalog).items()}
     nested = _nested(properties) if catalog.kind == "rest" else properties
@@ -37,7 +37,7 @@ def python_code(catalog: CatalogSettings, table: str, scan: str) -> str:
 
 
 def _properties(catalog: CatalogSettings) -> dict[str, str]:
-    """The catalog's properties as they are written, references and all."""
+    """Properties of the catalog as they are written, references included."""
     properties = {name: str(value) for name, value in catalog.properties.items()}
     if STORE_AUTHORITIES in properties and OWN_CLASS not in properties:
         properties["py-io-impl"] = _FILE_IO
@@ -45,7 +45,7 @@ def _properties(catalog: CatalogSettings) -> dict[str, str]:
 
 
 def _expression(text: str) -> str:
-    """A text with references as an expression of Python's."""
+    """A text with references as a Python expression."""
     parts, at = list[str](), 0
     for found in REFERENCE.finditer(text):
         parts += [_text(text[at : found.start()])] if found.start() > at else []
@@ -57,7 +57,7 @@ def _expression(text: str) -> str:
 
 
 def _nested(properties: dict[str, str]) -> dict[str, Any]:
-    """Those of TLS as the nested mapping that PyIceberg reads."""
+    """TLS properties as the nested mapping that PyIceberg reads."""
     flat: dict[str, Any] = {name: value for name, value in properties.items() if not name.startswith("ssl.")}
     tls: dict[str, Any] = {}
     if (authorities := properties.get("ssl.cabundle")) is not None:
@@ -69,7 +69,7 @@ def _nested(properties: dict[str, str]) -> dict[str, Any]:
 
 
 def _written(properties: dict[str, Any]) -> str:
-    """The properties as a literal of Python's, the password of a database within its URI."""
+    """The properties as a Python literal; a database's password stays within its URI."""
     if isinstance(password := properties.get("password"), str) and "uri" in properties:
         properties = {name: value for name, value in properties.items() if name != "password"}
         properties["uri"] = _with_password(properties["uri"], password)
@@ -87,7 +87,7 @@ def _entries(properties: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _with_password(uri: str, password: str) -> str:
-    """The expression of a URI with the password behind its user; the last `@` ends the user."""
+    """Expression of a URI with the password after its user; the last `@` ends the user."""
     head, at, place = uri.rpartition("@")
     if not at:
         return uri
@@ -95,5 +95,5 @@ def _with_password(uri: str, password: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A literal of Python's in double quotes."""
+    """A Python string literal in double quotes."""
     return '"' + text.encode("unicode_escape").decode().replace('"', '\\"') + '"'

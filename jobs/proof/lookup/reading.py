@@ -1,6 +1,6 @@
-"""Readings of a table as it was: which snapshot has a commit's rows, whether main has it, how to ask for it. Pure.
+"""Readings of a former table state: the snapshot with a commit's rows, whether main has it, and commands to read it.
 
-The commands are for people to copy: SQL of Spark, and a line of PyIceberg.
+Pure functions. The commands are for people to copy: Spark SQL, and a line of PyIceberg.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from jobs.tables.commit.history.reissue import reissued
 from jobs.tables.commit.history.stamp_history import stamped_snapshots
 
 Condition = tuple[str, str | int]
-"""A column, and the value that it has to have."""
+"""A column and its required value."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Columns and tables are called so, and strict SQL takes them for its own words.
+# Columns and tables with such names, which strict SQL takes as keywords.
 _SQL_WORDS = frozenset({"offset", "order", "partition", "table", "timestamp", "user"})
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where the rows of a commit can be read.
+    """Snapshot from which the rows of a commit can be read.
 
     Attributes:
-        snapshot_id: The snapshot to read; another one than was asked for if that has expired.
-        committed_at: When it was committed.
-        exact: Whether it is the one that was asked for.
-        at: The instant by which `TIMESTAMP AS OF` finds just this one; None if no instant does.
-        tags: The tags that name it.
+        snapshot_id: Snapshot to read; another one than requested if that has expired.
+        committed_at: Its commit time.
+        exact: Whether it is the requested one.
+        at: Instant by which `TIMESTAMP AS OF` finds exactly this snapshot; None if no instant does.
+        tags: Tags that name it.
     """
 
     snapshot_id: int
@@ -52,15 +52,14 @@ class Reading:
 
 
 def reading(metadata: TableMetadata, snapshot_id: int, sequence: int) -> Reading | None:
-    """Where the rows can be read that a commit brought.
+    """Snapshot from which the rows of a commit can be read.
 
     Args:
-        snapshot_id: The commit's; 0 if it had expired before anybody noted it.
-        sequence: Iceberg's sequence number of it.
+        snapshot_id: Snapshot of the commit; 0 if it had expired before it was recorded.
+        sequence: Sequence number of the commit.
 
     Returns:
-        The snapshot itself, or, once it has expired, the oldest that is left of those that stand on it, or that was
-        issued again for it; None if the table has neither.
+        The snapshot itself; after its expiry, the oldest existing descendant or its copy. None without any.
     """
     found = metadata.snapshot_by_id(snapshot_id) if snapshot_id else None
     if found is not None:
@@ -68,7 +67,7 @@ def reading(metadata: TableMetadata, snapshot_id: int, sequence: int) -> Reading
     along = list(ancestors(metadata))
     again = [(at, mark.snapshot) for at, each in enumerate(along) if (mark := reissued(each)) is not None]
     if again:
-        # What was committed before a branch was remade stands on it since, and main's older snapshots may lack it.
+        # Commits before a branch's rebase are below the copies, and main's older snapshots may lack them.
         at = next((at for at, first in again if first == snapshot_id), None)
         along = along[: (again[-1][0] if at is None else at) + 1]
     later = [each for each in along if (each.sequence_number or 0) >= sequence]
@@ -87,28 +86,28 @@ def _reading(metadata: TableMetadata, snapshot: Snapshot, *, exact: bool) -> Rea
 
 
 def current_at(metadata: TableMetadata, milliseconds: int) -> int | None:
-    """The id of the snapshot that main stood at, at an instant; None before the oldest that is known.
+    """Id of main's head at an instant; None before the oldest known one.
 
-    By the table's own log, as `TIMESTAMP AS OF` goes.
+    It uses the table's own log, like `TIMESTAMP AS OF`.
     """
     before = [entry.snapshot_id for entry in metadata.snapshot_log if entry.timestamp_ms <= milliseconds]
     return before[-1] if before else None
 
 
 def instant(milliseconds: int) -> datetime:
-    """An instant of milliseconds since 1970."""
+    """The instant of milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def spark_sql(
     catalog: str, table: str, found: Reading | None, conditions: Sequence[Condition], *, by: str = "version"
 ) -> str:
-    """A SELECT of Spark.
+    """A Spark SELECT.
 
     Args:
-        catalog: Its name in the settings, which is its name in Spark.
-        found: None: the table as it is now.
-        conditions: All of them have to hold.
+        catalog: Name of the catalog in the settings, and so in Spark.
+        found: Reading; None: the present table.
+        conditions: Conditions, all of which have to hold.
         by: `version`, or `timestamp`, which needs the reading's `at`.
     """
     name = ".".join(_spark_name(part) for part in (catalog, *table.split(".")))
@@ -122,17 +121,17 @@ def spark_sql(
 
 
 def pyiceberg_filter(conditions: Sequence[Condition]) -> str:
-    """A row filter of PyIceberg's, as text; empty without a condition."""
+    """A PyIceberg row filter as text; empty without a condition."""
     return " and ".join(f"{_pyiceberg_name(column)} = {_literal(value)}" for column, value in conditions)
 
 
 def pyiceberg_line(catalog: str, table: str, found: Reading | None, conditions: Sequence[Condition]) -> str:
-    """A line of Python that reads the rows."""
+    """Python line that reads the rows."""
     return f'load_catalog("{catalog}").load_table("{table}").{pyiceberg_scan(found, conditions)}.to_arrow()'
 
 
 def pyiceberg_scan(found: Reading | None, conditions: Sequence[Condition]) -> str:
-    """The call that selects the rows."""
+    """Call that selects the rows."""
     arguments = [f"snapshot_id={found.snapshot_id}"] if found is not None else []
     if conditions:
         arguments.append(f"row_filter={pyiceberg_filter(conditions)!r}")
@@ -167,8 +166,8 @@ def published(metadata: TableMetadata, stream: str, branch: str, sequence: int) 
     """Whether main has the commit with this sequence number.
 
     Args:
-        metadata: As the table is, not as a branch has it.
-        branch: That the commit was made to.
+        metadata: Metadata of the whole table, not seen from a branch.
+        branch: Branch of the commit.
     """
     sequence = _number_now(metadata, branch, sequence)
     if (published_through(metadata, stream, branch) or 0) < sequence:
@@ -177,13 +176,13 @@ def published(metadata: TableMetadata, stream: str, branch: str, sequence: int) 
         own = branch_through(stamp, branch) == through(stamp)
         if stamp.kind == "batch" and own and stamp.start.get(THROUGH, 0) < sequence <= through(stamp):
             return Published(in_main=True, reading=reading(metadata, snapshot.snapshot_id, 0))
-    # The publication has expired: all that is left came after it.
+    # The publication has expired: all remaining snapshots came after it.
     oldest = list(ancestors(metadata))[-1:]
     return Published(in_main=True, reading=reading(metadata, 0, oldest[0].sequence_number or 0) if oldest else None)
 
 
 def _number_now(metadata: TableMetadata, branch: str, sequence: int) -> int:
-    """The sequence number of a commit on a branch; another one than it had, if main lacked it when that was remade."""
+    """Present sequence number of a commit on a branch, which changes if main lacked it at a rebase."""
     ref = metadata.refs.get(branch)
     for each in ancestors(metadata, ref.snapshot_id) if ref else ():
         mark = reissued(each)

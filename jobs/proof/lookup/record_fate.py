@@ -1,7 +1,7 @@
-"""Fate of a record: row, dead letter, neither or not read, by the ledger and by what the tables have of it. Pure.
+"""Fate of a record: row, dead letter, neither or not read, by the ledger and the tables. Pure functions.
 
-An offset may have been taken more than once: a stream that was reset reads it again, a rollback takes rows out, and a
-topic that was deleted and created again gives the same offset to another record.
+An offset may have been taken more than once: a reset stream reads it again, a rollback removes rows, and a recreated
+topic gives the same offset to another record.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NEW_TOPIC, _CUT = "recreated_topic", "cut_topic"
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A commit by which a table came past an offset.
+    """A commit by which a table passed an offset.
 
     Attributes:
-        row: Of the ledger: `batch` read it, `passed` left it out, `unknown` did one or the other.
-        removed_by: The rollback that took the commit out of the table; None if it stands.
-        ended_by: The answer after which the coordinates are another record's: the topic was created anew, its log was
-            cut, or it is gone (`retired`); None if they are not.
-        life: Which record of those coordinates it took: counts the answers of `ended_by` before it. 0 if removed.
+        row: Row of the ledger: `batch` read it, `passed` left it out, `unknown` did one of these.
+        removed_by: Rollback that removed the commit from the table; None if it still counts.
+        ended_by: Answer after which the coordinates belong to another record: the topic was recreated, cut, or dropped
+            (`retired`); None without one.
+        life: Which record of those coordinates it took, as the number of earlier `ended_by` answers. 0 if removed.
     """
 
     row: LedgerRow
@@ -42,11 +42,11 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class OffsetHistory:
-    """What became of an offset on a table.
+    """Fate of an offset on a table.
 
     Attributes:
-        passages: In the order of the commits.
-        past: Whether the table stands behind the offset; otherwise it is still to be read, perhaps again.
+        passages: Passages in commit order.
+        past: Whether the table is past the offset; otherwise it is still to be read, perhaps again.
     """
 
     passages: tuple[Passage, ...]
@@ -54,9 +54,9 @@ class OffsetHistory:
 
     @property
     def landing(self) -> Passage | None:
-        """The first commit that stands and took the record which the coordinates name last; None without one.
+        """First existing commit that took the latest record of the coordinates; None without one.
 
-        Of a record that was read again all copies stand; this is the first of them.
+        If a record was read again, all copies exist; this is the first of them.
         """
         standing = [each for each in self.passages if each.removed_by is None]
         newest = max((each.life for each in standing), default=0)
@@ -66,17 +66,17 @@ class OffsetHistory:
 
 @dataclass(slots=True)
 class _Life:
-    """The passages of one record: of one life of the topic, and of its log until it was cut."""
+    """Passages of one record: of one incarnation of the topic and its log."""
 
     passages: list[LedgerRow] = field(default_factory=list)
     ended_by: str | None = None
 
 
 def offset_history(rows: Iterable[LedgerRow], partition: TopicPartition, offset: int) -> OffsetHistory:
-    """The history of an offset.
+    """History of an offset.
 
     Args:
-        rows: Of one `table_uuid`. Those of kind `batch` that do not hold the offset may be left out.
+        rows: Rows of one `table_uuid`. `batch` rows without the offset may be left out.
     """
     known = [row for row in rows if row.partition == partition or row.kind == "removed"]
     lives, past = [_Life()], False
@@ -84,7 +84,7 @@ def offset_history(rows: Iterable[LedgerRow], partition: TopicPartition, offset:
     for row in standing:
         holds = row.range.start <= offset < row.range.end
         if row.answer == RETURNED:
-            # The same topic all the same: it goes on where it ended.
+            # It is the same topic nevertheless, and goes on where it ended.
             if len(lives) > 1 and lives[-2].ended_by == RETIRED and not lives[-1].passages:
                 lives.pop()
                 lives[-1].ended_by = None
@@ -99,7 +99,7 @@ def offset_history(rows: Iterable[LedgerRow], partition: TopicPartition, offset:
                 if row.answer == _CUT:
                     lives = _ended(lives, _CUT)
         elif row.kind == "unknown" and holds and past:
-            # It had been moved back, by whom and when nobody knows.
+            # It had been moved back, by an unknown author at an unknown time.
             past = False
         elif row.kind in ("batch", "passed", "unknown") and holds:
             lives[-1].passages.append(row)
@@ -115,7 +115,7 @@ def _ended(lives: list[_Life], by: str) -> list[_Life]:
 
 
 def _removed(known: list[LedgerRow], standing: list[LedgerRow], offset: int) -> list[Passage]:
-    """The passages that rollbacks took out of the table."""
+    """Passages that rollbacks removed from the table."""
     stand = {id(row) for row in standing}
     rollbacks = sorted((row for row in known if row.kind == "removed"), key=lambda row: row.sequence)
     found: list[Passage] = []
@@ -145,8 +145,11 @@ Fate = Literal[
     "never_read",
     "gap",
 ]
-"""What became of a record; `undecided` where several of the first six are left, see `RecordFate.possible`, but never
-`parked`: then letters alone have it, for tables that are parked or were."""
+"""Fate of a record.
+
+`undecided`: several of the first six are possible, see `RecordFate.possible`. `parked`: only dead letters for tables
+that are or were suspended have it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +157,10 @@ class Found:
     """What the tables have at the coordinates of a record.
 
     Attributes:
-        rows: Rows of the stream's table in the snapshot that was looked at; None if its rows do not say which records
-            they are of, or if nothing could be read.
-        letters: Dead letters of the batch that took the record; None if there is no such table.
-        exact: Whether the snapshot is that of the batch: a later one may lack what was deleted since.
+        rows: Rows of the stream's table in the looked-up snapshot; None if its rows lack coordinates, or nothing could
+            be read.
+        letters: Dead letters of the batch that took the record; None without a table.
+        exact: Whether the snapshot is the batch's: a later one may lack deleted rows.
         letters_gone: Whether dead letters have been deleted by age.
     """
 
@@ -169,12 +172,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class RecordFate:
-    """What became of a record.
+    """Fate of a record.
 
     Attributes:
-        possible: Of `undecided`: what it may be.
-        deleted: The batch counted it, and the tables lack it: somebody has deleted it since.
-        expired: It was a change of a changelog, and went by age (`changes.keep`).
+        possible: Possible fates, if `undecided`.
+        deleted: Whether the batch counted it and the tables lack it, so that somebody has deleted it since.
+        expired: Whether it was a change of a changelog and expired (`changes.keep`).
     """
 
     fate: Fate
@@ -184,11 +187,11 @@ class RecordFate:
 
 
 def batch_fate(counts: Counts | None, span: int, found: Found) -> RecordFate:
-    """The fate of a record that a batch took.
+    """Fate of a record that a batch took.
 
     Args:
-        counts: Of the batch on its partition; None if not known for this partition alone.
-        span: Offsets that it came past; more than it read where the log has holes.
+        counts: Counts of the batch for its partition; None if not known for this partition alone.
+        span: Offsets that it passed, more than it read if the log has holes.
     """
     if found.letters:
         return RecordFate("dead_letter")
@@ -211,22 +214,22 @@ def batch_fate(counts: Counts | None, span: int, found: Found) -> RecordFate:
         gone: tuple[Fate, ...] = tuple(fate for fate, count in counted.items() if count)
         return RecordFate(gone[0] if len(gone) == 1 else "undecided", gone, deleted=True)
     if len(left) == 1:
-        # All that the batch read became this, or everything else is excluded.
+        # All records of the batch had this fate, or all others are excluded.
         seen = found.rows == 0 if left[0] == "row" else found.letters == 0 if left[0] == "dead_letter" else False
         return RecordFate(left[0], deleted=seen)
     return RecordFate("undecided", tuple(left))
 
 
 def unlanded_fate(history: OffsetHistory, offset: int, first: int | None, position: int | None) -> Fate | None:
-    """The fate of a record that no standing batch took; None if one did.
+    """Fate of a record that no existing batch took; None if one did.
 
     Args:
-        first: The least offset that the stream came past of the partition; None if it never read it.
-        position: Where the stream stands; None if it has none there.
+        first: Least offset that the stream passed in the partition; None if it never read it.
+        position: Position of the stream; None without one.
     """
     landing = history.landing
     if landing is not None and landing.ended_by in ("recreated_topic", "cut_topic"):
-        # The record that has the coordinates now is not read yet.
+        # The present record at the coordinates is not read yet.
         return "former"
     if landing is not None:
         return None if landing.row.kind == "batch" else "unknown" if landing.row.kind == "unknown" else "passed_over"
@@ -241,7 +244,7 @@ def unlanded_fate(history: OffsetHistory, offset: int, first: int | None, positi
 
 
 def sentence(fate: RecordFate, landing: Passage | None, position: int | None, first: int | None) -> str:
-    """What became of the record, as what follows `… offset 17`."""
+    """Sentence about the record's fate, to follow `… offset 17`."""
     row = landing.row if landing else None
     match fate.fate:
         case "row":

@@ -1,4 +1,4 @@
-"""Places of a record: the tables of a stream that have its row, each with the commit that brought it there."""
+"""Record lookup: the tables of a stream with a record's row, each with the commit that brought it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from jobs.tables.ledger.ledger_row import LedgerRow
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that took the record, with what is known of it.
+    """A commit that took the record, with its details.
 
     Attributes:
-        passage: Of the ledger.
-        reading: Where its rows can be read; None where nothing is left of them.
-        opening: The process that made it; None if it is not kept.
-        file: Whether the stream's file is kept as it was: `exact`, with the same rows (`rows`), or not (None).
+        passage: Passage of the ledger.
+        reading: Snapshot from which its rows can be read; None if none exists.
+        opening: Process that made it; None if not recorded.
+        file: Whether the stream's file of that time is stored: `exact`, with the same rows (`rows`), or not (None).
     """
 
     passage: Passage
@@ -54,7 +54,7 @@ class Commit:
 
     @property
     def row(self) -> LedgerRow:
-        """The row of the ledger."""
+        """Row of the ledger."""
         return self.passage.row
 
 
@@ -64,10 +64,10 @@ class Place:
 
     Attributes:
         table: The table.
-        commit: The one that brought the batch there.
-        rows: Rows of the record in what can be read of that commit; None if rows do not say which records they are of,
-            or if nothing is left.
-        conditions: What its row fulfils.
+        commit: Commit that brought the batch there.
+        rows: Rows of the record in the readable snapshot of that commit; None if rows lack coordinates, or no snapshot
+            exists.
+        conditions: Conditions that match its row.
     """
 
     table: LookedAt
@@ -77,23 +77,23 @@ class Place:
 
     @property
     def exact(self) -> bool:
-        """Whether the snapshot of that commit itself was looked at: a later one may lack what was deleted since."""
+        """Whether the snapshot of that commit itself was read: a later one may lack deleted rows."""
         return self.commit.reading is not None and self.commit.reading.exact
 
 
 def rows_of(rows: Sequence[LedgerRow], looked_at: LookedAt) -> list[LedgerRow]:
-    """The rows of the ledger about one table, as far as it was looked at."""
+    """Ledger rows of one table, up to its loaded version."""
     last = getattr(looked_at.metadata, "last_sequence_number", None)
-    # What the ledger got meanwhile is of a later version of the table.
+    # Rows that the ledger got meanwhile are of a later version of the table.
     return [r for r in rows if r.table_uuid == looked_at.uuid and (last is None or r.sequence <= last)]
 
 
 def commit_of(tables: StreamTables, looked_at: LookedAt, passage: Passage | None) -> Commit | None:
-    """What is known of the commit of a passage."""
+    """Details of a passage's commit."""
     if passage is None:
         return None
     row, store = passage.row, tables.store
-    # What was rolled back is on no line that leads to a later snapshot.
+    # A commit that was rolled back is in no later snapshot's history.
     sequence = row.sequence if passage.removed_by is None else 2**62
     file = "exact" if has_exact_file(store, row.config, row.generation) else None
     if file is None and read_file(store, row.config, row.generation) is not None:
@@ -104,18 +104,18 @@ def commit_of(tables: StreamTables, looked_at: LookedAt, passage: Passage | None
 def places_of(
     tables: StreamTables, rows: Sequence[LedgerRow], history: OffsetHistory, partition: TopicPartition, offset: int
 ) -> tuple[Place, ...]:
-    """The tables that may have the row of a record that a batch took, the stream's own first.
+    """Tables that may have the row of a record that a batch took, the main table first.
 
     Args:
-        rows: Of the ledger, about the offset, on all tables.
-        history: Of the offset on the stream's own table, by a batch.
+        rows: Ledger rows about the offset, of all tables.
+        history: History of the offset on the main table, with a batch.
     """
     found: list[Place] = []
     for looked_at in tables.of_rows:
         own = looked_at is tables.sink
         passage = history.landing if own else passage_with(rows_of(rows, looked_at), history, partition, offset)
         commit = commit_of(tables, looked_at, passage)
-        # Of a stream that routes nothing its table is asked in any case: a replay may have brought the row since.
+        # Without a route the main table is always checked: a replay may have brought the row since.
         if commit is None or (commit.row.rows("rows") == 0 and (not own or commit.row.elsewhere)):
             continue
         conditions = looked_at.conditions(tables.spec.stream, *partition, offset)
@@ -129,16 +129,16 @@ def places_of(
 def passage_with(
     rows: Sequence[LedgerRow], history: OffsetHistory, partition: TopicPartition, offset: int
 ) -> Passage | None:
-    """The commit on another table than the stream's own that goes with a batch of the record; None if none does.
+    """Commit on another table that belongs to a batch of the record; None without one.
 
-    Only the stream's own table is stamped in every batch, and told of each answer, so it says which commits of the
-    record stand and which are of another one that had its coordinates. The other got the same range as part of the
-    same batch, by the same driver or by one that completed it. Where what it got had expired before it was noted, any
-    may be.
+    Only the main table is stamped in every batch and with each answer. So it shows which commits of the record exist,
+    and which are of another record with its coordinates. The other table got the same range as part of the same batch,
+    from the same driver or from one that completed it. If its stamps had expired before they were recorded, any commit
+    is possible.
 
     Args:
-        rows: Of the ledger, about the other table.
-        history: Of the offset on the stream's own table.
+        rows: Ledger rows of the other table.
+        history: History of the offset on the main table.
     """
     landing = history.landing
     if landing is None:
@@ -156,13 +156,13 @@ def passage_with(
 
 
 def pending_tables(tables: StreamTables, landing: Commit | None) -> tuple[str, ...]:
-    """The other tables that are still to get rows of the batch that took a record, as of a driver at its commits.
+    """Other tables that have yet to get rows of the batch that took a record, while a driver commits.
 
     Args:
-        landing: The commit on the stream's own table, which comes first.
+        landing: Commit on the main table, which comes first.
     """
     newest, sink = tables.newest, tables.sink
-    # A claim repeats the batch before it, and so does the stamp of a driver that is to complete it.
+    # A claim repeats the previous batch, and so does the stamp of a driver that is to complete it.
     if landing is None or newest is None or landing.row.batch != newest.batch or landing.row.epoch > newest.epoch:
         return ()
     partition, end = landing.row.partition, landing.row.range.end
@@ -179,24 +179,23 @@ def pending_tables(tables: StreamTables, landing: Commit | None) -> tuple[str, .
 
 @dataclass(frozen=True, slots=True)
 class RecordAnswer:
-    """What became of one record.
+    """Answer about one record.
 
     Attributes:
-        table: The table that was asked about.
-        fate: Of the record.
-        landing: The first commit on the stream's own table that stands and took it; None if none does.
-        places: The tables that have its row; of a table whose rows do not say which records they are of, those that
-            may.
-        pending: Other tables that are still to get rows of its batch, perhaps its own.
+        table: The requested table.
+        fate: Fate of the record.
+        landing: First existing commit on the main table that took it; None without one.
+        places: Tables that have its row, or may have it if their rows lack coordinates.
+        pending: Other tables that have yet to get rows of its batch, perhaps its own.
         others: Other commits that took these coordinates, in order.
-        past: Whether the stream stands behind it; if not, it will be read, perhaps again.
-        position: Where the stream stands; None if it has no position there.
-        first: Where it began there; None if it is not known, or was not asked.
-        letters: Dead letters of the record, with what became of them.
-        letter_commit: The commit that brought them.
-        discarded: Dead letters of its row, which an operator took out before main had it.
-        waiting: Dead letters of it that wait, or have waited, for tables that are parked, or were.
-        in_main: Of a record with such letters, whether main has a row of it all the same: one that came back.
+        past: Whether the stream is past it; otherwise it will be read, perhaps again.
+        position: Position of the stream; None without one.
+        first: First offset of the stream there; None if unknown or not requested.
+        letters: Dead letters of the record, with their state.
+        letter_commit: Commit that brought them.
+        discarded: Dead letters of its row, which an operator discarded before publication.
+        waiting: Dead letters that wait, or have waited, for tables that are or were suspended.
+        in_main: For a record with such dead letters, whether main has a row of it nevertheless, from a replay.
     """
 
     stream: str
@@ -218,12 +217,12 @@ class RecordAnswer:
     waiting: tuple[dict[str, Any], ...] = ()
 
     def place_in(self, table: str) -> Place | None:
-        """Where a table has its row; None if it does not."""
+        """Table entry with its row; None if the table does not have it."""
         return next((each for each in self.places if each.table.target.name == table), None)
 
 
 def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int) -> RecordAnswer:
-    """What became of a record.
+    """Look up the fate of a record.
 
     Raises:
         FrazilError: A table or the ledger cannot be read.
@@ -274,7 +273,7 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
 
 
 def _has_expired(tables: Sequence[LookedAt], partition: TopicPartition, offset: int) -> bool:
-    """Whether a row is a change that went by age, and not by somebody's hand."""
+    """Whether a row is a change that expired by age, and was not deleted otherwise."""
     known = (expired_changes(each.table.metadata.properties, each.target.name) for each in tables)
     return any(each is not None and offset < each.offsets.get(partition, 0) for each in known)
 
@@ -289,12 +288,12 @@ def _is_in_main(tables: StreamTables, partition: TopicPartition, offset: int) ->
 def _fate(
     tables: StreamTables, landing: Commit | None, places: Sequence[Place], letters: Sequence[dict[str, Any]]
 ) -> RecordFate:
-    """The fate of a record that a batch took."""
+    """Fate of a record that a batch took."""
     assert landing is not None, "a batch took it"
     dead, row = tables.dead, landing.row
     counted = [each.rows for each in places if each.rows is not None]
     others = sum(each.commit.row.rows("rows") or 0 for each in places if each.table is not tables.sink)
-    # A table whose rows do not tell, or that is gone, may have the row all the same.
+    # A dropped table, or one whose rows lack coordinates, may have the row nevertheless.
     known = len(counted) == len(places) and others >= row.elsewhere
     rows = sum(counted) if known or any(counted) else None
     found = Found(
@@ -307,12 +306,12 @@ def _fate(
 
 
 def _having(places: Sequence[Place]) -> tuple[Place, ...]:
-    """The places that have a row of the record, or may: those whose rows do not tell."""
+    """Places with a row of the record, or possibly with one if rows lack coordinates."""
     return tuple(each for each in places if each.rows is None or each.rows)
 
 
 def _matching(letters: list[dict[str, Any]], history: OffsetHistory) -> list[dict[str, Any]]:
-    """The letters of the batch that is the landing, of all at the coordinates."""
+    """Dead letters of the landing batch, among all at the coordinates."""
     landing = history.landing
     if landing is None or landing.row.kind != "batch":
         return []
@@ -320,14 +319,14 @@ def _matching(letters: list[dict[str, Any]], history: OffsetHistory) -> list[dic
     exact = [each for each in letters if (each.get("epoch"), each.get("batch_id")) == (row.epoch, row.batch)]
     if exact or sum(each.removed_by is None for each in history.passages) == 1:
         return exact or letters
-    # A batch that a later driver committed from the record has that one's epoch; its letters say who read them.
+    # A batch committed by a later driver from the record has that driver's epoch; its dead letters have the reader's.
     return [each for each in letters if each.get("batch_id") == row.batch and (each.get("epoch") or 0) <= row.epoch]
 
 
 def _letter_commit(
     tables: StreamTables, rows: Sequence[LedgerRow], partition: TopicPartition, offset: int, landing: Commit | None
 ) -> Commit | None:
-    """The commit on the dead letters that goes with the batch."""
+    """Commit on the dead letters that belongs to the batch."""
     if tables.dead is None or landing is None:
         return None
     passages = offset_history(rows_of(rows, tables.dead), partition, offset).passages

@@ -1,4 +1,4 @@
-"""Snapshot lookup: what a snapshot of a stream's table holds, and which one goes with an instant."""
+"""Snapshot lookup: the content of a snapshot of a stream's table, and the snapshots at an instant."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ from jobs.tables.ledger.ledger_row import LedgerRow
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAnswer:
-    """What is known of a snapshot.
+    """Details of a snapshot.
 
     Attributes:
-        kind: Of its stamp, `batch`, `claim` or `accept`; without one what it did, such as `replace` for a compaction.
-        stream: The id that stamped it: the stream's, or of its replays and queues; None without a stamp.
+        kind: Type of its stamp, `batch`, `claim` or `accept`; without one its operation, such as `replace` for a
+            compaction.
+        stream: Id that stamped it: the stream's, or that of its replays or queues; None without a stamp.
         config, generation: Hashes of the configuration; empty without a stamp.
-        ranges: What the ledger says of it, by partition.
-        positions: Where the table stood with it; empty once it has expired.
-        valid_through: Every older record is in; None if it is not known.
-        event_time: What its stamp says of event times; None where it says nothing.
-        in_line: Whether the branch's head stands on it.
-        reading: Where it can be read, or what came of it.
-        opening: The process that made it.
+        ranges: Ledger rows of it, by partition.
+        positions: Positions of the table with it; empty once it has expired.
+        valid_through: Time before which every record is in; None if unknown.
+        event_time: Event times of its stamp; None without any.
+        in_line: Whether the branch's head descends from it.
+        reading: Snapshot from which it can be read.
+        opening: Process that made it.
     """
 
     snapshot_id: int
@@ -64,13 +65,13 @@ class SnapshotAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InstantAnswer:
-    """The snapshots that go with an instant; None where none that is left does.
+    """Snapshots at an instant; None if none exists.
 
     Attributes:
-        complete: The first in which every record with an older timestamp is in.
-        up_to: The newest that is complete only up to a time before, or at, the instant.
-        current: The one that the branch stood at, by the clock of the commits.
-        expired: Whether snapshots before the oldest of these have expired, so that others may have gone with it.
+        complete: First snapshot with every record of an older timestamp.
+        up_to: Newest snapshot that is complete only up to the instant or earlier.
+        current: The branch's head at the instant, by the clock of the commits.
+        expired: Whether snapshots before the oldest of these have expired, so that others may have matched.
     """
 
     at: datetime
@@ -81,10 +82,10 @@ class InstantAnswer:
 
 
 def look_up_snapshot(tables: StreamTables, snapshot_id: int) -> SnapshotAnswer:
-    """What is known of a snapshot, also of one that has expired, if the ledger knows it.
+    """Look up a snapshot; an expired one if the ledger has it.
 
     Raises:
-        FrazilError: Neither the table nor the ledger does.
+        FrazilError: Neither the table nor the ledger has it.
     """
     asked = tables.table
     kept = asked.metadata.snapshot_by_id(snapshot_id)
@@ -117,12 +118,12 @@ def look_up_snapshot(tables: StreamTables, snapshot_id: int) -> SnapshotAnswer:
 
 
 def look_up_instant(tables: StreamTables, at: datetime) -> InstantAnswer:
-    """The snapshots that go with an instant: by the records' time, and by the clock of the commits."""
+    """Look up the snapshots at an instant: by the records' time, and by the clock of the commits."""
     metadata = tables.table.metadata
     along = list(ancestors(metadata))
     milliseconds = int(at.timestamp() * 1000)
     complete = up_to = None
-    # Newest first: what is complete through later times comes first.
+    # Newest first: snapshots complete through later times come first.
     for snapshot, through in _valid_through(tables, along):
         if through >= milliseconds:
             complete = snapshot
@@ -136,7 +137,7 @@ def look_up_instant(tables: StreamTables, at: datetime) -> InstantAnswer:
     else:
         current = next((each for each in along if each.timestamp_ms <= milliseconds), None)
         if current is not None and reissued(current) is None and _is_older_than_the_remake(current, along):
-            # It is main's, and the branch has stood elsewhere then.
+            # It is main's, and the branch had another head then.
             current = None
 
     def told(snapshot: Snapshot | None) -> SnapshotAnswer | None:
@@ -149,16 +150,16 @@ def look_up_instant(tables: StreamTables, at: datetime) -> InstantAnswer:
 
 
 def _is_older_than_the_remake(snapshot: Snapshot, along: list[Snapshot]) -> bool:
-    """Whether a snapshot stands below those that a branch was given when it was remade.
+    """Whether a snapshot is below the copies that a branch got at its rebase.
 
     Args:
-        along: The branch's, newest first.
+        along: Ancestors of the branch, newest first.
     """
     return any(map(reissued, along[: along.index(snapshot)]))
 
 
 def stamp_of(snapshot: Snapshot) -> Stamp | None:
-    """The stamp of a snapshot, of whatever stream; None without one that this version reads."""
+    """Stamp of a snapshot, of any stream; None without a readable one."""
     text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
     try:
         return Stamp.from_json(text) if text else None
@@ -179,9 +180,9 @@ def _valid_through(tables: StreamTables, along: list[Snapshot]) -> Iterator[tupl
 
 
 def _through_without_rows(tables: StreamTables) -> int | None:
-    """Through when the newest stamped snapshot of a table is complete by the batches since that had no rows for it.
+    """Time through which a table's newest stamped snapshot is complete, by later batches without rows for it.
 
-    Only the stream's own table is stamped in every batch. None of that one, and where a batch is to be committed yet.
+    Only the main table is stamped in every batch. None for that table, and while a batch is being committed.
     """
     newest, asked = tables.newest, tables.table
     if newest is None or asked is tables.sink or not (asked.written and tables.sink.written):
@@ -219,7 +220,7 @@ def _answer(tables: StreamTables, snapshot: Snapshot, rows: list[LedgerRow]) -> 
 
 
 def _in_line(tables: StreamTables, snapshot: Snapshot) -> bool:
-    """Whether the branch's head stands on a snapshot, or on what was issued again for it, or has it through main."""
+    """Whether the branch's head descends from a snapshot, from its copy, or has it through main."""
     metadata, landed = tables.table.metadata, as_landed(snapshot)
     if any(snapshot.snapshot_id == each.snapshot_id for each in ancestors(metadata)):
         return True

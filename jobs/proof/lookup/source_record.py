@@ -1,4 +1,4 @@
-"""Source record: the record itself, in Kafka: the command that reads it back, and whether Kafka still has it."""
+"""Source record in Kafka: the command that reads it, and whether Kafka still has it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ class SourceRecord:
     """A record in Kafka.
 
     Attributes:
-        state: `kept`: the log reaches from before it to behind it; `removed`: it begins later, by retention or because
-            somebody deleted records; `not written`: it ends before, or there is no such partition; `another`: the topic
-            or its log is another one since, so that the offset is of another record; `unknown`: see `why`.
-        command: Reads it with kcat, whose format prints the offset that was read: a topic that is compacted may give
-            the next one.
-        first, end: Where the log begins and ends; None if it is not known.
-        why: What is to be said beside: why nothing is known, or that there is no such partition.
+        state: `kept`: the log includes it; `removed`: the log begins later, by retention or deletion; `not written`:
+            the log ends before it, or the partition does not exist; `another`: the topic or its log was recreated, so
+            that another record has the offset; `unknown`: see `why`.
+        command: kcat command that reads it and prints the offset it read: a compacted topic may return the next record.
+        first, end: Start and end of the log; None if unknown.
+        why: Remark: why nothing is known, or that the partition does not exist.
     """
 
     state: State
@@ -41,12 +40,12 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class SourceLogs:
-    """Where logs begin and end, asked once for all records.
+    """Starts and ends of logs, queried once for all records.
 
     Attributes:
         bounds: First offset and end, by partition.
-        why: Why nothing is known; empty if something is.
-        absent: Partitions that their topics do not have, with how many those have.
+        why: Reason why nothing is known; otherwise empty.
+        absent: Missing partitions of topics, with the topics' number of partitions.
     """
 
     settings: KafkaSettings
@@ -55,10 +54,10 @@ class SourceLogs:
     absent: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def record(self, partition: TopicPartition, offset: int, *, another: bool = False) -> SourceRecord:
-        """A record of them.
+        """One of the records.
 
         Args:
-            another: Whether its coordinates are another record's since.
+            another: Whether its coordinates belong to another record since.
         """
         command = read_command(self.settings, partition, offset)
         if partition in self.absent and not another:
@@ -71,11 +70,11 @@ class SourceLogs:
 
 
 def source_logs(settings: KafkaSettings, partitions: Collection[TopicPartition]) -> SourceLogs:
-    """Ask Kafka where logs begin and end; brokers that do not answer cost a few seconds, and are no error."""
+    """Query the starts and ends of logs in Kafka; unavailable brokers cost a few seconds, and are no error."""
     wanted = list(dict.fromkeys(partitions))
     try:
         kafka = quick_kafka(settings)
-        # As they were named, whether Kafka takes such names or not.
+        # Names are used unchanged, whether Kafka accepts them or not.
         there = kafka.topics(Source.model_construct(topics=tuple(dict.fromkeys(each.topic for each in wanted))))
         absent = {each: _partitions(each.topic, there[each.topic]) for each in wanted if _is_absent(each, there)}
         asked = [each for each in wanted if each not in absent]
@@ -86,7 +85,7 @@ def source_logs(settings: KafkaSettings, partitions: Collection[TopicPartition])
 
 
 def _is_absent(partition: TopicPartition, there: Mapping[str, Collection[int]]) -> bool:
-    # A topic without any may be one that the user must not see: Kafka says which when it is asked for offsets.
+    # A topic without partitions may be invisible for the user: the query for offsets shows it.
     numbers = there.get(partition.topic, ())
     return bool(numbers) and partition.partition not in numbers
 
@@ -99,9 +98,9 @@ def _partitions(topic: str, numbers: Collection[int]) -> str:
 
 
 def read_command(settings: KafkaSettings, partition: TopicPartition, offset: int) -> str:
-    """The command that prints one record of Kafka as it is; it needs kcat on the machine.
+    """Command that prints one Kafka record unchanged; it needs kcat on the machine.
 
-    What secured brokers want stands in a file of librdkafka's options that the user has: no secret is printed.
+    Security options are in the user's own librdkafka file: no secret is printed.
     """
     try:
         servers = settings.require_bootstrap()

@@ -1,4 +1,4 @@
-"""Rows that a stream's tables have of a record, and the records of rows that fit a filter."""
+"""Stored rows of a record in a stream's tables, and the records of rows that match a filter."""
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
 # pyright: reportCallIssue=false
@@ -21,7 +21,7 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.dead_letter_table.parked_letters import TARGET
 from jobs.tables.write.data_file_rows import equality_deletes_named
 
-# Columns of a dead letter that say why it is one, and what became of it; never its value.
+# Columns of a dead letter with its failure and state; never its value.
 _LETTER = (
     *("error_class", "stage", "field", "epoch", "batch_id", "first_seen"),
     *("state", "replay", "run_id", "replay_snapshot_id", TARGET),
@@ -29,7 +29,7 @@ _LETTER = (
 
 
 def count_rows(looked_at: LookedAt, conditions: Sequence[Condition], snapshot_id: int) -> int:
-    """How many rows of a snapshot fulfil the conditions."""
+    """Number of rows in a snapshot that match the conditions."""
     scan = looked_at.table.scan(
         row_filter=_all(conditions), snapshot_id=snapshot_id, selected_fields=looked_at.target.coordinates
     )
@@ -37,7 +37,7 @@ def count_rows(looked_at: LookedAt, conditions: Sequence[Condition], snapshot_id
 
 
 def letters_at(tables: StreamTables, partition: TopicPartition, offset: int) -> list[dict[str, Any]]:
-    """The dead letters at the coordinates, as they are now."""
+    """Present dead letters at the coordinates."""
     dead = tables.dead
     head = dead.metadata.snapshot_by_id(dead.metadata.current_snapshot_id or 0) if dead is not None else None
     if dead is None or head is None:
@@ -51,15 +51,15 @@ def letters_at(tables: StreamTables, partition: TopicPartition, offset: int) -> 
 def rows_at(
     tables: StreamTables, asked: LookedAt, row_filter: str, most: int
 ) -> list[tuple[TopicPartition, int, datetime | None]]:
-    """The records of rows that fit a filter: topic, partition, offset, and the record's timestamp if rows have it.
+    """Records of rows that match a filter: topic, partition, offset, and the record's timestamp if rows have it.
 
     Args:
-        asked: The table of the rows.
-        row_filter: As PyIceberg reads it, such as `id = 'p-17'`.
-        most: So many at most.
+        asked: Table of the rows.
+        row_filter: Filter in PyIceberg's syntax, such as `id = 'p-17'`.
+        most: Most records.
 
     Raises:
-        FrazilError: The filter means nothing, or rows do not say which records they are of.
+        FrazilError: The filter is invalid, or rows lack coordinates.
     """
     names = asked.target.coordinates
     columns = asked.table.schema().column_names

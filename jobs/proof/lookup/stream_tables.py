@@ -1,6 +1,6 @@
-"""Tables of a stream as they are looked at: loaded once, one of them on a branch, with what is recorded of them.
+"""Tables of a stream for lookups: loaded once, one of them on a chosen branch, with their recorded stamps.
 
-Nothing is written: a reader needs no right to write, and meets no other writer.
+Nothing is written, so a reader needs no right to write, and collides with no writer.
 """
 
 # PyIceberg's conditions take a column and a value, which a type checker does not see.
@@ -45,13 +45,13 @@ from jobs.tables.ledger.stamp_conversion import StampedSnapshot, StampedTable, l
 
 @dataclass(frozen=True, slots=True)
 class RecordedRows:
-    """What the ledger says of a stream's tables, and what their stamps say that it does not have yet.
+    """Ledger rows of a stream's tables, and rows of stamps that the ledger lacks.
 
     Attributes:
         stream: Its id.
-        ledger: None if nothing was ever filled in, or if a branch is looked at that it does not know.
-        tables: The stream's, with their stamps.
-        known: Whether these are the branches that the ledger knows.
+        ledger: The ledger; None if nothing was ever filled in, or if it does not cover the chosen branch.
+        tables: Tables of the stream, with their stamps.
+        known: Whether the ledger covers these branches.
     """
 
     stream: str
@@ -60,7 +60,7 @@ class RecordedRows:
     known: bool = True
 
     def of_offset(self, partition: TopicPartition, offset: int) -> list[LedgerRow]:
-        """All rows but those of batches that do not hold the offset; see `offset_history`."""
+        """All rows except batches without the offset; see `offset_history`."""
         topic, number = partition
         holds = And(
             EqualTo("topic", topic),
@@ -75,11 +75,11 @@ class RecordedRows:
         return self._rows(Or(NotEqualTo("kind", "batch"), holds), wanted)
 
     def of_snapshot(self, snapshot_id: int) -> list[LedgerRow]:
-        """The rows of one commit."""
+        """Rows of one commit."""
         return self._rows(EqualTo("snapshot_id", snapshot_id), lambda row: row.snapshot_id == snapshot_id)
 
     def first_offset(self, uuid: str, partition: TopicPartition) -> int | None:
-        """The least offset that any row of a table has of a partition; None if it was never read."""
+        """Least offset of a partition in a table's rows; None if it was never read."""
         first = [row.range.start for row in self._newer() if row.partition == partition and row.table_uuid == uuid]
         if self.ledger is not None:
             its = And(
@@ -87,7 +87,7 @@ class RecordedRows:
                 EqualTo("table_uuid", uuid),
                 EqualTo("topic", partition.topic),
                 EqualTo("partition", partition.partition),
-                # Answers that give a range back name it from 0, where a topic may begin later.
+                # Answers that give a range back name it from 0, while a topic may begin later.
                 Or(EqualTo("kind", "batch"), EqualTo("kind", "passed")),
             )
             found = self.ledger.scan(row_filter=its, selected_fields=("start_offset",)).to_arrow()
@@ -103,7 +103,7 @@ class RecordedRows:
         return sorted(rows, key=lambda row: row.place)
 
     def _newer(self) -> Iterator[LedgerRow]:
-        """The rows that the ledger lacks; made anew for each question, for they may be many."""
+        """Rows that the ledger lacks; computed for each query, as they may be many."""
         known: dict[str, FillCheckpoint] = {}
         if self.ledger is not None:
             known = filled_through(self.ledger, self.stream, self.tables)
@@ -111,7 +111,7 @@ class RecordedRows:
             for rows in rows_to_fill(self.tables, self.stream, known):
                 yield from rows
             return
-        # The table's properties speak of the branch that the stream writes, so the snapshots alone count.
+        # The table's properties are about the branch that the stream writes, so only the snapshots count.
         for table, metadata in self.tables:
             for snapshot, stamp in stamped_snapshots(metadata, self.stream):
                 at, number = instant(snapshot.timestamp_ms), snapshot.sequence_number or 0
@@ -128,11 +128,11 @@ def recorded_rows(
     *,
     known: bool = True,
 ) -> RecordedRows:
-    """What is recorded of a stream.
+    """Recorded rows of a stream.
 
     Args:
-        tables: Its tables, loaded before: what the ledger gets meanwhile is then in neither twice.
-        known: Whether these are the branches that the ledger knows; of others the stamps alone tell.
+        tables: Its tables, loaded before, so that rows which the ledger gets meanwhile are in neither twice.
+        known: Whether the ledger covers these branches; for others only the stamps count.
     """
     stamped = [(StampedTable(target, str(metadata.table_uuid)), metadata) for target, metadata in tables.items()]
     return RecordedRows(stream, find_ledger(catalog, settings) if known else None, stamped, known)
@@ -140,12 +140,12 @@ def recorded_rows(
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """One table.
+    """One table of a lookup.
 
     Attributes:
-        table: As it is, whatever the branch.
-        metadata: With the branch that is looked at in the place of main.
-        branch: That one.
+        table: The whole table, whatever the branch.
+        metadata: Metadata seen from the chosen branch.
+        branch: The chosen branch.
     """
 
     target: TargetSpec
@@ -155,16 +155,16 @@ class LookedAt:
 
     @property
     def written(self) -> bool:
-        """Whether the stream writes the branch that is looked at."""
+        """Whether the stream writes the chosen branch."""
         return self.branch == self.target.branch
 
     @property
     def uuid(self) -> str:
-        """Iceberg's identity of it."""
+        """Uuid of the table."""
         return str(self.metadata.table_uuid)
 
     def conditions(self, stream: str, topic: str, partition: int, offset: int) -> list[Condition]:
-        """What the row of a record fulfils; nothing if rows do not say which records they are of."""
+        """Conditions that match a record's row; empty if rows lack coordinates."""
         names = self.target.coordinates
         if not set(names) <= set(self.table.schema().column_names):
             return []
@@ -174,14 +174,14 @@ class LookedAt:
 
 @dataclass(frozen=True, slots=True)
 class StreamTables:
-    """A stream's tables, and what is recorded of them.
+    """A stream's tables with their recorded rows.
 
     Attributes:
-        sink: Its own table, which is stamped in every batch.
-        dead: Its dead letters; None if the table is not there.
-        newest: Its newest stamp on its own table, as the branch that is looked at has it.
-        others: The other tables of its rows: those of a route, and those of a route that it had before.
-        asked: The name of the table that is asked about.
+        sink: Main table, which is stamped in every batch.
+        dead: Dead-letter table; None if it does not exist.
+        newest: Newest stamp on the main table, seen from the chosen branch.
+        others: Other tables of its rows: those of its present and former routes.
+        asked: Name of the requested table.
     """
 
     spec: StreamSpec
@@ -195,25 +195,25 @@ class StreamTables:
 
     @property
     def positions(self) -> Positions:
-        """Where the stream stands, by its newest stamp."""
+        """Positions of the stream, by its newest stamp."""
         return self.newest.position if self.newest else {}
 
     @property
     def of_rows(self) -> tuple[LookedAt, ...]:
-        """Every table that has rows of it, its own first."""
+        """Every table with its rows, the main table first."""
         return self.sink, *self.others
 
     @property
     def every(self) -> tuple[LookedAt, ...]:
-        """All of its tables that are there."""
+        """All of its existing tables."""
         return (*self.of_rows, *([self.dead] if self.dead else []))
 
     @property
     def table(self) -> LookedAt:
-        """The table that is asked about.
+        """The requested table.
 
         Raises:
-            FrazilError: It is not there yet.
+            FrazilError: It does not exist yet.
         """
         found = next((each for each in self.every if each.target.name == self.asked), None)
         if found is None:
@@ -221,17 +221,17 @@ class StreamTables:
         return found
 
     def with_snapshot(self, snapshot_id: int) -> LookedAt | None:
-        """The table that has a snapshot; the one that is asked about, if it does."""
+        """The table with a snapshot; the requested one is preferred."""
         asked = [each for each in self.every if each.target.name == self.asked]
         every = (*asked, *self.every)
         return next((each for each in every if each.metadata.snapshot_by_id(snapshot_id) is not None), None)
 
     def asking(self, name: str) -> StreamTables:
-        """The same, with another table that is asked about."""
+        """The same tables with another requested one."""
         return replace(self, asked=name)
 
     def published(self, sequence: int) -> Published | None:
-        """Whether main has what the stream committed to its branch; None on main, and of a stream with a route."""
+        """Whether main has a commit of the stream's branch; None on main, and for a stream with a route."""
         if self.sink.branch == MAIN_BRANCH or self.spec.route is not None:
             return None
         return published(self.sink.table.metadata, self.spec.stream, self.sink.branch, sequence)
@@ -253,11 +253,11 @@ def load_stream_tables(
     """Load the tables of a stream.
 
     Args:
-        asked: The name of the table that is asked about; None: the stream's own.
-        branch: Of that table; None, and for the others: that which the stream writes.
+        asked: Name of the requested table; None: the main table.
+        branch: Branch of that table; None, and for other tables: the one that the stream writes.
 
     Raises:
-        FrazilError: The stream's own table, or the branch, is not there, or the catalog does not answer.
+        FrazilError: The main table, or the branch, does not exist, or the catalog does not answer.
     """
     asked = asked or spec.table.name
     loaded: dict[str, LookedAt] = {}
@@ -268,7 +268,7 @@ def load_stream_tables(
         on = branch if branch is not None and target.name == asked else target.branch
         has = sorted(branches(table.metadata))
         if has and on not in has and target.name not in (asked, spec.table.name):
-            # What the file names is made with the first row that comes; until then it has what the stream wrote before.
+            # The file's branch is created with the first row; until then the formerly written branch counts.
             on = written_branch(table.metadata, spec.stream) or MAIN_BRANCH
         if has and on not in has:
             raise FrazilError(
@@ -294,7 +294,7 @@ def load_stream_tables(
         settings,
         catalog,
         {each.target: each.metadata for each in every.values()},
-        # The ledger knows the branches that streams write.
+        # The ledger covers the branches that streams write.
         known=all(each.written for each in every.values()),
     )
     past = history(sink.metadata, spec.stream)
@@ -304,17 +304,17 @@ def load_stream_tables(
 
 
 def _former_tables(spec: StreamSpec, catalog: Catalog, sink: LookedAt, known: set[str]) -> Iterator[LookedAt]:
-    """The tables that a route sent rows to once, and whose rows stay there; as the branch has them that it wrote.
+    """Tables that got rows from a former route and still have them, seen from their written branch.
 
     Args:
-        known: Uuids of the stream's tables as its file has them.
+        known: Uuids of the stream's tables by its file.
     """
     coordinates, names = sink.target.coordinates, {each.name for each in spec.targets}
     for name, uuid in TargetDirectory.of(sink.table.metadata.properties, spec.stream).entries:
         table = find_table(catalog, name) if name not in names and uuid not in known else None
         if table is None or str(table.metadata.table_uuid) != uuid:
             continue
-        # Tables of dead letters, which are told of as well, have other ones.
+        # Dead-letter tables, which the coordinator also lists, have other columns.
         if set(coordinates) <= set(table.schema().column_names):
             known = known | {uuid}
             branch = written_branch(table.metadata, spec.stream) or MAIN_BRANCH

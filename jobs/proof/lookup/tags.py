@@ -1,6 +1,6 @@
-"""Tags of a table: names for snapshots, which expiry leaves alone; who made them, and until when they hold.
+"""Tags of a table: names of snapshots that expiry keeps, with their author and end.
 
-Iceberg's references have no room for a reason. Who tagged a snapshot, and why, is a table property of the same commit.
+Iceberg's references cannot hold a reason. A table property of the same commit has author and reason.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, confl
 from jobs.tables.commit.stamp.errors import CommitRefusedError
 
 TAG_PREFIX = "frazil.tag."
-"""Table property `frazil.tag.<name>`: who made the tag, when and why."""
+"""Prefix of a table property, followed by a tag's name: author, time and reason of the tag."""
 _DEFAULT_AGE = "history.expire.max-ref-age-ms"
 
 
 class TagNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a tag is there.
+    """Record of a tag.
 
     Attributes:
-        by: Who made it.
+        by: Author.
         at: Seconds since 1970.
-        note: In that person's words.
+        note: Reason, in the author's words.
     """
 
     by: str
@@ -51,9 +51,9 @@ class Tag:
     """A tag.
 
     Attributes:
-        committed_at: When its snapshot was committed; None if that is gone.
-        until: From when on an expiry takes it; None if it stays until it is deleted.
-        made: Who made it; None of tags that were not made by frazil.
+        committed_at: Commit time of its snapshot; None if that has expired.
+        until: Time from which an expiry removes it; None if it stays until it is deleted.
+        made: Record of its creation; None for tags of other tools.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Tag:
 
     @property
     def reason(self) -> str:
-        """Why its snapshot stays, as a sentence without its full stop."""
+        """Reason why its snapshot stays, a sentence without its full stop."""
         until = f" until {self.until:%Y-%m-%d %H:%M} UTC" if self.until else ""
         made = self.made
         by = f" by {made.by}" if made else ""
@@ -85,7 +85,7 @@ def _tag(metadata: TableMetadata, name: str, ref: SnapshotRef) -> Tag:
 
 
 def ends_at(metadata: TableMetadata, ref: SnapshotRef) -> datetime | None:
-    """From when on Iceberg's expiry drops a tag or a branch: by its age, which is that of its snapshot; None: never."""
+    """Time from which Iceberg's expiry drops a tag or branch, by the age of its snapshot; None: never."""
     age = ref.max_ref_age_ms
     if age is None:
         text = metadata.properties.get(_DEFAULT_AGE, "")
@@ -104,15 +104,15 @@ def _note(properties: Mapping[str, str], name: str) -> TagNote | None:
     return None
 
 
-# What SQL, file systems and URLs take as it is. A number would be a snapshot's id to Spark.
+# Characters that SQL, file systems and URLs accept unquoted. Spark would take a number for a snapshot id.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
 def check_tag_name(name: str) -> None:
-    """See that a name will do.
+    """Check that a name is valid.
 
     Raises:
-        FrazilError: It will not.
+        FrazilError: It is not.
     """
     if not _NAME.fullmatch(name):
         raise FrazilError(
@@ -124,18 +124,18 @@ def check_tag_name(name: str) -> None:
 def tag_snapshot(
     catalog: Catalog, table: str, name: str, snapshot_id: int, *, keep: timedelta | None, note: str, by: str
 ) -> tuple[Tag, bool]:
-    """Give a snapshot a name, which keeps it from expiry.
+    """Tag a snapshot, which keeps it from expiry.
 
-    Where the tag is there already, of the same snapshot, only what is given is changed.
+    If the tag exists already on the same snapshot, only the given values change.
 
     Args:
-        keep: How long from now on; None: until it is deleted.
+        keep: Time from now on; None: until it is deleted.
 
     Returns:
-        The tag, and whether anything was changed.
+        The tag, and whether anything changed.
 
     Raises:
-        FrazilError: The name is taken, or will not do, or the snapshot is gone.
+        FrazilError: The name is taken or invalid, or the snapshot does not exist.
     """
     check_tag_name(name)
 
@@ -155,7 +155,7 @@ def tag_snapshot(
             )
         if known is not None and keep is None and not note:
             return known, False
-        # Iceberg counts a tag's age from its snapshot on, not from its making.
+        # Iceberg counts a tag's age from its snapshot's time, not from its creation.
         age = None if keep is None else datetime.now(UTC) - instant(snapshot.timestamp_ms) + keep
         before = loaded.metadata.refs[name].max_ref_age_ms if known is not None else None
         made = TagNote(by, time.time(), note or (known.made.note if known is not None and known.made else ""))
@@ -172,10 +172,10 @@ def tag_snapshot(
 
 
 def existing_tag(catalog: Catalog, table: str, name: str, *, fix: str | None = None) -> Tag:
-    """The tag of a table by its name.
+    """Tag of a table by its name.
 
     Args:
-        fix: The command that lists the table's tags.
+        fix: Command that lists the table's tags.
 
     Raises:
         FrazilError: There is no such tag.
@@ -192,10 +192,10 @@ def _known(loaded: Table, table: str, name: str, fix: str | None) -> Tag:
 
 
 def delete_tag(catalog: Catalog, table: str, name: str, *, fix: str | None = None) -> Tag:
-    """Take a name off its snapshot, which then expires as others do; returns what it was.
+    """Delete a tag, so that its snapshot expires like others; returns the tag.
 
     Args:
-        fix: The command that lists the table's tags.
+        fix: Command that lists the table's tags.
 
     Raises:
         FrazilError: There is no such tag.

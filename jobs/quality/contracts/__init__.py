@@ -1,1 +1,1 @@
-"""Contracts of Great Expectations on new rows."""
+"""Contracts: expectations of Great Expectations on new rows."""

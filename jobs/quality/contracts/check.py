@@ -1,4 +1,4 @@
-"""Check of a table against its contract: rows are chosen, loaded, evaluated, and count as checked from then on."""
+"""Check of a table against its contract: chooses, loads and evaluates rows, which count as checked from then on."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-"""Told what is done now, in a few words."""
+"""Called with what is done now, in a few words."""
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """How a contract is checked.
+    """Settings of a contract's check.
 
     Attributes:
-        catalog: The tables'.
-        spark: Starts Spark, or gives the session that runs; asked only where it is needed.
-        rows: Which rows.
-        only: Names of the expectations; none: all.
-        engine: None: by how many rows there are.
-        record: Whether rows count as checked afterwards, if all of the contract was evaluated on all that is new.
-        branch: Of the stream's own table; None: the one that the stream writes. The others are on the one that it
-            writes, always.
-        bound: What pandas is given at most.
-        by: Who checks, as the history tells it: user and host, or a Dagster run.
-        on_progress: Told what is done.
+        catalog: Catalog of the tables.
+        spark: Starts Spark, or returns the running session; called only if it is needed.
+        rows: Rows to check.
+        only: Names of the expectations; empty for all.
+        engine: Engine; None: by the number of rows.
+        record: Whether the rows count as checked afterwards, if the whole contract was evaluated on all new rows.
+        branch: Branch of the main table; None: the one that the stream writes. Other tables always use the stream's
+            branch.
+        bound: Most rows for pandas.
+        by: Author for the history: user and host, or a Dagster run.
+        on_progress: Called with what is done.
     """
 
     spec: StreamSpec
@@ -97,12 +97,12 @@ class Check:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def expectations(self, target: TargetSpec) -> Sequence[Expectation]:
-        """Those of the contract about a target, without those that were not asked for."""
+        """Expectations of the contract about a target, limited to the requested ones."""
         every = contract_of(self.spec, target)
         return [each for each in every if each.name in self.only] if self.only else every
 
     def refuse_unknown(self) -> None:
-        """See that the contract has what was asked for.
+        """Raise unless the contract has the requested expectations.
 
         Raises:
             FrazilError: It has no expectation of a name.
@@ -130,7 +130,7 @@ class Check:
             try:
                 self._checked(target, result)
             except (FileNotFoundError, UnreadableFileError) as problem:
-                # Snapshots expired while they were read. The next look finds what has become of their rows.
+                # Snapshots expired while they were read. The next attempt finds where their rows are now.
                 if attempts == _ATTEMPTS or not _is_gone(problem):
                     raise
                 self.on_progress("snapshots have expired meanwhile: the table is read again")
@@ -142,13 +142,13 @@ class Check:
         """Check the rows of data files as they landed, which readers may not see yet; nothing is recorded.
 
         Args:
-            table: As it is, not as a branch has it.
-            files: Of it.
-            head: The snapshot that has them, and what else the table has.
+            table: The whole table, not seen from a branch.
+            files: Data files of the table.
+            head: Snapshot with these files and the table's other rows.
         """
         began = time.monotonic()
         result = TableCheck(self.spec.stream, target.name, target.role, self.rows, self.now(), part=part_of(target))
-        # By the clock nothing is missing: what is to come is no fault of these rows.
+        # The clock makes nothing missing: later rows are no fault of these.
         others = Beside(with_main(table, target, files), now=None)
         found = Increment(self._branch(target), "files", "", table.metadata.snapshot_by_id(head), files=tuple(files))
         result.found, result.not_recorded = found, "they were judged for their publication"
@@ -189,7 +189,7 @@ class Check:
                 result.not_recorded = "" if result.recorded else "another check has come as far"
 
     def _keep(self, target: TargetSpec, result: TableCheck, *, interval: bool = False) -> None:
-        """Keep what came of the check in the history; a history that cannot be written changes nothing else."""
+        """Store the check's results in the history; an error in writing it changes nothing else."""
         if not result.outcomes:
             return
         store = stream_folder(self.settings, self.spec.stream).store
@@ -200,7 +200,7 @@ class Check:
             log.warning("stream %s: the check is not in the history: %s", self.spec.stream, result.not_kept)
 
     def _move_on(self, found: Increment, table: Table, target: TargetSpec) -> None:
-        """Let the position follow a head that others have moved, so that it holds no snapshots for nothing."""
+        """Let the position follow a head that others have moved, so that it does not hold snapshots needlessly."""
         before = validated_position(table.metadata.properties, self.spec.stream, self._branch(target))
         if before is None or not self.record or found.head is None or found.head.snapshot_id == before.snapshot_id:
             return
@@ -231,7 +231,7 @@ class Check:
         return increment_rows(found, table, target.coordinates, mine)
 
     def _beside(self, found: Increment, table: Table, target: TargetSpec) -> Beside:
-        # Rows that are the whole table have no others beside them.
+        # Rows that are the whole table have no other rows beside them.
         alone = self.rows.scope == "table" or (self.rows.scope == "increment" and found.found == "table")
         if self.rows.scope == "condition":
             return beside(self.spec, target, table, found, now=None, hours="between")
@@ -301,7 +301,7 @@ class Check:
 
 
 def contract_of(spec: StreamSpec, target: TargetSpec) -> Sequence[Expectation]:
-    """The expectations of a stream's contract about one of its targets."""
+    """Expectations of a stream's contract about one of its targets."""
     return spec.contract.about(target) if spec.contract is not None else ()
 
 

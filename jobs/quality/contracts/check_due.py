@@ -1,4 +1,4 @@
-"""Whether a check of a contract is due: by the snapshots that were not checked, told by tables' metadata alone."""
+"""Due check of a contract: whether snapshots are unchecked, from tables' metadata only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jobs.quality.incremental_scan.validated_position import validated_position
 
 @dataclass(frozen=True, slots=True)
 class DueCheck:
-    """What of a stream was not checked.
+    """Unchecked rows of a stream.
 
     Attributes:
-        due: Whether it is to be checked now.
-        sentence: Why, or why not.
-        silent: Whether nothing is new, and the contract may say something of that.
-        position: What changes as soon as anything is recorded as checked.
+        due: Whether to check now.
+        sentence: Reason, or why not.
+        silent: Whether nothing is new, and the contract may fail because of that.
+        position: Value that changes when anything is recorded as checked.
     """
 
     due: bool
@@ -33,11 +33,11 @@ class DueCheck:
 
 
 def due_check(spec: StreamSpec, tables: Mapping[str, TableMetadata], now: float) -> DueCheck:
-    """Whether a stream's contract says that it is to be checked now.
+    """Whether a stream's contract requires a check now.
 
     Args:
-        tables: The metadata of the stream's tables, by name, of those that are there.
-        now: Seconds since 1970.
+        tables: Metadata of the stream's existing tables, by name.
+        now: Present time, seconds since 1970.
     """
     asked = spec.contract.check if spec.contract is not None else None
     if asked is None or asked.schedule is not None:
@@ -68,7 +68,7 @@ def due_check(spec: StreamSpec, tables: Mapping[str, TableMetadata], now: float)
 
 
 def _misses_rows(expectation: Expectation) -> bool:
-    """Whether an expectation may fail for the sole reason that nothing comes."""
+    """Whether an expectation may fail only because no rows arrive."""
     given = expectation.arguments
     least = (given.get("min_value"), given.get("value"), given.get("min_ratio"))
     return expectation.type in OF_NO_ROWS and any(least)

@@ -1,8 +1,8 @@
-"""Check history of a stream: what came of each expectation, check by check, in its part of the state store.
+"""Check history of a stream: results of each expectation by check, in its part of the state store.
 
-One document for each check of a table, written whoever checks: a command, a Dagster run, or the gate of a stream. It is
-for people who look back; what counts as checked stands in the table (`increment/validated_position`). No row is kept in
-it, no sample and no condition of `--where`; what was observed is kept as it was shown, masked.
+Each check of a table writes one document, whether a command, a Dagster run, or a publication runs it. It is for people
+who look back; the table records what counts as checked (`increment/validated_position`). It contains no row, no sample
+and no condition of `--where`. Observed values are stored as they were shown, masked.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from jobs.quality.contracts.outcome import ExpectationOutcome, Hidden
 from jobs.tables.dead_letter_table.masking import MARK
 
 MOST_CHECKS = 1_000
-"""So many are kept of each table, the newest."""
+"""Most checks of each table that are kept, the newest ones."""
 _FORMAT = 1
 _MOST_TEXT = 500
 
 
 class KeptResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of an expectation in one check; the fields are those of `ExpectationOutcome`.
+    """Result of an expectation in one check; the fields are those of `ExpectationOutcome`.
 
     Attributes:
-        columns: That it was about.
-        elements: Rows judged.
+        columns: Its columns.
+        elements: Number of judged rows.
     """
 
     name: str
@@ -56,15 +56,15 @@ class KeptCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """One check of a table.
 
     Attributes:
-        at: When it began.
-        seconds: How long it took.
-        by: Who checked: user and host, or a Dagster run.
-        rows: Looked at.
-        scope: Which rows; `interval`: what a gated stream was about to publish.
-        found: How the new rows were found: `files`, `offsets`, or `table` where all rows counted as new.
-        since: The snapshot that was checked before; None without one, or where it was not about new rows.
-        head: The snapshot up to which rows were looked at.
-        snapshots: How many had new rows.
+        at: Start of the check.
+        seconds: Its duration.
+        by: Author: user and host, or a Dagster run.
+        rows: Number of checked rows.
+        scope: Scope of the rows; `interval`: unpublished snapshots of a write-audit-publish stream.
+        found: How the new rows were found: `files`, `offsets`, or `table` if all rows counted as new.
+        since: Snapshot of the previous check; None without one, or if the check was not about new rows.
+        head: Snapshot up to which rows were checked.
+        snapshots: Number of snapshots with new rows.
     """
 
     v: int
@@ -88,15 +88,15 @@ _DECODER = typed_decoder(KeptCheck)
 
 
 def keep_check(store: StateStore, check: TableCheck, *, by: str, branch: str, interval: bool = False) -> None:
-    """Keep what came of a check that evaluated something; of all checks of its table the newest `MOST_CHECKS` stay.
+    """Store the results of a check that evaluated something; the newest `MOST_CHECKS` of its table stay.
 
     Args:
         store: The stream's part of the state store.
-        branch: That was looked at.
-        interval: Whether the rows were those that a gated stream was about to publish.
+        branch: Checked branch.
+        interval: Whether the rows were unpublished snapshots of a write-audit-publish stream.
 
     Raises:
-        OSError: The store cannot be reached.
+        OSError: The store is unavailable.
     """
     found, at = check.found, check.at
     kept = KeptCheck(
@@ -116,7 +116,7 @@ def keep_check(store: StateStore, check: TableCheck, *, by: str, branch: str, in
         snapshots=len(found.snapshots) if found else 0,
         results=tuple(map(_result, check.outcomes)),
     )
-    # Of two checks at the same moment each has a document of its own, so neither has to read before it writes.
+    # Two checks at the same moment have separate documents, so neither reads before it writes.
     milliseconds = int(at.timestamp() * 1000)
     folder = _folder(check.part)
     store.put(f"{folder}/{milliseconds:014d}-{secrets.token_hex(3)}.json", msgspec.json.encode(kept))
@@ -146,12 +146,12 @@ def _short(text: str | None) -> str | None:
 
 @dataclass(slots=True)
 class ExpectationHistory:
-    """What came of an expectation over time.
+    """Results of an expectation over time.
 
     Attributes:
-        part: Of the stream: which table it is about, see `part_of`.
+        part: Table of the stream that it is about, see `part_of`.
         expected: Whether the contract still has it.
-        results: Each with the check that it is of, oldest first.
+        results: Results with their checks, oldest first.
     """
 
     name: str
@@ -162,11 +162,11 @@ class ExpectationHistory:
 
 @dataclass(frozen=True, slots=True)
 class CheckHistory:
-    """What is kept of a stream's checks.
+    """Stored checks of a stream.
 
     Attributes:
-        expectations: Those of the contract first, in its order.
-        damaged: Where documents stand that nobody can read.
+        expectations: Histories of expectations; those of the contract first, in its order.
+        damaged: Locations of unreadable documents.
     """
 
     expectations: Sequence[ExpectationHistory]
@@ -181,18 +181,18 @@ def read_history(
     last: int,
     masked: Collection[tuple[str, ...]] = (),
 ) -> CheckHistory:
-    """What came of expectations, check by check.
+    """Read the results of expectations by check.
 
     Args:
         store: The stream's part of the state store.
-        contract: The names of the expectations that are wanted, by the part of the stream (see `part_of`); an
-            expectation that a table's checks had before, and that the contract lacks by now, is in the history as well.
-        names: Of these expectations alone; none: of all.
-        last: So many results of each expectation at most, the newest.
-        masked: Paths of columns whose values must not be shown by now, as `Mask.paths` has them.
+        contract: Names of the wanted expectations, by the part of the stream (see `part_of`). Expectations of earlier
+            checks that the contract no longer has are included as well.
+        names: Only these expectations; empty for all.
+        last: Most results of each expectation, the newest ones.
+        masked: Paths of columns whose values must not be shown by now, as in `Mask.paths`.
 
     Raises:
-        OSError: The store cannot be reached.
+        OSError: The store is unavailable.
     """
     found: dict[tuple[str, str], ExpectationHistory] = {}
     damaged: list[str] = []
@@ -234,7 +234,7 @@ def _read(store: StateStore, key: str, damaged: list[str]) -> KeptCheck | None:
 
 
 def _hidden(result: KeptResult, hidden: Hidden, *, masked: bool) -> KeptResult:
-    """The result without what a mask that came later hides."""
+    """The result without what a later mask hides."""
     if not masked:
         return result
     observed = MARK if result.observed is not None and hidden.any_of(result.columns) else result.observed
@@ -243,9 +243,9 @@ def _hidden(result: KeptResult, hidden: Hidden, *, masked: bool) -> KeptResult:
 
 
 def part_of(target: TargetSpec) -> str:
-    """Which of a stream's tables a target is: `rows` its own, `dead_letters`, or another one of its route.
+    """Part of the stream that a target is: `rows`, `dead_letters`, or another table of its route.
 
-    The stream's own goes on with its history under another name.
+    If the main table is renamed, its history goes on.
     """
     return target.role if target.coordinator or target.role == "dead_letters" else f"table-{target.name}"
 
@@ -255,9 +255,9 @@ def _folder(part: str) -> str:
 
 
 def shares(history: ExpectationHistory) -> Iterator[float | None]:
-    """What part of the judged rows was not as expected, by check: 0 to 1; None where it could not be evaluated.
+    """Share of the judged rows that failed, by check: 0 to 1; None if it could not be evaluated.
 
-    An expectation about all rows together has no share: 0 where it was met, 1 where not.
+    An expectation about all rows together has 0 if it passed, and 1 if not.
     """
     for _, result in history.results:
         if result.problem is not None:

@@ -1,4 +1,4 @@
-"""Result of a check: which rows of a table were held against its contract, and what came of each expectation."""
+"""Result of a check: the checked rows of a table, and the outcome of each expectation."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Scope = Literal["increment", "table", "condition"]
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """Which rows of a table a check is about.
+    """Rows of a table that a check covers.
 
     Attributes:
-        scope: What is new since the last check, the whole table, or rows of which a condition holds.
+        scope: New rows since the last check, the whole table, or rows that match a condition.
         where: The condition.
     """
 
@@ -34,29 +34,28 @@ class CheckedRows:
 
     @classmethod
     def of(cls, whole: bool, where: str | None) -> CheckedRows:
-        """As somebody asks for it."""
+        """Rows by the options of a command."""
         return cls("condition", where) if where is not None else cls("table" if whole else "increment")
 
 
 @dataclass(slots=True)
 class TableCheck:
-    """What came of a check of one table.
+    """Outcome of a check of one table.
 
     Attributes:
-        role: Whether the table has the stream's rows, or its dead letters.
-        part: Which of the stream's tables it is, as the history of checks tells them apart.
-        asked: Which rows were asked for.
-        found: What is new, or up to where the whole table reaches; None where there is no table.
-        engine: None where there was nothing to evaluate.
-        rows: How many were looked at.
-        outcomes: One for each expectation that was asked for; where nothing is new, for each that is about how much
-            comes.
-        nothing_new: The names of the others then, which stand as they were.
-        sql: By the name of an expectation, what shows the rows that it does not accept.
+        role: Whether the table has the stream's rows or its dead letters.
+        part: The stream's table, as named in the history of checks.
+        asked: Requested rows.
+        found: New rows, or the extent of the whole table; None if the table does not exist.
+        engine: Engine; None if there was nothing to evaluate.
+        rows: Number of checked rows.
+        outcomes: One for each requested expectation; if nothing is new, only for those about the amount of rows.
+        nothing_new: Names of the other expectations in that case, whose results stay.
+        sql: SQL that shows the unexpected rows, by the name of an expectation.
         recorded: Whether the rows count as checked from now on.
-        not_recorded: Why they do not.
-        not_kept: Why the results are not in the stream's history of checks; empty if they are.
-        at: When the check began.
+        not_recorded: Reason why they do not.
+        not_kept: Reason why the results are not in the stream's check history; empty if they are.
+        at: Start of the check.
     """
 
     stream: str
@@ -78,13 +77,13 @@ class TableCheck:
 
     @property
     def failed(self) -> list[ExpectationOutcome]:
-        """Those that did not pass, critical ones first."""
+        """Outcomes that did not pass, critical ones first."""
         order = ("critical", "warning", "info")
         return sorted((each for each in self.outcomes if not each.passed), key=lambda each: order.index(each.severity))
 
     @property
     def critical(self) -> bool:
-        """Whether an expectation failed that is critical."""
+        """Whether a critical expectation failed."""
         return any(each.severity == "critical" for each in self.failed)
 
     @property
@@ -94,12 +93,12 @@ class TableCheck:
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many failed, by severity."""
+        """Number of failures by severity."""
         return dict(Counter(each.severity for each in self.failed))
 
     @property
     def extent(self) -> str:
-        """Which rows were looked at, in a sentence."""
+        """Extent of the checked rows, as a sentence."""
         if self.found is None:
             return f"Table {self.table} is not there yet."
         if self.found.head is None:

@@ -1,4 +1,4 @@
-"""Rows of a check in the engine that fits: in one table of Arrow where they are few, as a frame of Spark otherwise."""
+"""Rows of a check in the fitting engine: an Arrow table for few rows, a Spark data frame otherwise."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ EngineName = Literal["pandas", "spark"]
 
 @dataclass(frozen=True, slots=True)
 class RowBound:
-    """How many rows are evaluated by pandas at most; what is more goes through Spark.
+    """Most rows that pandas evaluates; with more, Spark does.
 
     Attributes:
-        rows: So many.
-        size: Bytes of Arrow, as measured.
+        rows: Most rows.
+        size: Most bytes in Arrow, as measured.
     """
 
     rows: int = MOST_ROWS
@@ -48,7 +48,7 @@ class RowBound:
 
 
 def row_count(rows: pa.Table | DataFrame, selection: RowSelection) -> int:
-    """How many rows of a selection there are; Spark reads them only where the files' metadata do not tell it."""
+    """Number of rows of a selection; Spark reads them only if the files' metadata do not have it."""
     known = None if isinstance(rows, pa.Table) else selection.known_rows
     if known is not None:
         return known
@@ -66,18 +66,18 @@ def loaded_rows(
     bound: RowBound,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> pa.Table | DataFrame:
-    """The rows of a selection, for pandas or for Spark.
+    """Rows of a selection, for pandas or for Spark.
 
     Args:
-        columns: At the top of the table; others are not read.
-        engine: None: pandas, unless the rows are more than the bound.
-        spark: Starts Spark, or gives the session that runs.
-        until: At its end, what Spark keeps for the rows is let go.
-        on_rows: Told how many rows were read into memory, as they are.
+        columns: Top-level columns of the table; others are not read.
+        engine: None: pandas, unless the rows exceed the bound.
+        spark: Starts Spark, or returns the running session.
+        until: Releases what Spark keeps for the rows when it is closed.
+        on_rows: Called with the number of rows read into memory, as reading goes on.
 
     Raises:
-        FrazilError: pandas was asked for, and the rows are too many; or the engine cannot read the table.
-        FileNotFoundError: A file is gone, as happens where snapshots have just expired.
+        FrazilError: pandas was requested and the rows are too many, or the engine cannot read the table.
+        FileNotFoundError: A file is missing, such as after an expiry of snapshots.
     """
     if engine != "spark":
         try:
@@ -105,11 +105,11 @@ Path = tuple[str, ...]
 def masked_columns(
     spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str | None = None
 ) -> tuple[Path, ...]:
-    """Paths of columns of a stream's table that hold what `errors.mask` keeps out of dead letters; rather too many.
+    """Paths of columns that may hold what `errors.mask` removes from dead letters; in doubt a column counts.
 
     Args:
-        properties: Of the table; its name mapping tells which further names columns have in records.
-        table: Its name; None for the stream's own.
+        properties: Properties of the table, whose name mapping has further names of columns in records.
+        table: Name of the table; None for the main table.
     """
     return tuple(dict.fromkeys(_masked(spec, schema, properties, table or spec.table.name)))
 
@@ -117,13 +117,13 @@ def masked_columns(
 def _masked(spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str) -> Iterator[Path]:
     mask, columns = spec.errors.mask, spec.record_columns
     if spec.chain and mask != NO_MASK:
-        # A step may have put what is masked under any name.
+        # A step may have put a masked value under any name.
         yield from ((each.name,) for each in schema.fields if each.name not in spec.kafka_columns.coordinates)
     aliases = aliases_of(schema, properties, table)
     for path in mask.paths:
         yield path
         first = path[0].casefold()
-        # A column of another case, or that the table's name mapping lets take the key.
+        # A column whose name differs in case, or that the table's name mapping matches with the key.
         yield from ((each.name, *path[1:]) for each in schema.fields if each.name.casefold() == first)
         yield from ((of[0],) for of, names in aliases if first in {name.casefold() for name in names})
     if mask.paths and EXTRA_COLUMN in {each.name for each in schema.fields}:
@@ -141,9 +141,9 @@ _OF_THE_TABLE = ("expect_table_column", "expect_column_to_exist")
 
 
 def needed_columns(expectations: Sequence[Expectation], schema: Schema, beside: Iterable[str | None]) -> frozenset[str]:
-    """The columns at the top of a table that rows have to have.
+    """Top-level columns of a table that the expectations need.
 
-    All of them, where an expectation is about the columns themselves.
+    All of them, if an expectation is about the columns themselves.
 
     Args:
         beside: Further columns, if the table has them: coordinates, and the time of rows.
@@ -154,7 +154,7 @@ def needed_columns(expectations: Sequence[Expectation], schema: Schema, beside: 
     named = {name for each in expectations for name in each.columns} | {name for name in beside if name is not None}
     conditions = (each.arguments[_CONDITION] for each in expectations if _CONDITION in each.arguments)
     named |= {name for each in conditions for name in condition_columns(row_condition(each))}
-    # Of a column within another one, all of that.
+    # For a nested column, its whole top-level column.
     found = frozenset(there) & (named | {name.partition(".")[0] for name in named})
     # Rows without a column could not be counted.
     return found or frozenset(there[:1])

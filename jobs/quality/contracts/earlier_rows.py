@@ -1,8 +1,8 @@
-"""Earlier rows of a table: which keys it has beside those of the rows that are checked, and its rows per hour.
+"""Earlier rows of a table, beside those that are checked: their keys, and rows per hour.
 
-The table is read a batch at a time, only the files that may have such rows, and only the columns asked for; where even
-so they are many, or where the rows that are checked are in Spark, Spark reads them. What is kept in memory grows with
-the keys and hours that are asked for, and not with the table; of keys in Spark none.
+The table is read in batches, only from the files that may have such rows, and only the needed columns. If these are
+many, or if the checked rows are in Spark, Spark reads them. Memory grows with the keys and hours in question, not with
+the table; keys in Spark use none.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 20_000_000
-"""What is read without Spark at most."""
+"""Most rows that are read without Spark."""
 _MOST_VALUES = 200
 _COUNT = "count_of_rows"
 _HOUR = timedelta(hours=1)
@@ -63,13 +63,13 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
-    """The table that rows are held against.
+    """The table beside the checked rows.
 
     Attributes:
-        everything: All rows of the table that the check is about, see `readers_rows`.
-        rows: Those that are checked, which are among them.
-        spark: Starts Spark, or gives the session that runs.
-        most_rows: What is read without it.
+        everything: All rows of the table, see `readers_rows`.
+        rows: The checked rows, which are among them.
+        spark: Starts Spark, or returns the running session.
+        most_rows: Most rows that are read without it.
     """
 
     everything: RowSelection
@@ -80,15 +80,15 @@ class EarlierRows:
 
     @property
     def keys(self) -> EarlierKeys:
-        """What keys of the rows are held against."""
+        """Earlier keys for the comparison."""
         return EarlierKeys(self.known_keys, self.table_keys)
 
     def table_keys(self, columns: tuple[str, ...], bounds: Bounds) -> DataFrame:
         """These columns of all rows of the table, in Spark.
 
         Args:
-            columns: Of a key.
-            bounds: Rows outside of them are not asked for, and left out where the files' statistics can tell.
+            columns: Columns of a key.
+            bounds: Rows outside are not needed, and left out if the files' statistics allow it.
 
         Raises:
             FrazilError: Spark cannot read the table.
@@ -98,13 +98,13 @@ class EarlierRows:
         frame = spark_frame(self._by_spark(), columns, self.spark(), self.settings)
         schema = self.everything.table.schema()
         for name, (least, greatest) in bounds.items():
-            # Times would have to be said in a zone, and numbers with decimals in digits.
+            # Times would need a zone in the condition, and decimals their digits.
             if least is not None and isinstance(schema.find_type(name), (IntegerType, LongType, StringType, DateType)):
                 frame = frame.where(sql.col(quoted_name(name)).between(sql.lit(least), sql.lit(greatest)))
         return frame
 
     def _by_spark(self) -> RowSelection:
-        """All rows, for Spark: by its scan, or file by file where it has no type for a column and none was deleted."""
+        """All rows, for Spark: by its scan, or by file if it has no type for a column and no row was deleted."""
         everything = self.everything
         if unread_problem(everything.table.schema()) is None:
             return everything
@@ -117,16 +117,16 @@ class EarlierRows:
         return replace(everything, files=files, snapshot_id=None)
 
     def known_keys(self, columns: tuple[str, ...], keys: pa.Table) -> pa.Table:
-        """Which keys the table has in rows beside those that are checked.
+        """Keys that the table has in rows beside the checked ones.
 
-        A key counts as known if more rows of the table have it than of those that are checked.
+        A key counts as known if more rows of the table have it than checked rows.
 
         Args:
-            columns: Of the key.
-            keys: Distinct ones, with these columns.
+            columns: Columns of the key.
+            keys: Distinct keys with these columns.
 
         Returns:
-            The part of them that is known.
+            The known keys.
         """
         if not keys.num_rows:
             return keys
@@ -143,24 +143,24 @@ class EarlierRows:
         names = keys.column_names
         if selection.rows_at_most() <= self.most_rows:
             return _counts((pa.Table.from_batches([each]) for each in arrow_batches(selection, names)), keys)
-        # Spark reads the condition in its own words, so it gets none but the table's own.
+        # Spark uses its own syntax for conditions, so it gets none but the table's own.
         return _frame_counts(spark_frame(self.everything, names, self.spark(), self.settings), keys)
 
     def past_volumes(
         self, column: str | None, first: datetime, last: datetime, time_column: str | None = None
     ) -> Mapping[datetime, int]:
-        """Rows of the table per hour, without those that are checked.
+        """Rows of the table per hour, without the checked ones.
 
         Args:
-            column: Of the time; None: `time_column`.
-            first, last: The hours that are wanted, both with all between them.
-            time_column: Kafka's timestamp, as the table calls it.
+            column: Column of the time; None: `time_column`.
+            first, last: First and last of the wanted hours.
+            time_column: Column of Kafka's timestamp.
 
         Returns:
-            How many, by the hour's begin in UTC; hours without rows are missing.
+            Counts by the start of the hour in UTC; hours without rows are missing.
 
         Raises:
-            FrazilError: There is no such column of times.
+            FrazilError: The table has no such column of times.
         """
         name = column or time_column
         table = self.everything.table
@@ -202,7 +202,7 @@ def _frame_hours(frame: DataFrame, name: str, begin: datetime, end: datetime) ->
 
 
 def _counts(parts: Iterable[pa.Table], keys: pa.Table) -> pa.Table:
-    """How many rows have each of some keys; those that none has are left out."""
+    """Number of rows with each key; keys without rows are left out."""
     names = keys.column_names
     found = keys.slice(0, 0).append_column(_COUNT, pa.array([], pa.int64()))
     for part in parts:
@@ -224,11 +224,11 @@ def _frame_counts(frame: DataFrame, keys: pa.Table) -> pa.Table:
 
 
 def _near(keys: pa.Table, schema: Schema, also: BooleanExpression) -> BooleanExpression:
-    """A condition that rows with one of the keys meet, which the files' statistics can answer."""
+    """Row filter for rows with one of the keys, which the files' statistics can answer."""
     found = also
     for name in keys.column_names:
         values = pc.unique(keys.column(name).combine_chunks()).drop_null()
-        # Texts also stand for uuids and times of the day, which no condition can be about.
+        # Texts also represent uuids and times of the day, for which no condition exists.
         kind = schema.find_type(name)
         if not len(values) or not _is_ordered(values.type) or isinstance(kind, (UUIDType, TimeType)):
             continue
@@ -270,14 +270,14 @@ def _hours(batches: Iterable[pa.RecordBatch], name: str) -> dict[datetime, int]:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What rows that are checked are held against.
+    """Rows beside the checked ones.
 
     Attributes:
-        everything: All rows of the table, those that are checked among them.
-        counted: Those that count for its rows per hour; None: all.
-        alone: Whether the rows that are checked are the whole table.
-        now: By which hours are over; None: they are by later rows alone.
-        hours: Which are judged.
+        everything: All rows of the table, the checked ones included.
+        counted: Rows that count for rows per hour; None: all.
+        alone: Whether the checked rows are the whole table.
+        now: Time by which hours are over; None: only later rows end an hour.
+        hours: Hours to judge.
     """
 
     everything: RowSelection
@@ -293,12 +293,12 @@ class Beside:
         settings: Settings,
         time_column: str | None,
     ) -> Mapping[str, Any]:
-        """What an evaluation is told of it, as arguments of an `EvaluationContext`.
+        """Arguments of an `EvaluationContext`.
 
         Args:
-            rows: That are checked.
-            spark: Starts Spark, or gives the session that runs.
-            time_column: Kafka's timestamp, as the table calls it.
+            rows: The checked rows.
+            spark: Starts Spark, or returns the running session.
+            time_column: Column of Kafka's timestamp.
         """
         earlier = EarlierRows(self.everything, rows, spark, settings)
         counted = replace(earlier, everything=self.counted or self.everything)
@@ -321,17 +321,17 @@ def beside(
     now: datetime | None,
     hours: Extent = "new",
 ) -> Beside:
-    """What rows of a branch are held against.
+    """Rows beside those of a branch.
 
     Args:
-        table: As it is, not as a branch has it.
-        found: The branch, and the snapshot that the check reaches up to.
+        table: The whole table, not seen from a branch.
+        found: The branch, and the last snapshot of the check.
     """
     head = found.head.snapshot_id if found.head else None
     everything = readers_rows(spec, target, table, found.branch, head)
     counted = None
     if target.role == "dead_letters" and head is not None:
-        # Other streams may have theirs there, too.
+        # Other streams may have rows there, too.
         counted = whole_table(table, target.coordinates, spec.stream, snapshot_id=head)
     return Beside(everything, counted, alone=alone, now=now, hours=hours)
 
@@ -341,19 +341,19 @@ def _none_before(_: str | None, first: datetime, last: datetime) -> Mapping[date
 
 
 def readers_rows(spec: StreamSpec, target: TargetSpec, table: Table, branch: str, head: int | None) -> RowSelection:
-    """All rows of a table beside which a check sees its own.
+    """All rows of a table that a check sees beside its own.
 
     Args:
-        table: As it is, not as a branch has it.
-        branch: That is checked.
-        head: Its snapshot that the check reaches up to; None: it has none.
+        table: The whole table, not seen from a branch.
+        branch: Checked branch.
+        head: Its last snapshot in the check; None: it has none.
     """
     gated = spec.publish is not None and target.name == spec.table.name
     if gated and branch == target.branch != MAIN_BRANCH:
         try:
             waiting = unpublished(spec, table, unfinished=True)
         except FrazilError:
-            # Nobody can say now what main lacks. The branch has all of it, and what was discarded, too.
+            # It is unknown now what main lacks. The branch has all of it, and discarded rows, too.
             waiting = None
         if waiting is not None:
             return with_main(table, target, waiting.files)

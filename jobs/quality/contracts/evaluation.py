@@ -1,4 +1,4 @@
-"""Evaluation of a contract: rows and expectations in, an outcome for each expectation out."""
+"""Evaluation of a contract: from rows and expectations to an outcome for each expectation."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """What an evaluation needs beside the rows.
+    """Context of an evaluation beside the rows.
 
     Attributes:
-        coordinates: The columns that say which record a row is of, as the table calls them; those that the rows do not
-            have are left out of samples.
-        masked: Paths of columns whose values must not be shown, as ``Mask.paths`` has them: a column, all within it.
-        earlier_keys: What the table has beside the rows. None: they are compared with each other alone, and the outcome
-            says so.
-        past_volumes: Rows per hour of the table, without the rows that are evaluated: given the column of the time
-            (None: Kafka's timestamp), and the first and the last hour that are wanted, counts by the hour's begin in
-            UTC. Hours without rows may be missing. None: unknown.
-        time_column: The column that counts for hours where an expectation names none: Kafka's timestamp.
-        now: The present instant, by which hours are over; None: they are by later rows alone.
-        hours: Which hours are judged.
-        progress: Called with the names of what is evaluated next.
+        coordinates: Columns of the records' coordinates, by the table's names; those that the rows lack are left out of
+            samples.
+        masked: Paths of columns whose values must not be shown, as in ``Mask.paths``: a column hides all within it.
+        earlier_keys: Keys of the table beside the rows. None: the rows are only compared with each other, and the
+            outcome says so.
+        past_volumes: Function for rows per hour of the table, without the evaluated rows. It takes the column of the
+            time (None: Kafka's timestamp), and the first and the last hour, and returns counts by the start of the hour
+            in UTC. Hours without rows may be missing. None: unknown.
+        time_column: Column for hours if an expectation names none: Kafka's timestamp.
+        now: Present time, by which hours are over; None: only later rows end an hour.
+        hours: Hours to judge.
+        progress: Called with the names of the next expectations.
     """
 
     coordinates: tuple[str, ...] = ()
@@ -88,21 +88,21 @@ class EvaluationContext:
 def evaluate(
     rows: pa.Table | DataFrame, expectations: Sequence[Expectation], context: EvaluationContext
 ) -> list[ExpectationOutcome]:
-    """Evaluate expectations on rows, by pandas on an Arrow table and by Spark on a data frame, with the same outcome.
+    """Evaluate expectations on rows, with pandas on an Arrow table or Spark on a data frame, with equal outcomes.
 
-    An expectation that cannot be evaluated gives an outcome with a `problem`; the others are evaluated all the same.
+    An expectation that cannot be evaluated has an outcome with a `problem`; the others are evaluated nevertheless.
 
     Args:
-        rows: With the table's column names.
-        expectations: In any order.
-        context: What else is needed.
+        rows: Rows with the table's column names.
+        expectations: Expectations in any order.
+        context: Further input.
 
     Returns:
         One outcome for each expectation, in their order.
 
     Raises:
         FrazilError: Great Expectations is not installed.
-        Exception: What the evaluation needs is away, as it was raised; it says nothing of the rows.
+        Exception: Something that the evaluation needs is unavailable; the original error, no fault of the rows.
     """
     return _Evaluation(rows, context).outcomes(expectations)
 
@@ -157,7 +157,7 @@ class _Evaluation:
         results = batch.validate([*asked.values(), counted])
         failed = [number for number in asked if error_of(results[number])]
         if len(asked) > 1:
-            # One job computes many metrics, and one of them may have ended it for all: each by itself, then.
+            # One job computes many metrics, and one may have ended it for all. So each is evaluated separately now.
             for number in failed:
                 results |= batch.validate([asked[number]])
         metrics = dict(found_metrics)
@@ -187,7 +187,7 @@ class _Evaluation:
         if plans[0].expectation.type in SCHEMA:
             import pandas as pd
 
-            # Of the columns' names nothing is computed.
+            # Expectations about column names compute nothing.
             exact_expectations()
             return Batch(pd.DataFrame(columns=self._rows.schema.names), spark=False), {}
         seen = dict.fromkeys(column for plan in plans for column in plan.columns)
@@ -195,7 +195,7 @@ class _Evaluation:
         also = dict(zip(_aliases(self._coordinates), self._coordinates, strict=True))
         exact_expectations()
         frame = self._rows.seen({name: column for column, name in names.items()}, also, plans[0].condition)
-        # Not cached: few jobs read it, each a few columns, and to cache them all took a third more of processor.
+        # Not cached: few jobs read it, each a few columns, and caching all of them took a third more CPU.
         return Batch(frame, spark=self._spark), names
 
     def _asked(self, plan: PlannedExpectation, names: Mapping[SeenColumn, str]) -> Any:
@@ -203,7 +203,7 @@ class _Evaluation:
         return kind(**plan.arguments(names, spark=self._spark), meta={KEY: plan.number})
 
     def _not_evaluated(self, plan: PlannedExpectation, error: str) -> ExpectationOutcome:
-        # An error may quote values, and those of other columns too.
+        # An error may quote values, also of other columns.
         said = "what was found is masked" if self._context.masked else one_line(error)
         return outcome(plan.expectation, problem=f"could not evaluate: {said}")
 
@@ -298,7 +298,7 @@ def _bounds(given: Mapping[str, Any]) -> VolumeBounds:
 
 
 def _groups(plans: Sequence[PlannedExpectation]) -> list[list[PlannedExpectation]]:
-    """Expectations about the same rows together: one frame for each row condition, and one of the columns' names."""
+    """Groups of expectations about the same rows: one frame for each row condition, and one for column names."""
     groups: dict[object, list[PlannedExpectation]] = {}
     for plan in plans:
         groups.setdefault("schema" if plan.expectation.type in SCHEMA else plan.condition, []).append(plan)

@@ -1,4 +1,4 @@
-"""Judge of a gated stream: an interval that is about to be published is held against the stream's contract."""
+"""Audit of a write-audit-publish stream: checks its unpublished snapshots against its contract."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ContractJudge:
-    """Judges intervals by the critical expectations of the contract; what else fails is told, and holds nothing.
+    """Judges unpublished snapshots by the contract's critical expectations; other failures are only reported.
 
     Attributes:
-        spark: Starts Spark, or gives the session that runs; asked only where it is needed.
-        by: Who publishes.
-        checked: What was checked last.
+        spark: Starts Spark, or returns the running session; called only if it is needed.
+        by: Author of the publication.
+        checked: Result of the last check.
     """
 
     spec: StreamSpec
@@ -42,14 +42,14 @@ class ContractJudge:
 
     @property
     def judged_by(self) -> str:
-        """Changes with the contract."""
+        """Digest that changes with the contract."""
         return contract_digest(contract_of(self.spec, self.spec.targets[0]))
 
     def __call__(self, interval: Interval) -> Verdict:
-        """Judge exactly the interval's rows.
+        """Judge exactly the rows of the unpublished snapshots.
 
         Raises:
-            FrazilError: They cannot be read, or Great Expectations is not installed.
+            FrazilError: The rows cannot be read, or Great Expectations is not installed.
         """
         check = Check(
             spec=self.spec,
@@ -68,7 +68,7 @@ class ContractJudge:
 
 
 def verdict_of(check: TableCheck, judged_by: str) -> Verdict:
-    """What a check of an interval says of its publication: one critical expectation that did not pass holds it."""
+    """Verdict of a check on the publication: one critical expectation that did not pass quarantines the snapshots."""
     critical = [each for each in check.failed if each.severity == "critical"]
     unevaluated = bool(critical) and all(each.problem is not None for each in critical)
     reasons = tuple(map(failure_text, critical or check.failed))
@@ -76,7 +76,7 @@ def verdict_of(check: TableCheck, judged_by: str) -> Verdict:
 
 
 def failure_text(outcome: ExpectationOutcome) -> str:
-    """Why an expectation did not pass, without a value of any row: it is kept in the table's properties."""
+    """Reason why an expectation did not pass, without values of rows: it is stored in the table's properties."""
     if outcome.problem is not None:
         return f"{outcome.name} could not be evaluated: {outcome.problem}"
     named = f"{outcome.name} ({outcome.type})"

@@ -1,4 +1,4 @@
-"""Great Expectations in this process: imported where a contract is evaluated, and nowhere else."""
+"""Great Expectations in this process, imported only if a contract is evaluated."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jobs.quality.contracts.outcome import MOST_SAMPLES
 from jobs.quality.contracts.unavailable import what_is_away
 
 KEY = "frazil"
-"""Of an expectation's `meta`: what its result is told by, since results come in another order than expectations."""
+"""Key in an expectation's `meta` that identifies its result, as results come in another order."""
 
 
 def import_gx() -> None:
-    """Import Great Expectations, which takes some seconds, with nothing sent to anybody.
+    """Import Great Expectations, which takes some seconds, without its analytics.
 
     Raises:
         FrazilError: It is not installed.
@@ -32,22 +32,22 @@ def import_gx() -> None:
         )
     # Read when the package is imported.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    # Its warnings name expectations and metrics that are registered a second time, which is meant (exact_expectations).
+    # Its warnings name expectations and metrics that are registered again on purpose (exact_expectations).
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        # It imports what Python gives up.
+        # It imports deprecated parts of Python.
         warnings.simplefilter("ignore")
         import great_expectations  # noqa: F401
 
 
 class Batch:
-    """A frame of pandas or Spark, to be validated; nothing of it is kept on disk, nothing goes over the network."""
+    """A pandas or Spark frame to validate; nothing is stored on disk or sent over the network."""
 
     def __init__(self, frame: Any, *, spark: bool) -> None:
         import great_expectations
 
         sources = _context().data_sources
-        # Whoever has the frame says for how long it is cached.
+        # The owner of the frame decides how long it is cached.
         spark_or_pandas = sources.add_or_update_spark if spark else sources.add_or_update_pandas
         source = spark_or_pandas("spark" if spark else "pandas", **({"persist": False} if spark else {}))
         definition = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
@@ -58,14 +58,14 @@ class Batch:
         """Validate expectations.
 
         Args:
-            expectations: Each with its number as `KEY` in its meta.
-            samples: Columns that say where a row is from, where the rows that are not accepted are asked for.
+            expectations: Expectations, each with its number as `KEY` in its meta.
+            samples: Columns of coordinates, to return the unexpected rows.
 
         Returns:
-            Results by the numbers.
+            Results by number.
 
         Raises:
-            Exception: What a metric needs is away (see `unavailable`); as it was raised.
+            Exception: Something that a metric needs is unavailable (see `unavailable`); the original error.
         """
         suite = self._suite(name="contract", expectations=list(expectations))
         wanted: Any = {"result_format": "BOOLEAN_ONLY"}
@@ -76,7 +76,7 @@ class Batch:
                 "unexpected_index_column_names": list(samples),
             }
         with warnings.catch_warnings(), self._errors() as errors:
-            # About pandas and NumPy within Great Expectations; what cannot be computed is an error.
+            # Warnings of pandas and NumPy within Great Expectations; what cannot be computed is an error.
             warnings.simplefilter("ignore")
             found = self._batch.validate(suite, result_format=wanted)
         if away := next(filter(None, map(what_is_away, errors)), None):
@@ -85,7 +85,7 @@ class Batch:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[list[Exception]]:
-        """What metrics raise within the block, of which Great Expectations keeps the text alone."""
+        """Errors of metrics within the block, of which Great Expectations keeps only the text."""
         engine, errors = self._batch.data.execution_engine, list[Exception]()
         resolve = engine.resolve_metrics
 
@@ -109,7 +109,7 @@ def _context() -> Any:
     from great_expectations.data_context.types import base
 
     config = base.DataContextConfig(
-        # Without a folder for pages of results.
+        # It has no folder for result pages.
         store_backend_defaults=base.InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         progress_bars=base.ProgressBarsConfig(globally=False),
         analytics_enabled=False,
@@ -118,7 +118,7 @@ def _context() -> Any:
 
 
 def error_of(result: Any) -> str | None:
-    """Why a metric could not be computed, as Great Expectations says it; None if it could."""
+    """Great Expectations' reason why a metric could not be computed; None if it could."""
     info: Mapping[str, Any] = result.exception_info or {}
     if info.get("raised_exception") is False:
         return None
@@ -134,7 +134,7 @@ _ONLY_SHOWN = (".unexpected_values", ".unexpected_index_query", ".unexpected_val
 
 @cache
 def exact_expectations() -> dict[str, Any]:
-    """The classes by the names of the expectations."""
+    """Expectation classes by name."""
     import_gx()
     from great_expectations import expectations
 
@@ -161,14 +161,14 @@ def _exact(kind: Any) -> Any:
 
 
 found_metrics: dict[int, dict[str, Any]] = {}
-"""What was computed for each expectation, by its number, until somebody takes it."""
+"""Computed metrics of each expectation, by its number, until they are taken."""
 
 
 def _get_validation_dependencies(self: Any, *arguments: Any, **named: Any) -> Any:
     above: Any = super(type(self), self)
     dependencies = above.get_validation_dependencies(*arguments, **named)
     for name in list(dependencies.metric_configurations):
-        # Each of them is a job of Spark, for what the list of rows has as well.
+        # Each of them is another Spark job for what the list of rows has already.
         if name.endswith(_ONLY_SHOWN):
             del dependencies.metric_configurations[name]
     return dependencies
@@ -179,7 +179,7 @@ def _validate(self: Any, metrics: dict[str, Any], *arguments: Any, **named: Any)
 
     metrics = {name: exact_value(value) for name, value in metrics.items()}
     if any(name.endswith(".unexpected_index_list") for name in metrics):
-        # Asked for the rows alone: whether it passes has been said.
+        # Only the rows are needed: whether it passes is known.
         found_metrics[self.meta[KEY]] = dict(metrics)
         return {"success": False, "result": {}}
     above: Any = super(type(self), self)

@@ -1,4 +1,4 @@
-"""Metrics of Great Expectations for which pandas and Spark have one meaning here, and each another one there.
+"""Metrics of Great Expectations that give pandas and Spark the same meaning, where they differ.
 
 Importing this module registers them in place of its own, for this process.
 
@@ -6,7 +6,7 @@ Importing this module registers them in place of its own, for this process.
   ``or_equal`` two missing values are equal.
 - A sum over columns of which one has no value is not the total.
 - A sum, a least and a greatest value of decimals is exact.
-- A quantile is a value that a row has: the least that so many of the values do not exceed.
+- A quantile is a value of some row: the least that this share of the values does not exceed.
 - Text that is no JSON does not match a JSON Schema, instead of being an error.
 """
 
@@ -48,7 +48,7 @@ from great_expectations.expectations.metrics.multicolumn_map_metrics.multicolumn
 )
 
 DECIMAL = "\0decimal "
-# Python rounds sums of decimals to 28 digits, if nobody says so.
+# By default Python rounds sums of decimals to 28 digits.
 _DIGITS = 100
 
 
@@ -158,7 +158,7 @@ class JsonSchemaMatch(ColumnValuesMatchJsonSchema):
 
 
 def _as_it_is(value: Any, frame: Any, name: str) -> Any:
-    """A decimal as text, which the engine does not make a double of; see `exact_value`."""
+    """A decimal as text, so that the engine does not convert it to a double; see `exact_value`."""
     from pyspark.sql.types import DecimalType
 
     if not isinstance(frame.schema[name].dataType, DecimalType):
@@ -167,12 +167,12 @@ def _as_it_is(value: Any, frame: Any, name: str) -> Any:
 
 
 def exact_value(value: Any) -> Any:
-    """A value that an engine computed, with a decimal as one."""
+    """A value from an engine, with decimals restored."""
     return Decimal(value.removeprefix(DECIMAL)) if isinstance(value, str) and value.startswith(DECIMAL) else value
 
 
 def _where_whole(columns: list[Any], accepts: Any, *, both_missing: bool) -> Any:
-    """What a condition says of rows with a value in each column; of rows without any; not of those in between."""
+    """Result of `accepts` for rows with every value, of `both_missing` for rows with none, and false for others."""
     import numpy
     import pandas
 

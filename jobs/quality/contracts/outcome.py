@@ -1,4 +1,4 @@
-"""Outcome of an expectation: what was looked at, what was not accepted, and where it stands."""
+"""Outcome of an expectation: the judged rows, the unexpected ones, and samples."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MOST_SAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A row that an expectation does not accept.
+    """An unexpected row.
 
     Attributes:
-        coordinates: The Kafka columns that the table has: topic, partition and offset, under the table's names.
-        value: What the row has in the expectation's columns, as text; already masked where the stream's mask of dead
+        coordinates: Topic, partition and offset, under the table's names, if the table has them.
+        value: The row's values of the expectation's columns as text, already masked if the stream's mask of dead
             letters hides a column.
     """
 
@@ -32,22 +32,22 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ExpectationOutcome:
-    """What came of one expectation.
+    """Outcome of one expectation.
 
     Attributes:
-        name: Unique within the contract; letters, digits and _.
-        type: What Great Expectations calls it, such as ``expect_column_values_to_not_be_null``.
-        arguments: As the stream's file has them.
-        severity: What a failure is.
+        name: Name, unique within the contract; letters, digits and _.
+        type: Great Expectations' name, such as ``expect_column_values_to_not_be_null``.
+        arguments: Arguments in the stream's file.
+        severity: Severity of a failure.
         passed: Whether the rows are as expected.
-        problem: Why it could not be evaluated; then it has not passed.
-        elements: Rows looked at.
-        unexpected: Rows that are not accepted; None where the expectation is about all of them together.
-        share: Of `elements` that are not accepted, of 1.
-        observed: What was found, of an expectation about all rows together.
+        problem: Reason why it could not be evaluated; then it has not passed.
+        elements: Number of judged rows.
+        unexpected: Number of unexpected rows; None if the expectation is about all rows together.
+        share: Share of `elements` that is unexpected, 0 to 1.
+        observed: Observed value, for an expectation about all rows together.
         samples: At most `MOST_SAMPLES`.
-        filter: An SQL condition that finds the rows that are not accepted, where there is one.
-        meta: As the stream's file has it.
+        filter: SQL condition for the unexpected rows, if there is one.
+        meta: Metadata in the stream's file.
     """
 
     name: str
@@ -67,13 +67,13 @@ class ExpectationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OwnResult:
-    """What came of an expectation.
+    """Result of one of frazil's own expectations.
 
     Attributes:
-        elements: Rows looked at.
-        unexpected: Rows that are not accepted; None where it is about all of them together.
-        observed: What was found.
-        rows: At most `MOST_SAMPLES` rows: the values of the coordinates and of the columns.
+        elements: Number of judged rows.
+        unexpected: Number of unexpected rows; None if it is about all rows together.
+        observed: Observed value.
+        rows: At most `MOST_SAMPLES` rows, with coordinates and columns.
     """
 
     passed: bool
@@ -88,12 +88,12 @@ _COUNTS = frozenset({
     "expect_column_proportion_of_non_null_values_to_be_between", "expect_table_row_count_to_be_between",
     "expect_table_row_count_to_equal",
 })  # fmt: skip
-"""What they observe is a number of rows, or a share of them, and tells no value."""
+"""Types whose observed value is a number or share of rows, and shows no value."""
 _MOST_SHOWN = 10
 
 
 def outcome(expectation: Expectation, **found: Any) -> ExpectationOutcome:
-    """An outcome; without more than a `problem` that of an expectation that could not be evaluated."""
+    """An outcome; with only a `problem`, of an expectation that could not be evaluated."""
     rest: dict[str, Any] = {
         "passed": False, "problem": None, "elements": None, "unexpected": None, "share": None, "observed": None,
         "samples": (), "filter": None,
@@ -109,7 +109,7 @@ def outcome(expectation: Expectation, **found: Any) -> ExpectationOutcome:
 
 
 def unexpected_rows(metrics: Mapping[str, Any]) -> int:
-    """How many rows an expectation does not accept."""
+    """Number of unexpected rows."""
     found = next(
         count
         for name, count in metrics.items()
@@ -126,7 +126,7 @@ def _own(metrics: Mapping[str, Any]) -> int:
 
 
 def elements(metrics: Mapping[str, Any]) -> int:
-    """How many rows were judged: those with values, unless it is about those without."""
+    """Number of judged rows: those with values, unless the expectation is about missing values."""
     for name, count in metrics.items():
         if name.endswith(".filtered_row_count"):
             return int(count)
@@ -135,12 +135,12 @@ def elements(metrics: Mapping[str, Any]) -> int:
 
 
 def index_list(metrics: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The rows that are not accepted: what they have in the columns that were asked for."""
+    """Unexpected rows, with the requested columns."""
     return next((rows or () for name, rows in metrics.items() if name.endswith(".unexpected_index_list")), ())
 
 
 def observed(plan: PlannedExpectation, result: Mapping[str, Any], *, hidden: bool) -> str | None:
-    """What was found, of an expectation about all rows together.
+    """Observed value of an expectation about all rows together.
 
     Args:
         hidden: Whether values of its columns must not be shown.
@@ -181,7 +181,7 @@ def _listed(seen: SeenColumn, values: Any) -> str:
 
 
 def one_line(error: str) -> str:
-    """The sentence of an error, without what Java and Python put around it."""
+    """The sentence in an error, without the wrapping of Java and Python."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     said = (errors[-1:] or lines or [""])[0]
@@ -189,24 +189,24 @@ def one_line(error: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A coordinate as Python has it: text, a whole number, or None."""
+    """A coordinate as a Python value: text, an integer, or None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if value is None or value != value else value
 
 
 class Hidden:
-    """The columns whose values are not shown.
+    """Columns whose values are hidden.
 
     Args:
-        paths: As `Mask.paths` has them. A column is hidden where a path is the column, lies around it or within it.
+        paths: Paths as in `Mask.paths`. A column is hidden if a path is the column, is around it or within it.
     """
 
     def __init__(self, paths: Iterable[Sequence[str]]) -> None:
         self._paths: list[tuple[str, ...]] = [tuple(part.casefold() for part in path) for path in paths]
 
     def hides(self, column: str) -> bool:
-        """Whether values of the column are not shown."""
+        """Whether values of the column are hidden."""
         parts = tuple(part.casefold() for part in (column, *path_parts(column))[1:])
         whole = (column.casefold(),)
         return any(
@@ -218,5 +218,5 @@ class Hidden:
         return any(map(self.hides, columns))
 
     def shown(self, column: str, value: str) -> str:
-        """The value, or a mark in its place."""
+        """The value, or a mark in place of a hidden one."""
         return MARK if self.hides(column) else value

@@ -1,4 +1,4 @@
-"""Filter of an expectation: the SQL condition, in Spark's words, that finds the rows that it does not accept."""
+"""Filter of an expectation: a Spark SQL condition for its unexpected rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ZERO = {"date": "DATE", "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP
 
 
 def row_filter(plan: PlannedExpectation) -> str | None:
-    """The condition, made of what the contract says alone; None where one row does not tell, or SQL has no words."""
+    """The condition, made from the contract only; None if single rows do not decide, or SQL cannot express it."""
     make = _FILTERS.get(plan.expectation.type)
     if make is None:
         return None
@@ -31,7 +31,7 @@ def quoted(parts: Sequence[str]) -> str:
 
 
 def literal(value: Any, kind: str = "") -> str:
-    """A value of an argument as Spark's SQL writes it."""
+    """An argument's value as a Spark SQL literal."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float, Decimal)):
@@ -102,7 +102,7 @@ def _sum(columns: tuple[SeenColumn, ...], given: Mapping[str, Any]) -> str:
 
 
 def _unless(found: str, columns: tuple[SeenColumn, ...], given: Mapping[str, Any], default: str) -> str:
-    """The rows that are not accepted, without those that `ignore_row_if` leaves out."""
+    """Unexpected rows, without those that `ignore_row_if` leaves out."""
     ignored = given.get("ignore_row_if", default)
     present = [f"{_name(each)} IS NOT NULL" for each in columns]
     if ignored in ("neither", "never"):

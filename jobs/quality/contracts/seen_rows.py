@@ -1,4 +1,4 @@
-"""Rows as an engine sees them: the columns that expectations need, of the rows that a condition meets."""
+"""Rows in an engine's form: the columns that expectations need, of the rows that match a condition."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 _DECIMAL_DIGITS = 38
 ANY = "k"
-"""A column of every frame that says nothing: what rows are told by where they have no coordinates."""
+"""A constant column of every frame, for rows without coordinates."""
 
 
 class Rows(Protocol):
     """Rows that expectations are evaluated on."""
 
     schema: pa.Schema
-    """With the table's columns."""
+    """Schema with the table's columns."""
 
     def seen(self, columns: Mapping[str, SeenColumn], also: Mapping[str, str], condition: Condition | None) -> Any:
         """A frame of the engine.
 
         Args:
-            columns: By the name that they have in it.
-            also: Columns of the rows as they are, by the name that they have in it.
-            condition: Of the rows that are in it; without it all.
+            columns: Columns by their name in the frame.
+            also: Columns that are copied unchanged, by their name in the frame.
+            condition: Condition on the rows; None for all.
 
         Raises:
-            NotEvaluable: The condition compares what cannot be compared.
+            NotEvaluable: The condition compares values that cannot be compared.
         """
         ...
 
 
 class ArrowRows:
-    """Rows of an Arrow table, seen by pandas."""
+    """Rows of an Arrow table, for pandas."""
 
     def __init__(self, table: pa.Table) -> None:
         self.schema: pa.Schema = table.schema
@@ -90,13 +90,13 @@ class ArrowRows:
         }[condition.operator]  # fmt: skip
         wanted = seen.argument(condition.value)
         if isinstance(wanted, Decimal):
-            # With room for the digits of both.
+            # The type has room for the digits of both.
             values, wanted = values.cast(pa.decimal256(76, 38)), pa.scalar(wanted).cast(pa.decimal256(76, 38))
         return compare(values, wanted)
 
 
 class SparkRows:
-    """Rows of a data frame, seen by Spark."""
+    """Rows of a data frame, for Spark."""
 
     def __init__(self, frame: DataFrame) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -159,7 +159,7 @@ class SparkRows:
         if stored == "double":
             return value.cast("double")
         if stored == "decimal" and seen.form != "exact":
-            # Room for sums; without need it would cost Spark the decimals that fit a long.
+            # The type has room for sums. Spark handles decimals that fit a long faster, so it is used only if needed.
             return value.cast(f"decimal({_DECIMAL_DIGITS},{seen.scale})")
         return value.cast("bigint") if stored == "int" else value
 
@@ -183,7 +183,7 @@ def _reference(parts: Sequence[str]) -> SparkColumn:
 
 
 def _arrow(table: pa.Table, seen: SeenColumn) -> pa.Array:
-    """The values of a column as an engine sees them."""
+    """Values of a column in the engine's form."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -193,7 +193,7 @@ def _arrow(table: pa.Table, seen: SeenColumn) -> pa.Array:
     if isinstance(value, pa.ChunkedArray):
         value = value.chunk(0) if value.num_chunks else pa.array([], value.type)
     for part in within:
-        # Where the struct is null so are its fields, which struct_field alone does not say.
+        # Fields of a null struct are null, which struct_field alone does not show.
         value = pc.if_else(pc.is_valid(value), pc.struct_field(value, part), None)
     kind, stored = seen.column.kind, seen.stored
     if seen.form == "presence":
@@ -221,7 +221,7 @@ def _decimals(value: pa.Array, scale: int) -> pa.Array:
 
     try:
         if pa.types.is_integer(value.type):
-            # Arrow has no way from 64 bits to few digits before the point but by all that there may be.
+            # Arrow converts 64 bits to fewer digits only by way of 19.
             value = value.cast(pa.decimal128(19, 0))
         return value.cast(pa.decimal128(_DECIMAL_DIGITS, scale))
     except pa.ArrowInvalid:
@@ -239,7 +239,7 @@ def _text_of(kind: str, value: Any) -> str | None:
 
 
 def _literals(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """What a column of a type may have of some values; what does not fit the type is in no row."""
+    """Values in a column's type; values that do not fit the type are in no row."""
     import pyarrow as pa
 
     found = []

@@ -1,4 +1,4 @@
-"""Import of a suite: the JSON that Great Expectations keeps of one, as the `contract:` block of a stream's file."""
+"""Import of a Great Expectations suite (JSON) as the `contract:` block of a stream's file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.config.contract.expectation_catalogue import argument_problems, expect
 from jobs.config.documents.base import field_path
 
 _WIDTH = 118
-# Of Great Expectations itself: how it reports, and in which language of its own a row_condition was written.
+# Arguments of Great Expectations itself: its reporting, and the parser of a row_condition.
 _NOT_ARGUMENTS = frozenset({
     "batch_id", "result_format", "catch_exceptions", "include_config", "meta", "notes", "description", "severity",
     "condition_parser", "auto", "profiler_config", "windows", "id", "rendered_content",
@@ -26,12 +26,12 @@ _SEVERITIES = ("critical", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class ImportedSuite:
-    """What became of a suite.
+    """Result of importing a suite.
 
     Attributes:
-        text: The `contract:` block, with a comment for each expectation that is not in it.
-        taken: Expectations that are in it.
-        left: Those that are not, each with why.
+        text: The `contract:` block, with a comment for each omitted expectation.
+        taken: Number of imported expectations.
+        left: Omitted expectations, each with the reason.
     """
 
     text: str
@@ -40,14 +40,14 @@ class ImportedSuite:
 
 
 def import_suite(text: str, shown: str) -> ImportedSuite:
-    """Write the contract of a suite, as Great Expectations 1.x and 0.x keep them.
+    """Convert a suite in the format of Great Expectations 1.x or 0.x to a contract.
 
     Args:
-        text: Its JSON.
-        shown: What messages call the file.
+        text: JSON of the suite.
+        shown: Name of the file for messages.
 
     Raises:
-        FrazilError: It is no suite.
+        FrazilError: The text is no suite.
     """
     name, expectations = _suite(text, shown)
     lines: list[str] = []
@@ -89,7 +89,7 @@ def _suite(text: str, shown: str) -> tuple[str, list[tuple[str, Mapping[str, Any
         raise FrazilError(f"{shown} is no suite of Great Expectations: it has no list of `expectations`", fix=fix)
     found: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = []
     for number, entry in enumerate(listed):
-        # 1.x says type, 0.x said expectation_type.
+        # The key is type in 1.x, and expectation_type in 0.x.
         kind = (entry.get("type") or entry.get("expectation_type")) if isinstance(entry, dict) else None
         given = entry.get("kwargs", {}) if isinstance(entry, dict) else None
         if not isinstance(kind, str) or not isinstance(given, dict):
@@ -99,12 +99,12 @@ def _suite(text: str, shown: str) -> tuple[str, list[tuple[str, Mapping[str, Any
 
 
 def _arguments(kind: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The arguments as a contract has them, and why it cannot have them."""
+    """Arguments in a contract's form, and why they cannot be."""
     if kind not in expectation_types():
         return {}, left_out().get(kind, "it is none of Great Expectations' own; write its condition with others")
     if given.get("row_condition") is not None and given.get("condition_parser") in ("pandas", "spark"):
         return {}, f'its row_condition is one of {given["condition_parser"]} alone; write it as col("…") == …'
-    # A value that is not there was written as null.
+    # A missing value was written as null.
     arguments = {name: value for name, value in given.items() if value is not None and name not in _NOT_ARGUMENTS}
     problems = argument_problems(kind, arguments)
     return arguments, "; ".join(f"{field_path(place)}: {said}" if place else said for place, said in problems) or None

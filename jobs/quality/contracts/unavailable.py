@@ -1,7 +1,7 @@
-"""Unavailability: which of the errors that end an evaluation are no fault of the rows, and pass when it is tried again.
+"""Unavailability: errors of an evaluation that are no fault of the rows, and pass when it is repeated.
 
-A disk, a catalog, a file or Spark that is away says nothing of rows: such an error is raised, and nothing is held for
-it. A pattern that nobody reads, or a number that does not fit, stays a problem of the expectation.
+An unavailable disk, catalog, file or Spark says nothing about rows: such an error is raised, and quarantines nothing.
+An invalid pattern, or a number that does not fit, stays a problem of the expectation.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from jobs.base.errors import FrazilError, first_line
 from jobs.tables.write.data_file_rows import UnreadableFileError
 
-# By name, so that nothing is imported that is not used.
+# Compared by name, so that unused packages need not be imported.
 _AWAY = frozenset({
     "sqlalchemy.exc", "requests.exceptions", "urllib3.exceptions", "pyiceberg.exceptions", "botocore.exceptions",
 })  # fmt: skip
 _PY4J, _SPARK = "py4j.protocol", "pyspark.errors"
-# What Spark says of an expression and its values, whatever runs it.
+# Spark's error classes for an expression and its values.
 _OF_VALUES = frozenset({
     "AnalysisException", "ParseException", "ArithmeticException", "NumberFormatException", "DateTimeException",
     "ArrayIndexOutOfBoundsException", "SparkRuntimeException", "SparkNoSuchElementException", "SparkUpgradeException",
     "UnsupportedOperationException", "PySparkTypeError", "PySparkValueError", "PySparkNotImplementedError",
 })  # fmt: skip
 _ENDED = re.compile(r"stopped SparkContext|SparkContext was shut down|SparkSession .*stopped|active SparkContext")
-# As a traceback of a Python worker ends.
+# Last line of a Python worker's traceback.
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 _VALUES_IN_A_JOB = re.compile(
     r"SparkArithmeticException|SparkNumberFormatException|SparkDateTimeException|SparkRuntimeException|"
@@ -42,12 +42,12 @@ class SparkFailedError(FrazilError):
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether an error, or what it came from, says that something was away."""
+    """Whether an error, or one of its causes, means that something was unavailable."""
     return what_is_away(error) is not None
 
 
 def what_is_away(error: BaseException) -> BaseException | None:
-    """The error that says that something was away: this one, or one that it came from; None if none does."""
+    """The error that means that something was unavailable: this one or a cause; None if none does."""
     return next(filter(_is_away, _chain(error)), None)
 
 
@@ -83,14 +83,14 @@ def _is_spark_away(error: BaseException, kinds: list[tuple[str, str]]) -> bool:
         return _worker_was_without(said)
     if names & _OF_VALUES or "IllegalArgumentException" in names:
         return False
-    # A job that failed: for values, or because a process, a file or memory was gone.
+    # A failed job: because of values, or because a process, a file or memory was missing.
     if "PythonException" in said or "Traceback (most recent call last)" in said:
         return _worker_was_without(said)
     return not _VALUES_IN_A_JOB.search(said)
 
 
 def _worker_was_without(said: str) -> bool:
-    """Whether a worker of Spark ended with an error that says that something was away."""
+    """Whether a Spark worker ended with an error about something unavailable."""
     import builtins
 
     for name in reversed(_RAISED.findall(said)):
@@ -107,10 +107,10 @@ def _worker_was_without(said: str) -> bool:
 
 @contextlib.contextmanager
 def spark_told(table: str, stream: str, *, masked: bool) -> Iterator[None]:
-    """Tell of what Spark fails with within the block, for no reason that lies in the rows, in a sentence.
+    """Raise a sentence if Spark fails within the block for a reason that is not in the rows.
 
     Args:
-        masked: Whether what Spark says may have a value that must not be shown.
+        masked: Whether Spark's message may contain a value that must not be shown.
 
     Raises:
         SparkFailedError: Spark, or a job of it, failed.

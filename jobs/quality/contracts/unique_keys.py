@@ -1,7 +1,7 @@
-"""Unique keys, an expectation of frazil's own: no two rows have the same key, and no earlier row has one of them.
+"""Unique keys, one of frazil's own expectations: no two rows share a key, and no earlier row has one of them.
 
-On an Arrow table the keys are grouped here. On a frame of Spark they stay within Spark, where groups that do not fit
-into memory go to disk: what comes back are counts, the least and the greatest key, and a few rows.
+Keys of an Arrow table are grouped here. Keys of a Spark frame stay in Spark, where large groups go to disk. Only
+counts, the least and the greatest key, and a few rows come back.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Bounds = Mapping[str, tuple[Any, Any]]
-"""The least and the greatest value of columns."""
+"""Least and greatest value of columns."""
 MOST_BROADCAST = 200_000
-"""So many keys go to every task that reads the table at most; with more the table's keys are shuffled."""
+"""Most keys that are broadcast to the tasks that read the table; with more the table's keys are shuffled."""
 _MINE, _THERE = "__mine", "__there"
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierKeys:
-    """The keys of the table that rows belong to.
+    """Keys of the rows' table.
 
     Attributes:
-        known: Which of some keys rows of the table have beside those that are evaluated: given the columns and an Arrow
-            table of distinct keys with these columns, the part of it that is there already.
-        of_table: For rows in Spark: given the columns, and bounds outside of which no key is asked for, a frame of
-            these columns with all rows of the table, those that are evaluated among them.
+        known: Returns which of some keys the table has in rows beside the evaluated ones; takes the columns and an
+            Arrow table of distinct keys.
+        of_table: For rows in Spark: returns a frame of these columns with all rows of the table, the evaluated ones
+            included; takes the columns, and bounds outside of which keys do not matter.
     """
 
     known: Callable[[tuple[str, ...], pa.Table], pa.Table]
@@ -48,12 +48,12 @@ class EarlierKeys:
 def unique_keys(
     rows: Rows, names: Sequence[str], coordinates: Sequence[str], earlier: EarlierKeys | None, *, hidden: bool = False
 ) -> OwnResult:
-    """Whether no two rows have the same key, and no earlier row has one of them.
+    """Whether no two rows share a key, and no earlier row has one of their keys.
 
-    Rows of which a column of the key has no value are left out, as SQL's UNIQUE does; NaN is none.
+    Rows with a null in a key column are left out, like in SQL's UNIQUE; so is NaN.
 
     Args:
-        hidden: Whether values of the key must not be shown: then they stand in no plan of Spark's either.
+        hidden: Whether values of the key must not be shown; then they are in no Spark plan either.
     """
     check_key([find_column(rows.schema, name) for name in names])
     wanted = list(dict.fromkeys([*coordinates, *names]))
@@ -64,7 +64,7 @@ def unique_keys(
 
 
 def comparable_keys(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The rows with a key, of which equal numbers are the same bits: no null, no NaN, and no zero below zero."""
+    """Rows with a key whose equal numbers have equal bits: no null, no NaN, and no negative zero."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -107,7 +107,7 @@ def _of_frame(
 
     rows = frame.select(*map(quoted_name, wanted)).dropna(subset=names)
     mine = rows.groupBy(*map(quoted_name, names)).agg(sql.count(sql.lit(1)).alias(_MINE))
-    # Read once: rows of files come through Python, and are counted here, compared, and counted again.
+    # Rows of files come through Python, and are used three times here, so they are persisted.
     mine = mine.persist()
     try:
         bounded = () if hidden else names
@@ -127,7 +127,7 @@ def _of_frame(
                 there = there.join(sql.broadcast(mine.select(*map(quoted_name, names))), names, "left_semi")
             there = there.groupBy(*map(quoted_name, names)).agg(sql.count(sql.lit(1)).alias(_THERE))
             judged = mine.join(there, names, "left")
-        # Without a row in the table, as where it was deleted since, nothing is known of a key.
+        # If the table has no row of a key, such as after a deletion, nothing is known about it.
         more = sql.coalesce(sql.col(_THERE) > sql.col(_MINE), sql.lit(False))
         flagged = judged.where(repeats | more).persist()
         try:
@@ -143,7 +143,7 @@ def _of_frame(
 
 
 def _rows_of(rows: DataFrame, flagged: DataFrame, names: list[str], wanted: list[str]) -> tuple[Mapping[str, Any], ...]:
-    """A few rows with keys that are not accepted."""
+    """A few rows with unexpected keys."""
     from pyspark.sql import functions as sql
 
     few = sql.broadcast(flagged.select(*map(quoted_name, names)).limit(MOST_SAMPLES))

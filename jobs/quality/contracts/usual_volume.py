@@ -1,4 +1,4 @@
-"""Usual volume, an expectation of frazil's own: each hour has about as many rows as that hour of the days before."""
+"""Usual volume, one of frazil's own expectations: each hour has about as many rows as on the days before."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from jobs.quality.contracts.seen_rows import Rows, SparkRows
 PAST = timedelta(days=7)
 GRACE = timedelta(hours=1)
 LEAST_PAST_DAYS = 3
-"""So many days have to have the hour before it is judged."""
+"""Number of earlier days that must have the hour before it is judged."""
 MOST_HOURS = 24 * 366
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 Extent = Literal["new", "between"]
-"""Which hours are judged: what has come since the earlier rows, with the hours in which nothing came; or those from the
-least to the greatest hour of the rows."""
+"""Hours to judge.
+
+`new`: the hours since the earlier rows, empty ones included. `between`: the hours from the first to the last of the
+rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeBounds:
-    """What an hour may have.
+    """Limits for an hour.
 
     Attributes:
-        least, most: Of the median of the same hour on the days before; None: any.
-        past: How far the days before reach.
-        grace: By the clock, an hour is over so long after its end.
+        least, most: Factors of the median of the same hour on the days before; None: any.
+        past: How far back the days before reach.
+        grace: Time after the end of an hour until it is over by the clock.
     """
 
     least: float | None = None
@@ -45,7 +48,7 @@ class VolumeBounds:
 
     @property
     def window(self) -> timedelta:
-        """How far back rows are counted, so that an hour after a silence has its days before, too."""
+        """How far back rows are counted, so that an hour after a silence still has its days before."""
         return 2 * self.past
 
 
@@ -58,16 +61,16 @@ def usual_volume(
     now: datetime | None,
     extent: Extent = "new",
 ) -> OwnResult:
-    """Whether each hour has about as many rows as the same hour of the days before, whoever landed them when.
+    """Whether each hour has about as many rows as the same hour of the days before, whenever they landed.
 
-    Judged are the hours of the rows, and all from the last hour that earlier rows have up to now: that one went on when
-    it was looked at before. Hours in which nothing came are among them. An hour has too few rows only once it is over:
-    a later one has a row, or the clock says so.
+    The judged hours are those of the rows, and all from the last hour with earlier rows up to now, as that one was
+    unfinished at the last check. Empty hours are among them. An hour can only have too few rows once it is over: if a
+    later hour has a row, or by the clock.
 
     Args:
-        column: The time that counts.
-        earlier: Rows per hour of the table, without these rows: from the first of two hours to the last.
-        now: The present instant; None: the clock says nothing, so hours after the last row are not judged.
+        column: Column of the time.
+        earlier: Returns rows per hour of the table, without these rows, from a first hour to a last.
+        now: Present time; None: the clock does not count, so hours after the last row are not judged.
     """
     counts = hours_of(rows, column)
     return judged_hours(counts, bounds, earlier, now=now, extent=extent)
@@ -81,21 +84,21 @@ def judged_hours(
     now: datetime | None,
     extent: Extent,
 ) -> OwnResult:
-    """As `usual_volume`, of rows that are counted by their hours."""
+    """As `usual_volume`, for rows that were counted by hour."""
     elements = sum(counts.values())
     present = [_hour(now)] if now is not None else []
-    # What a producer's clock puts into the future ends no hour.
+    # A time in the future, from a producer's clock, ends no hour.
     own = [each for each in counts if not present or each <= present[0]]
     if not (ends := [*own, *present]):
         return OwnResult(True, 0, None, "no rows")
     end = max(ends)
-    # Whatever came later says that these hours are over.
+    # Any later row ends these hours.
     least, greatest = min([*counts, end]), max([*counts, end]) + bounds.past
     before = earlier(least - bounds.window, greatest)
     if extent == "new" and bounds.least is not None:
         begin = max((each for each in before if each <= end), default=None)
         if begin is None:
-            # Nothing came for longer than that, or these are the first rows.
+            # The silence was longer than that, or these are the first rows.
             before = earlier(_EVER, greatest)
         elif begin < least - bounds.past:
             before = earlier(begin - bounds.window, greatest)
@@ -129,7 +132,7 @@ def judged_hours(
 def _hours(
     counts: Mapping[datetime, int], before: Sequence[datetime], own: Sequence[datetime], end: datetime, extent: Extent
 ) -> list[datetime]:
-    """The hours that are judged, the newest first, `MOST_HOURS` at most."""
+    """Hours to judge, newest first, at most `MOST_HOURS`."""
     if extent == "between":
         begin, end = (min(own), max(own)) if own else (end, end - HOUR)
     else:
@@ -140,9 +143,9 @@ def _hours(
 
 
 def _usual(hour: datetime, known: Mapping[datetime, int], there: Sequence[datetime], past: timedelta) -> float:
-    """The median of the same hour on the days before; 0 where there are too few.
+    """Median of the same hour on the days before; 0 if there are too few.
 
-    Days of a silence that lasts until the hour are none of them: what does not come for a week is not usual by then.
+    Days of a silence that lasts until the hour do not count: what has not come for a week is no longer usual.
     """
     place = bisect_left(there, hour)
     if not place:

@@ -1,1 +1,1 @@
-"""Rows that a stream has landed since a position."""
+"""Incremental scan: rows that a stream has landed since a position."""

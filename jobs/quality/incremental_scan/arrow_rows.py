@@ -1,4 +1,4 @@
-"""Arrow rows: those of a selection, a batch at a time, in the columns and types of the table as it is now."""
+"""Arrow rows of a selection, in batches, with the columns and types of the present table."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
@@ -28,7 +28,7 @@ from jobs.tables.write.pyiceberg_files import arrow_schema_in_files
 
 MOST_ROWS = 2_000_000
 MOST_BYTES = 256 * 1024 * 1024
-"""What pandas is given at most; what is more is left to Spark."""
+"""Most bytes for pandas; Spark takes larger amounts."""
 
 
 class TooManyRowsError(FrazilError):
@@ -47,16 +47,16 @@ def small_table(
     most_bytes: int = MOST_BYTES,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> pa.Table:
-    """The rows of a selection in one table of Arrow.
+    """Rows of a selection in one Arrow table.
 
     Args:
-        columns: At the top of the table; others are left out.
-        most_rows, most_bytes: As soon as there are more, reading ends.
-        on_rows: Told how many rows were read, as they are.
+        columns: Top-level columns of the table; others are left out.
+        most_rows, most_bytes: Limits at which reading ends.
+        on_rows: Called with the number of rows read, as reading goes on.
 
     Raises:
-        TooManyRowsError: There are more.
-        FileNotFoundError: A file is gone, as happens where snapshots have just expired.
+        TooManyRowsError: The limits are exceeded.
+        FileNotFoundError: A file is missing, such as after an expiry of snapshots.
     """
     batches, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in arrow_batches(selection, columns):
@@ -72,11 +72,11 @@ def small_table(
 
 
 def arrow_batches(selection: RowSelection, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a selection, in the table's order of columns; times of the day and uuids as text.
+    """Rows of a selection, in the table's order of columns; times of the day and uuids as text.
 
     Raises:
         FrazilError: The table has equality deletes, or files of another format than Parquet.
-        FileNotFoundError: A file is gone.
+        FileNotFoundError: A file is missing.
     """
     table, schema = selection.table, selection.table.schema()
     for batch in file_batches(
@@ -104,10 +104,10 @@ def file_batches(
     outside: RangesByPartition | None = None,
     coordinates: tuple[str, str, str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of data files as they landed.
+    """Rows of data files as they landed.
 
     Args:
-        outside: Rows of records in these ranges are left out; then `coordinates` say which columns tell.
+        outside: Rows of records in these ranges are left out, by the columns `coordinates`.
     """
     wanted = [each.name for each in _wanted(schema, columns)]
     needed = {*wanted, *(coordinates if outside and coordinates else ())}
@@ -120,7 +120,7 @@ def file_batches(
 
 
 def shown_schema(schema: Schema, columns: Collection[str]) -> pa.Schema:
-    """The schema of the batches."""
+    """Schema of the batches."""
     wanted = _wanted(schema, columns)
     kinds = arrow_schema_in_files(Schema(*wanted))
     return pa.schema([pa.field(each.name, _shown_type(each, kinds.field(each.name).type)) for each in wanted])
@@ -150,16 +150,16 @@ def table_batches(
     groups: Callable[[Sequence[int]], Sequence[int]] | None = None,
     batch_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a data file, deleted ones among them, in its order and the table's types; later columns are null.
+    """All rows of a data file, deleted ones included, in its order and the table's types; later columns are null.
 
     Args:
-        columns: At its top, at least one.
-        rows: In a batch at most.
-        groups: Chooses row groups, by how many rows each has.
-        batch_bytes: About so many in a batch.
+        columns: Top-level columns, at least one.
+        rows: Most rows in a batch.
+        groups: Chooses row groups, by the number of rows of each.
+        batch_bytes: Approximate size of a batch.
 
     Raises:
-        UnreadableFileError: It is no Parquet file with field ids, or it cannot be read.
+        UnreadableFileError: The file is not Parquet with field ids, or cannot be read.
     """
     fields = _wanted(schema, columns)
     target = arrow_schema_in_files(Schema(*fields))
@@ -184,7 +184,7 @@ def _task_batches(
     if not task.delete_files:
         yield from table_batches(table.io, task.file, schema, columns)
         return
-    # Rows that were deleted are told by PyIceberg alone.
+    # Only PyIceberg applies deletes of rows.
     fields = _wanted(schema, columns)
     scan = ArrowScan(table.metadata, table.io, Schema(*fields), AlwaysTrue())
     target = arrow_schema_in_files(Schema(*fields))
@@ -193,7 +193,7 @@ def _task_batches(
 
 
 def _ordinary(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with plain values where PyIceberg has dictionaries."""
+    """The batch with plain values in place of PyIceberg's dictionaries."""
     arrays = [each.dictionary_decode() if isinstance(each, pa.DictionaryArray) else each for each in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 

@@ -1,10 +1,9 @@
-"""Increment: the rows that a stream has landed in a table since a position: by their files, offsets, or all rows.
+"""Incremental scan: the rows that a stream has landed in a table since a position, by files, offsets, or all rows.
 
-What a stream landed are the data files that its stamped append snapshots added: batches, replays and queues. Replace,
-overwrite and backfill bring no rows that were not there. As long as every snapshot since the position is kept, these
-files are the increment, as they landed, whatever compactions have made of them since. Where some have expired, the
-stamps that are left and the ledger say which offsets are meant, and the table's head is asked for them. Where rows do
-not say where they came from, the whole table is the increment.
+A stream's landed rows are the data files that its stamped append snapshots added: batches, replays and queues. Replace,
+overwrite and backfill add no new rows. As long as every snapshot since the position exists, these files are scanned as
+they landed, whatever compactions have made of them. If some have expired, the remaining stamps and the ledger give the
+offsets, which are looked up in the table's head. If rows do not have their coordinates, the whole table is scanned.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from jobs.tables.ledger.ledger_row import LedgerRow
 
 Found = Literal["files", "offsets", "table"]
 LedgerRows = Callable[[int], Sequence[LedgerRow]]
-"""Rows of the ledger about a stream on a table, of commits with a greater sequence number."""
+"""Returns rows of the ledger about a stream on a table, of commits with a greater sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """The rows of a stream on a branch of a table since a position.
+    """Rows of a stream on a branch of a table since a position.
 
     Attributes:
-        found: How the rows are found: by the files that were added, by their offsets in the head, or as all rows.
-        why: A sentence, if they are not found by their files.
-        head: The snapshot that the increment reaches up to; None of a table without one.
-        files: With `files`, all that were added; with `offsets`, those that replays and queues added.
-        ranges: Of the stream, by partition; with `offsets`, what is sought in the head.
-        snapshots: Ids of the snapshots that added rows, oldest first, as far as they are kept.
-        first_at, last_at: When the first and the last of those were committed.
-        begin: The snapshot that it begins after, as far as it is known.
+        found: How the rows are found: by added files, by their offsets in the head, or as all rows.
+        why: Reason, a sentence, if they are not found by their files.
+        head: Last snapshot of the scan; None for a table without one.
+        files: With `files`, all added files; with `offsets`, those that replays and queues added.
+        ranges: Offset ranges of the stream, by partition; with `offsets`, those to look up in the head.
+        snapshots: Ids of the existing snapshots that added rows, oldest first.
+        first_at, last_at: Commit times of the first and the last of those.
+        begin: Snapshot before the first one, as far as known.
     """
 
     branch: str
@@ -82,11 +81,11 @@ class Increment:
         return not self.files and (self.found == "files" or (self.found == "offsets" and not self.ranges))
 
     def validated(self, at: datetime, summary: CheckSummary) -> ValidatedPosition | None:
-        """The position that is reached once these rows are checked; None of a table without a snapshot.
+        """Position after these rows are checked; None for a table without a snapshot.
 
         Args:
-            at: When the check began.
-            summary: What it came to.
+            at: Start of the check.
+            summary: Result of the check.
         """
         if self.head is None:
             return None
@@ -95,18 +94,18 @@ class Increment:
 
 @dataclass(frozen=True, slots=True)
 class _Landed:
-    """A snapshot by which a stream, a replay of it or a queue landed rows, or said where it stands."""
+    """A snapshot that landed rows of a stream, a replay or a queue, or that stamped a position."""
 
     snapshot: Snapshot
     stamp: Stamp
 
     def of(self, discards: Sequence[Discard]) -> bool:
-        """Whether its rows were discarded, and are dead letters, which nobody checks again."""
+        """Whether its rows were discarded, and are dead letters, which are not checked again."""
         return is_discarded(discards, self.snapshot.sequence_number or 0)
 
     @property
     def sequence(self) -> int:
-        """The sequence number of the commit that it was, or stands for (see `reissue`)."""
+        """Sequence number of the commit, or of its original (see `reissue`)."""
         return as_landed(self.snapshot).sequence_number or 0
 
     @property
@@ -130,17 +129,17 @@ def increment_since(
     locatable: bool = True,
     ledger: LedgerRows = lambda after: (),
 ) -> Increment:
-    """The rows that a stream has landed on a branch since a position, up to its head.
+    """Rows that a stream has landed on a branch since a position, up to its head.
 
     Args:
-        io: Reads its manifests.
-        position: None: everything is new.
-        branch: The branch; one that is not there has no rows.
-        locatable: Whether the table has the columns that say which record a row is of.
-        ledger: Asked only where snapshots since the position are gone.
+        io: FileIO of its manifests.
+        position: Position; None: everything is new.
+        branch: The branch; a missing one has no rows.
+        locatable: Whether the table has the columns of the records' coordinates.
+        ledger: Called only if snapshots since the position have expired.
 
     Raises:
-        FileNotFoundError: A manifest is gone: snapshots expire at this moment.
+        FileNotFoundError: A manifest is missing, because snapshots expire at this moment.
     """
     ref = metadata.refs.get(branch)
     along = list(ancestors(metadata, ref.snapshot_id)) if ref else []
@@ -179,13 +178,13 @@ def increment_since(
 
 
 def _stamp_alone(snapshot: Snapshot) -> bool:
-    """Whether it was issued again for its stamp alone, on a remade branch: its rows are main's."""
+    """Whether it was copied for its stamp only, on a rebased branch: its rows are main's."""
     mark = reissued(snapshot)
     return mark is not None and mark.published
 
 
 def _told(found: Increment, landed: Sequence[_Landed], stream: str) -> Increment:
-    """The increment with what snapshots say of it without their manifests."""
+    """The scan with what snapshots record, without their manifests."""
     adding = [each.snapshot for each in landed if each.adds]
     times = [datetime.fromtimestamp(as_landed(each).timestamp_ms / 1000, UTC) for each in adding]
     return replace(
@@ -198,29 +197,29 @@ def _told(found: Increment, landed: Sequence[_Landed], stream: str) -> Increment
 
 
 def _with_files(found: Increment, landed: Sequence[_Landed], io: FileIO) -> Increment:
-    """The increment with the files that snapshots added."""
+    """The scan with the files that snapshots added."""
     files = [file for each in landed if each.adds for file in added_files(each.snapshot, io)]
     return replace(found, files=tuple(files))
 
 
 def added_files(snapshot: Snapshot, io: FileIO) -> Iterator[DataFile]:
-    """The data files that a snapshot added.
+    """Data files that a snapshot added.
 
     Raises:
-        FileNotFoundError: A manifest is gone.
+        FileNotFoundError: A manifest is missing.
     """
     for manifest in snapshot.manifests(io):
         others = manifest.content != ManifestContent.DATA or manifest.added_snapshot_id != snapshot.snapshot_id
         if others or manifest.added_files_count == 0:
             continue
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
-            # A merged manifest also lists what was there before.
+            # A merged manifest also lists earlier files.
             if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in (None, snapshot.snapshot_id):
                 yield entry.data_file
 
 
 def snapshots_since(metadata: TableMetadata, stream: str, sequence: int, branch: str = MAIN_BRANCH) -> list[Snapshot]:
-    """The snapshots with rows of a stream that a branch has kept after a sequence number, oldest first.
+    """Existing snapshots of a branch with rows of a stream, after a sequence number, oldest first.
 
     Reads no manifest.
     """
@@ -236,15 +235,15 @@ def snapshots_since(metadata: TableMetadata, stream: str, sequence: int, branch:
 def _begin(
     metadata: TableMetadata, along: Sequence[Snapshot], position: ValidatedPosition, stream: str, branch: str
 ) -> tuple[int, bool]:
-    """The sequence number after which snapshots of a branch count, and whether all of those are kept."""
+    """Sequence number after which snapshots of a branch count, and whether all of those exist."""
     ids = {each.snapshot_id for each in along}
     if position.snapshot_id in ids or along[-1].parent_snapshot_id == position.snapshot_id:
         return position.sequence, True
     remade = last_remade(metadata, branch)
     if remade is not None and position.sequence < remade.first and (along[0].sequence_number or 0) >= remade.first:
-        # What main had of it then does not stand on the branch as snapshots any more.
+        # Main's part at that time is no longer on the branch as snapshots.
         return position.sequence, remade.published.get(stream, 0) <= position.sequence
-    # The branch was moved away from it: what both have in common was checked.
+    # The branch was moved away from it: the common ancestors were checked.
     for each in ancestors(metadata, position.snapshot_id):
         if each.snapshot_id in ids:
             return each.sequence_number or 0, True
@@ -252,15 +251,15 @@ def _begin(
 
 
 def _landed(along: Sequence[Snapshot], stream: str, branch: str) -> list[_Landed]:
-    """What a stream, its replays and its queues stamped, oldest first.
+    """Stamped snapshots of a stream, its replays and its queues, oldest first.
 
-    What a branch that was remade has of main's publications came from the branch, and is no landing.
+    After a rebase, main's publications on the branch came from the branch itself, and do not count as landed.
     """
     publishes = f'"{stream}{PUBLISH_PART}"' if branch != MAIN_BRANCH else None
     found: list[_Landed] = []
     for each in reversed(along):
         text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
-        # Stamps of other streams need no parsing: the name stands in the text.
+        # The text contains the stream's name, so stamps of other streams need no parsing.
         if text and publishes is not None and publishes in text:
             continue
         if text and f'"{stream}' in text and (stamp := Stamp.from_json(text)).stream.partition("~")[0] == stream:
@@ -271,10 +270,10 @@ def _landed(along: Sequence[Snapshot], stream: str, branch: str) -> list[_Landed
 def _positions(
     landed: Sequence[_Landed], metadata: TableMetadata, stream: str, before: ValidatedPosition | None, branch: str
 ) -> dict[str, Positions]:
-    """Where the stream, its replays and its queues stand on the branch, by the newest stamp of each that is known."""
+    """Positions of the stream, its replays and its queues on the branch, by the newest known stamp of each."""
     found: dict[str, Positions] = dict(before.positions) if before else {}
     for name, stamp in _recorded(metadata, stream).items():
-        # One that was committed to another branch says nothing of this one.
+        # A stamp of another branch says nothing about this one.
         if (stamp.branch or MAIN_BRANCH) == branch:
             found[name] = stamp.position
     return found | {each.stamp.stream: each.stamp.position for each in landed}

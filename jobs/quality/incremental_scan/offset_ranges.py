@@ -1,4 +1,4 @@
-"""Offset ranges of an increment: what stamps read, what they leave open, and both as conditions on rows."""
+"""Offset ranges of an incremental scan: those in stamps, the gaps between them, and both as conditions on rows."""
 
 # PyIceberg's conditions take a column and a value, which a type checker does not see.
 # pyright: reportCallIssue=false
@@ -18,7 +18,7 @@ from jobs.tables.commit.stamp.offsets import (
 from jobs.tables.commit.stamp.stamps import Stamp
 
 RangesByPartition = Mapping[TopicPartition, tuple[OffsetRange, ...]]
-"""Per partition, ranges in order that neither overlap nor touch."""
+"""Ranges per partition, in order, that neither overlap nor touch."""
 
 
 def merged_ranges(
@@ -38,7 +38,7 @@ def merged_ranges(
 
 
 def read_ranges(stamps: Iterable[Stamp]) -> Iterator[PartitionRange]:
-    """What batches read on the target that they stamped, by partition."""
+    """Ranges that batches read on their stamped target, by partition."""
     for stamp in stamps:
         if stamp.kind == "batch":
             for partition, stood in _stood(stamp).items():
@@ -48,15 +48,15 @@ def read_ranges(stamps: Iterable[Stamp]) -> Iterator[PartitionRange]:
 def lost_ranges(
     before: Mapping[str, Positions], stamps: Sequence[Stamp], now: Mapping[str, Positions], stream: str
 ) -> tuple[list[PartitionRange], list[str]]:
-    """What was read between two positions, and no stamp that is left tells of.
+    """Ranges that were read between two positions and are in no remaining stamp.
 
     Args:
-        before: Where the stream, its replays and its queues stood, by the id that they stamp with.
-        stamps: Those that are left of the time since, oldest first.
-        now: Where they stand.
+        before: Former positions of the stream, its replays and its queues, by stamp id.
+        stamps: Remaining stamps of the time since, oldest first.
+        now: Present positions.
 
     Returns:
-        The ranges of the stream; and the other ids that lack something, whose positions are no offsets of rows.
+        The ranges of the stream; and other ids with gaps, whose positions are no offsets of rows.
     """
     ranges: list[PartitionRange] = []
     others: list[str] = []
@@ -82,7 +82,7 @@ def _between(at: Positions, to: Positions) -> Iterator[PartitionRange]:
 
 
 def _found(stamp: Stamp) -> Positions:
-    """Where the target stood before a batch, or before an operator's answer, also of partitions it did not move."""
+    """Position of the target before a batch, or before an operator's answer, for unmoved partitions as well."""
     if stamp.kind == "batch":
         return {**stamp.position, **_stood(stamp)}
     decision = stamp.decision
@@ -98,7 +98,7 @@ def _stood(stamp: Stamp) -> Positions:
 
 
 def ranges_condition(columns: tuple[str, str, str], ranges: RangesByPartition) -> BooleanExpression:
-    """The condition on rows that they are of records in the ranges.
+    """Condition for rows of records in the ranges.
 
     Args:
         columns: Names of the columns of topic, partition and offset.
@@ -118,7 +118,7 @@ def ranges_condition(columns: tuple[str, str, str], ranges: RangesByPartition) -
 
 
 def ranges_sql(columns: tuple[str, str, str], ranges: RangesByPartition) -> str:
-    """The same condition in the SQL of Spark."""
+    """The same condition in Spark SQL."""
     topic, partition, offset = (quoted_name(name) for name in columns)
     each = [
         f"({topic} = {quoted_text(source.topic)} AND {partition} = {source.partition} "
@@ -130,11 +130,11 @@ def ranges_sql(columns: tuple[str, str, str], ranges: RangesByPartition) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """A column's name in the SQL of Spark."""
+    """A column's name in Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def quoted_text(text: str) -> str:
-    """A text in the SQL of Spark."""
+    """A text literal in Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

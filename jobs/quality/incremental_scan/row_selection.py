@@ -1,4 +1,4 @@
-"""Row selection: which rows of a table are looked at, as data: files as they landed, and a condition on a snapshot."""
+"""Row selection of a table, as data: files as they landed, and a condition on a snapshot."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class RowSelection:
     """Rows of a table.
 
     Attributes:
-        coordinates: Its columns of topic, partition and offset; None if it lacks one of them.
-        files: Whose rows count as they landed, whatever has become of them since.
-        outside: Ranges of which the files' rows do not count, since the scan brings them.
-        snapshot_id: What is scanned; None: nothing is.
-        condition: Of the rows that are scanned.
-        sql: The same in the SQL of Spark; also finds, in the table as it is now, rows of the files.
-        branch: Of the table, that has the rows.
+        coordinates: The topic, partition and offset columns; None if the table lacks one of them.
+        files: Files whose rows count as they landed, whatever became of them since.
+        outside: Ranges whose rows in the files do not count, because the scan includes them.
+        snapshot_id: Snapshot to scan; None: none.
+        condition: Condition on the scanned rows.
+        sql: The same in Spark SQL; it also finds the files' rows in the present table.
+        branch: Branch of the table with the rows.
     """
 
     table: Table
@@ -56,7 +56,7 @@ class RowSelection:
 
     @property
     def name(self) -> str:
-        """The table's."""
+        """Name of the table."""
         return ".".join(self.table.name())
 
     @property
@@ -66,16 +66,16 @@ class RowSelection:
 
     @property
     def known_rows(self) -> int | None:
-        """How many rows there are, where the files' metadata tell it; None where rows have to be read for that."""
+        """Number of rows if the files' metadata have it; None if rows have to be read for that."""
         if self.snapshot_id is not None or self.outside:
             return None
         return sum(each.record_count for each in self.files)
 
     def rows_at_most(self) -> int:
-        """How many rows may have to be read, by the files' metadata alone.
+        """Most rows that may have to be read, by the files' metadata only.
 
         Raises:
-            FrazilError: The table has equality deletes, of which nothing here knows which rows they take out.
+            FrazilError: The table has equality deletes, whose rows are unknown here.
         """
         rows = sum(each.record_count for each in self.files)
         if self.snapshot_id is None:
@@ -87,11 +87,11 @@ class RowSelection:
 def increment_rows(
     found: Increment, table: Table, coordinates: tuple[str, str, str], stream: str | None
 ) -> RowSelection:
-    """The rows of an increment.
+    """Rows of an incremental scan.
 
     Args:
-        coordinates: What its columns of topic, partition and offset are called, if it has them.
-        stream: Whose rows count where the table also has others', by their column; None: all.
+        coordinates: Names of the topic, partition and offset columns, if the table has them.
+        stream: Stream whose rows count, by their column, if the table also has others'; None: all.
     """
     where = present_coordinates(table, coordinates)
     if found.head is None:
@@ -121,14 +121,14 @@ def whole_table(
     where: str | None = None,
     snapshot_id: int | None = None,
 ) -> RowSelection:
-    """All rows of a snapshot, or those of which a condition holds.
+    """All rows of a snapshot, or those that match a condition.
 
     Args:
-        where: As PyIceberg's filters are written, such as `day = '2026-01-01'`.
-        snapshot_id: None: the head of main.
+        where: Condition in PyIceberg's filter syntax, such as `day = '2026-01-01'`.
+        snapshot_id: Snapshot; None: the head of main.
 
     Raises:
-        FrazilError: It is no condition on the table's columns.
+        FrazilError: The text is no condition on the table's columns.
     """
     head = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     condition = row_condition(table, where) if where else EVERY_ROW
@@ -142,10 +142,10 @@ def whole_table(
 
 
 def row_condition(table: Table, text: str) -> BooleanExpression:
-    """A condition on the rows of a table, read as PyIceberg reads its filters.
+    """Parse a condition on a table's rows in PyIceberg's filter syntax.
 
     Raises:
-        FrazilError: It is none, or about columns that the table does not have at its top.
+        FrazilError: The text is no condition, or not on top-level columns of the table.
     """
     schema, name = table.schema(), ".".join(table.name())
     fix = filter_advice("day = '2026-01-01' and amount > 5", (field.name for field in schema.fields))
@@ -166,7 +166,7 @@ def row_condition(table: Table, text: str) -> BooleanExpression:
 
 
 def present_coordinates(table: Table, names: tuple[str, str, str]) -> tuple[str, str, str] | None:
-    """The columns that say which record a row is of; None if the table lacks one of them."""
+    """Columns of the records' coordinates; None if the table lacks one of them."""
     return names if set(names) <= {field.name for field in table.schema().fields} else None
 
 
@@ -183,11 +183,11 @@ def _also_of(stream: str | None, sql: str) -> str:
 
 
 def rows_sql(selection: RowSelection, catalog: str, condition: str | None) -> str:
-    """The SQL of Spark that shows rows of a selection in the table as it is now.
+    """Spark SQL that shows rows of a selection in the present table.
 
     Args:
         catalog: The catalog's name.
-        condition: Which of the rows; None: all.
+        condition: Condition on the rows; None: all.
     """
     path = ".".join(
         part if re.fullmatch(r"\w+", part) else quoted_name(part) for part in (catalog, *selection.table.name())

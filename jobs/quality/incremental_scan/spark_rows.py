@@ -1,4 +1,4 @@
-"""Rows of a selection as a frame of Spark: by Iceberg's own reader, or files by the same reader as without Spark."""
+"""Rows of a selection as a Spark frame: through Iceberg's own reader, or by the same file reader as without Spark."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# As many as one condition of Spark's SQL is read for without delay.
+# Most ranges that Spark SQL parses in one condition without delay.
 _MOST_SPANS = 500
-# A task opens so many files at least, where there are more than cores.
+# Least number of files in a task, if there are more than cores.
 _FILES_PER_TASK = 8
 
 
@@ -43,17 +43,17 @@ def rows_to_read_again(
     settings: Settings,
     until: contextlib.ExitStack,
 ) -> DataFrame:
-    """The rows of a selection for several jobs, each of which reads them as fast as they are read at all.
+    """Rows of a selection for several jobs, each of which reads them at full speed.
 
-    Iceberg's own reader reads the files where it gives the same rows. Rows that come through Python are kept in Spark.
+    Iceberg's own reader reads the files if it returns the same rows. Rows that come through Python are cached in Spark.
 
     Args:
-        columns: At the top of the table; others are left out.
-        session: Gets to know the catalog.
-        until: At its end, what is kept for the rows in the JVM is let go, and they cannot be read any more.
+        columns: Top-level columns of the table; others are left out.
+        session: Spark session; the catalog is added to it.
+        until: Releases what is cached for the rows in the JVM when it is closed; then they cannot be read any more.
 
     Raises:
-        FrazilError: Spark reads no table with such columns.
+        FrazilError: Spark cannot read a table with such columns.
     """
     if selection.files and (staged := _staged(selection, session, settings)) is not None:
         until.callback(staged.close)
@@ -68,14 +68,14 @@ def rows_to_read_again(
 def spark_frame(
     selection: RowSelection, columns: Collection[str], session: SparkSession, settings: Settings
 ) -> DataFrame:
-    """The rows of a selection, read as often as they are asked for; those of its files through Python.
+    """Rows of a selection, read at each use; those of its files through Python.
 
     Args:
-        columns: At the top of the table; others are left out.
-        session: Gets to know the catalog.
+        columns: Top-level columns of the table; others are left out.
+        session: Spark session; the catalog is added to it.
 
     Raises:
-        FrazilError: Spark reads no table with such columns.
+        FrazilError: Spark cannot read a table with such columns.
     """
     files = None
     if selection.files or selection.snapshot_id is None:
@@ -90,7 +90,7 @@ def _joined(
     session: SparkSession,
     settings: Settings,
 ) -> DataFrame:
-    """The rows of the files, and those of the scan."""
+    """Rows of the files, and those of the scan."""
     if selection.snapshot_id is None and files is not None:
         return files
     scanned = _of_scan(selection, shown_schema(selection.table.schema(), columns), session, settings)
@@ -127,7 +127,7 @@ def _of_files(selection: RowSelection, wanted: pa.Schema, session: SparkSession)
 
 
 def _staged(selection: RowSelection, session: SparkSession, settings: Settings) -> StagedFiles | None:
-    """The files for Iceberg's own reader; None if it would not read them, or not give the same rows."""
+    """Files for Iceberg's own reader; None if it could not read them, or would return other rows."""
     table, spans = selection.table, sum(map(len, (selection.outside or {}).values()))
     why = unread_problem(table.schema()) or why_not_staged(table.metadata, selection.files)
     if spans > _MOST_SPANS:
@@ -154,7 +154,7 @@ def _of_staged(selection: RowSelection, frame: DataFrame, columns: Collection[st
 
 
 def _file(path: str, kind: str) -> DataFile:
-    # What reads it asks for the place and the format alone.
+    # Its reader uses only location and format.
     return DataFile.from_args(
         content=DataFileContent.DATA, file_path=path, file_format=FileFormat(kind), partition=Record()
     )
@@ -171,7 +171,7 @@ def _of_scan(selection: RowSelection, wanted: pa.Schema, session: SparkSession, 
     use_catalog(session, settings)
     path = ".".join(quoted_name(part) for part in (settings.catalog.name, *selection.table.name()))
     frame = session.sql(f"SELECT * FROM {path} VERSION AS OF {selection.snapshot_id} WHERE {selection.sql}")
-    # A snapshot is read by the schema that it was written with, and lacks what came since.
+    # A snapshot is read by its own schema, and lacks later columns.
     there = {*frame.columns}
     shown = [
         sql.col(quoted_name(each.name)) if each.name in there else sql.lit(None).cast(each.dataType).alias(each.name)

@@ -1,7 +1,7 @@
 """Validated position: how far the rows that a stream lands in a table are checked against their contract.
 
-It is the table property `frazil.validated.<stream>`. Beside it, in the same commit, stands the reader's property by
-which an expiry of snapshots keeps what has not been checked yet, for as long as its ceiling says.
+It is the table property `frazil.validated.<stream>`. The same commit sets the reader's property, by which an expiry
+keeps unchecked snapshots, within its ceiling.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class CheckSummary:
-    """What the check came to that led to a validated position; for those who only ask how it went.
+    """Summary of the check that led to a validated position.
 
     Attributes:
-        rows: Looked at.
-        expectations: Of the contract.
-        failed: Expectations that failed, by severity.
-        contract: A digest of the expectations.
+        rows: Number of checked rows.
+        expectations: Number of expectations in the contract.
+        failed: Number of failed expectations, by severity.
+        contract: Digest of the expectations.
     """
 
     rows: int = 0
@@ -51,11 +51,11 @@ class ValidatedPosition:
     """A snapshot of a branch through which the rows of a stream are checked.
 
     Attributes:
-        snapshot_id: The branch's head when the check began.
-        sequence: Iceberg's sequence number of it.
-        positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
-        at: When the check began.
-        summary: What it came to.
+        snapshot_id: The branch's head at the start of the check.
+        sequence: Sequence number of that snapshot.
+        positions: Positions of the stream, its replays and its queues in that snapshot, by stamp id.
+        at: Start of the check.
+        summary: Its result.
     """
 
     snapshot_id: int
@@ -65,7 +65,7 @@ class ValidatedPosition:
     summary: CheckSummary = field(default_factory=CheckSummary)
 
     def to_json(self) -> str:
-        """The compact text of the property."""
+        """Compact text of the property."""
         document: dict[str, Any] = {
             "v": _FORMAT,
             "snapshot": self.snapshot_id,
@@ -84,7 +84,7 @@ class ValidatedPosition:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: The text is no position of a format that this version reads.
+            ValueError: The text has another format.
         """
         document = msgspec.json.decode(text)
         if not isinstance(document, dict) or document.get("v") != _FORMAT:
@@ -105,12 +105,12 @@ class ValidatedPosition:
 
 
 def property_key(stream: str, branch: str = MAIN_BRANCH) -> str:
-    """The table property that says how far the rows of a stream on a branch are checked."""
+    """Name of the table property that records how far the rows of a stream on a branch are checked."""
     return f"{PREFIX}{_on_branch(stream, branch)}"
 
 
 def reader_key(stream: str, branch: str = MAIN_BRANCH) -> str:
-    """The table property by which the checks of a stream hold the snapshots that they have not looked at."""
+    """Name of the table property by which a stream's checks hold unchecked snapshots."""
     return f"{READER_PREFIX}{_READER}{_on_branch(stream, branch)}"
 
 
@@ -121,9 +121,9 @@ def _on_branch(stream: str, branch: str) -> str:
 def validated_position(
     properties: Mapping[str, str], stream: str, branch: str = MAIN_BRANCH
 ) -> ValidatedPosition | None:
-    """How far the rows of a stream are checked; None if they never were, or nobody can read what the property says.
+    """How far the rows of a stream are checked; None if they never were, or the property is unreadable.
 
-    Then all of the table is checked, which loses nothing.
+    If it is None, the whole table is checked, which loses nothing.
     """
     try:
         text = whole_property(properties, property_key(stream, branch))
@@ -137,14 +137,14 @@ def record_validated(
 ) -> bool:
     """Record how far the rows of a stream are checked, in one commit of properties; never back along the branch.
 
-    Where the catalog does not tell two changes of properties apart, as some REST catalogs do not, the later of two
-    checks at the same time may record the earlier position. What lies between is then checked once more.
+    Some REST catalogs do not detect concurrent changes of properties. There, the later of two simultaneous checks may
+    record the earlier position, and the rows in between are checked again.
 
     Returns:
-        False if another check has come as far, and nothing was recorded.
+        False if another check has come as far, so that nothing was recorded.
 
     Raises:
-        CommitRefusedError: Others committed to the table each time; what was recorded before stands.
+        CommitRefusedError: Others committed to the table during every attempt; the former position stands.
     """
 
     def attempt() -> bool:
@@ -170,12 +170,12 @@ def record_validated(
 
 def _is_as_far(metadata: TableMetadata, there: ValidatedPosition, position: ValidatedPosition, branch: str) -> bool:
     if there.snapshot_id == position.snapshot_id:
-        # The same rows again: what the newer check says of them counts.
+        # The same rows were checked again: the newer check counts.
         return there.at >= position.at
     if any(each.snapshot_id == position.snapshot_id for each in ancestors(metadata, there.snapshot_id)):
         return True
     head = metadata.refs.get(branch)
     along = {each.snapshot_id for each in ancestors(metadata, head.snapshot_id)} if head else set()
-    # Somebody has moved the branch away from what was recorded.
+    # Somebody has moved the branch away from the recorded snapshot.
     rolled_back = there.snapshot_id not in along and position.snapshot_id in along
     return there.sequence >= position.sequence and not rolled_back

@@ -1,1 +1,1 @@
-"""Write-audit-publish: a branch's snapshots to main, once."""
+"""Write-audit-publish: moves a branch's snapshots to main, once."""

@@ -1,8 +1,8 @@
-"""Continuity of a branch with its publications: whether it still goes on from what main is said to have of it.
+"""Continuity of a branch with its publications: whether it still continues what main is recorded to have of it.
 
-A number says how far main has a branch. It says nothing once the branch was moved back behind it, once another branch
-was published in between, or once the stream has landed on main itself. Then rows would be doubled or passed over, so
-nothing is published until somebody has decided what main lacks.
+A sequence number records how far main has a branch. It proves nothing after the branch was moved back behind it, after
+another branch was published in between, or after the stream has landed on main itself. Then rows would be duplicated or
+skipped, so nothing is published until somebody has decided what main lacks.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from jobs.tables.commit.stamp.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Why a branch cannot be published from where main has it, and from where it can, once somebody has decided.
+    """Reason why a branch cannot be published from where main has it, and where it can go on after a decision.
 
     Attributes:
-        why: A sentence.
-        leave_out: The sequence number from which on it goes on without what is in question.
-        again: The one from which on all is published; None where that would double rows.
+        why: Reason, a sentence.
+        leave_out: Sequence number from which it goes on without the rows in question.
+        again: Sequence number from which everything is published; None if that would duplicate rows.
     """
 
     stream: str
@@ -49,7 +49,7 @@ class Break:
     again: int | None
 
     def error(self) -> UnpublishableError:
-        """The refusal, with the commands that end it."""
+        """Error with the commands that resolve the break."""
         again = f"`frazil publish {self.stream} --after-rollback again` to publish it if main lacks it; or "
         return UnpublishableError(
             f"stream {self.stream}: {self.why} Nothing was published.",
@@ -59,10 +59,10 @@ class Break:
         )
 
     def begin_again(self) -> int:
-        """From where all is published.
+        """Sequence number from which everything is published.
 
         Raises:
-            UnpublishableError: That would double rows.
+            UnpublishableError: That would duplicate rows.
         """
         if self.again is None:
             raise self.error()
@@ -70,21 +70,21 @@ class Break:
 
 
 def refuse_break(found: Break | None) -> None:
-    """Raise what a break says, if there is one.
+    """Raise the error of a break, if there is one.
 
     Raises:
-        UnpublishableError: There is.
+        UnpublishableError: There is a break.
     """
     if found is not None:
         raise found.error()
 
 
 def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stamp | None) -> Break | None:
-    """Whether a branch was moved back behind its publication, or has rows that another branch's went past.
+    """Break of a branch that was moved back behind its publication, or has rows that another branch's went past.
 
     Args:
-        metadata: The table's own, not as a branch has it.
-        newest: The stamp of the last publication.
+        metadata: The table's whole metadata, not seen from a branch.
+        newest: Stamp of the last publication.
     """
     if newest is None or branch not in metadata.refs:
         return None
@@ -123,10 +123,10 @@ def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stam
 
 
 def _with_branch(metadata: TableMetadata, newest: Stamp) -> Stamp:
-    """A publication's stamp with its branch, also one of an earlier version, which names none.
+    """A publication's stamp with its branch, which a stamp of an earlier version lacks.
 
-    The snapshot of the publication says it; where that has expired, it is the one branch that has the commit through
-    which it was published. Where neither tells, the branch is taken to be the one that is asked for.
+    The publication's snapshot has it. If that has expired, it is the only branch with the commit through which it was
+    published. If neither shows it, the requested branch is assumed.
     """
     number = through(newest)
     if newest.published or not number:
@@ -145,11 +145,11 @@ def _with_branch(metadata: TableMetadata, newest: Stamp) -> Stamp:
 
 
 def _behind_remake(metadata: TableMetadata, stream: str, branch: str, own: int, numbers: Sequence[int]) -> Break | None:
-    """Whether a branch stands where it stood before it was remade, or on nothing that it was given then.
+    """Break of a branch that stands where it was before its rebase, or on nothing that it got then.
 
     Args:
-        own: The branch has nothing through this sequence number that main lacks.
-        numbers: Of the snapshots that are left of the branch, newest first.
+        own: Sequence number through which the branch has nothing that main lacks.
+        numbers: Sequence numbers of the branch's existing snapshots, newest first.
     """
     remade = last_remade(metadata, branch)
     if remade is None or own >= remade.last or remade.last in numbers or numbers[-1] > remade.last:
@@ -164,7 +164,7 @@ def _behind_remake(metadata: TableMetadata, stream: str, branch: str, own: int, 
 
 
 def _covered(metadata: TableMetadata, newest: Stamp, branch: str) -> set[int]:
-    """The snapshots that main has, or that were published from other branches."""
+    """Snapshots that main has, or that were published from other branches."""
     found = {each.snapshot_id for each in ancestors(metadata)}
     for other, number in newest.published.items():
         if other != branch and other in metadata.refs:
@@ -174,7 +174,7 @@ def _covered(metadata: TableMetadata, newest: Stamp, branch: str) -> set[int]:
 
 
 def landed_on_main(metadata: TableMetadata, stream: str, found: Interval) -> Break | None:
-    """Whether the stream itself has landed records of an interval on main meanwhile."""
+    """Break if the stream itself has landed records of the unpublished snapshots on main meanwhile."""
     for snapshot_id, stamp in stamps_along_main(metadata, stream, found.after):
         if stamp.kind != "batch" or stamp.branch:
             continue
@@ -195,19 +195,19 @@ def landed_on_main(metadata: TableMetadata, stream: str, found: Interval) -> Bre
 
 
 def kept_publication(stream: str, branch: str, table: Table, past: History) -> tuple[int, dict[str, int]]:
-    """How far main has the branch after a rollback: by the newest publication that it still stands on.
+    """How far main has the branch after a rollback: by the newest publication that it still has.
 
-    Where that has expired, older versions of the metadata may know it.
+    If that has expired, older versions of the metadata may have it.
 
     Args:
-        table: As it is, not as a branch has it.
-        past: The publications.
+        table: The whole table, not seen from a branch.
+        past: History of the publications.
 
     Returns:
-        The sequence number, and those by branch.
+        The sequence number, and sequence numbers by branch.
 
     Raises:
-        UnpublishableError: Nothing says which publications main still has.
+        UnpublishableError: It is unknown which publications main still has.
         OSError: Older versions of the metadata are needed, and the storage does not answer.
     """
     metadata, stamp = table.metadata, past.stamped_ancestor
@@ -235,10 +235,10 @@ def kept_publication(stream: str, branch: str, table: Table, past: History) -> t
 
 
 def _refuse_before_remake(metadata: TableMetadata, stream: str, branch: str, along: Sequence[Snapshot]) -> None:
-    """See that main still has the snapshot from which the branch was remade: before it, the branch has nothing apart.
+    """Raise unless main has the snapshot onto which the branch was rebased: earlier ones of the branch are main's.
 
     Raises:
-        UnpublishableError: It has not, so what was taken out of main is not told from the rest.
+        UnpublishableError: Main lacks it, so what was taken out of main cannot be determined.
     """
     remade = last_remade(metadata, branch)
     if remade is None or not along or branch not in metadata.refs or branch_begin(metadata, branch) >= remade.last:
@@ -265,22 +265,22 @@ _OF_ROLLBACKS = ("rollback_keep", "rollback_reland")
 
 
 def break_on_main(metadata: TableMetadata, stream: str, found: Interval | None, newest: Stamp | None) -> Break | None:
-    """Whether main has, or may have, records of an interval by the stream's own commits."""
+    """Break if main has, or may have, records of the unpublished snapshots by the stream's own commits."""
     if found is None:
         return None
     return landed_on_main(metadata, stream, found) or unseen_main(metadata, stream, found, newest)
 
 
 def unseen_main(metadata: TableMetadata, stream: str, found: Interval, newest: Stamp | None) -> Break | None:
-    """Whether main may have records of an interval by commits of the stream whose snapshots have expired.
+    """Break if main may have records of the unpublished snapshots by commits of the stream that have expired.
 
-    A stream that comes back to its branch from another one has been asked, and its answer stands on the branch. Stamps
-    on main would say what it has landed there meanwhile. Where some of main's since have expired, nobody can say.
+    A stream that returns to its branch from another one was asked, and its answer is on the branch. Stamps on main
+    would show what it landed there meanwhile. If some of main's later snapshots have expired, nobody knows.
 
     Args:
-        metadata: The table's own, not as a branch has it.
-        found: What is to be published.
-        newest: The stamp of the last publication, which may be an answer to this.
+        metadata: The table's whole metadata, not seen from a branch.
+        found: Snapshots to publish.
+        newest: Stamp of the last publication, which may be an answer to this.
     """
     since = max(found.after, newest.sequence if newest else 0)
     answers = [

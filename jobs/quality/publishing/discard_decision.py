@@ -1,4 +1,4 @@
-"""Decision to discard: what of a held interval it takes, whether it can be carried out, and what came of it."""
+"""Decision to discard: its part of the quarantined snapshots, whether it is possible, and its result."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 @dataclass(frozen=True, slots=True)
 class DiscardResult:
-    """What a discard did, or would do.
+    """Result of a discard, done or planned.
 
     Attributes:
-        discard: The decision; finished, unless it is only shown.
-        interval: Of the branch.
-        letters: Its dead letters; of one that is only shown, only how many there would be.
-        resumed: Whether an earlier discard had decided it, and had not finished.
-        snapshot_id: Main's new head; None if it is only shown.
+        discard: The decision; finished, unless only planned.
+        interval: Discarded snapshots of the branch.
+        letters: Counts of its dead letters; if only planned, just their number.
+        resumed: Whether an earlier discard decided it and did not finish.
+        snapshot_id: Main's new head; None if only planned.
     """
 
     discard: Discard
@@ -41,15 +41,15 @@ class DiscardResult:
 def plan_discard(
     spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why: str, through: int | None = None
 ) -> DiscardResult:
-    """What a discard would do; nothing is changed, and Kafka is not asked.
+    """Plan a discard; nothing is changed, and Kafka is not asked.
 
     Args:
-        by: Who would discard.
-        why: The reason.
-        through: The last snapshot of the branch that is discarded; None: all that is held.
+        by: Author.
+        why: Reason.
+        through: Last discarded snapshot of the branch; None: all that is quarantined.
 
     Raises:
-        FrazilError: Nothing is held, or the rows do not say which records they are of.
+        FrazilError: Nothing is quarantined, or the rows do not have their coordinates.
     """
     refuse_without_gate(spec)
     table, newest = published_table(spec, settings, catalog)
@@ -61,10 +61,10 @@ def plan_discard(
 
 
 def refuse_undiscardable(spec: StreamSpec, table: Table) -> None:
-    """See that the stream has a gate, and that the rows of its table say which records they are of.
+    """Raise unless the stream uses write-audit-publish and its table's rows have their coordinates.
 
     Raises:
-        FrazilError: It has none, or they do not.
+        FrazilError: One of these is missing.
     """
     refuse_without_gate(spec)
     if not spec.kafka_columns.locate_rows_of(table.schema()):
@@ -79,18 +79,18 @@ def refuse_undiscardable(spec: StreamSpec, table: Table) -> None:
 def decision(
     spec: StreamSpec, table: Table, newest: Stamp | None, by: str, why: str, through: int | None, at: datetime
 ) -> tuple[Discard, Interval]:
-    """What is to be discarded of what is held; or what an earlier discard has decided, and not finished.
+    """Decide what to discard of the quarantined snapshots, or find an earlier unfinished decision.
 
     Args:
-        table: Its own, not as a branch has it.
-        newest: The stamp of the last publication.
-        by: Who decides.
-        why: The reason.
-        through: The last snapshot that is discarded; None: all that is held.
-        at: When.
+        table: The whole table, not seen from a branch.
+        newest: Stamp of the last publication.
+        by: Author.
+        why: Reason.
+        through: Last discarded snapshot; None: all that is quarantined.
+        at: Time of the decision.
 
     Raises:
-        FrazilError: Nothing is held, or `through` is no snapshot of it.
+        FrazilError: Nothing is quarantined, or `through` is no quarantined snapshot.
     """
     metadata, branch = table.metadata, spec.branch_of(spec.table.name)
     if (before := Discards.of(metadata.properties, spec.stream, spec.table.name).unfinished) is not None:
@@ -111,14 +111,14 @@ def decision(
 
 
 def discarded_interval(spec: StreamSpec, table: Table, decided: Discard) -> Interval:
-    """The interval that is discarded, as the branch has it.
+    """Discarded snapshots of the branch.
 
     Args:
-        table: Its own, not as a branch has it.
+        table: The whole table, not seen from a branch.
         decided: The decision.
 
     Raises:
-        UnpublishableError: The branch does not have it any more.
+        UnpublishableError: The branch no longer has them.
     """
     before = [
         each

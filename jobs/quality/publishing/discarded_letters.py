@@ -1,6 +1,6 @@
-"""Dead letters of a discarded interval: of each of its records one, with the record's bytes where Kafka has them yet.
+"""Dead letters of discarded snapshots: one per record, with the record's bytes if Kafka still has them.
 
-Where Kafka has the record no more, or another one in its place, the letter keeps the row as JSON, as the branch has it.
+If Kafka no longer has the record, or has another one in its place, the dead letter keeps the branch's row as JSON.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
@@ -50,34 +50,34 @@ _TYPES = {"CreateTime": 0, "LogAppendTime": 1}
 
 
 class RecordReader(Protocol):
-    """Gives records of Kafka by their offsets."""
+    """Reader of Kafka's records by their offsets."""
 
     def read(self, partition: TopicPartition, offsets: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Records of a partition in the columns of `WHOLE`: all that are there of the offsets, perhaps others, too.
+        """Records of a partition in the columns of `WHOLE`: all existing ones of the offsets, and possibly others.
 
         Args:
-            partition: Of the topic.
-            offsets: Ascending.
+            partition: Partition of the topic.
+            offsets: Offsets, ascending.
         """
         ...
 
 
 class NoRecords:
-    """A reader that has no record: all letters keep their rows."""
+    """Reader without records, so that all dead letters keep their rows."""
 
     def read(self, partition: TopicPartition, offsets: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """None."""
+        """No records."""
         return iter(())
 
 
 @dataclass(frozen=True, slots=True)
 class LetterCounts:
-    """What letters a discard has.
+    """Numbers of a discard's dead letters.
 
     Attributes:
-        letters: All of them.
-        as_rows: Those that keep the row as JSON.
-        masked: Those of which a mask left out something.
+        letters: All dead letters.
+        as_rows: Dead letters that keep the row as JSON.
+        masked: Dead letters from which a mask removed something.
     """
 
     letters: int = 0
@@ -90,7 +90,7 @@ class LetterCounts:
 
 
 def counts_of(letters: pa.RecordBatch) -> LetterCounts:
-    """How many letters a batch of them has, of each kind; with the column `stage`, and `masked` if there is one."""
+    """Numbers of dead letters in a batch with the column `stage`, and `masked` if there is one."""
     index = letters.schema.get_field_index("masked")
     masked = letters.num_rows - letters.column(index).null_count if index >= 0 else 0
     rows = sum(each == DISCARDED_ROW for each in letters.column("stage").to_pylist())
@@ -98,12 +98,12 @@ def counts_of(letters: pa.RecordBatch) -> LetterCounts:
 
 
 def letters_of(table: Table, stream: str, at: datetime) -> LetterCounts:
-    """The letters of a discard that the table of dead letters has: all of them, for they came at once, or none.
+    """Dead letters of a discard in their table: all, as they are committed at once, or none.
 
     Args:
-        table: Of the letters.
-        stream: Whose they are.
-        at: When the discard was decided: no other letter of it was first seen then.
+        table: Dead-letter table.
+        stream: Name of the stream.
+        at: Time of the discard, the first-seen time of its dead letters only.
     """
     if table.current_snapshot() is None:
         return LetterCounts()
@@ -116,13 +116,13 @@ def letters_of(table: Table, stream: str, at: datetime) -> LetterCounts:
 
 @dataclass(frozen=True, slots=True)
 class DiscardedLetters:
-    """Makes the letters of an interval.
+    """Makes the dead letters of discarded snapshots.
 
     Attributes:
-        table: Its table.
-        files: Those of the interval.
+        table: The stream's table.
+        files: Data files of the snapshots.
         discard: The decision.
-        reader: Reads the records again.
+        reader: Reader of the records.
     """
 
     spec: StreamSpec
@@ -132,11 +132,10 @@ class DiscardedLetters:
     reader: RecordReader
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The letters, each record once, in the columns of the dead-letter table.
+        """The dead letters, one per record, in the columns of the dead-letter table.
 
         Raises:
-            FrazilError: A row does not say which record it is of, or is of a record that Kafka has no more and cannot
-                be kept as JSON.
+            FrazilError: A row lacks its coordinates, or its record no longer exists and it cannot be kept as JSON.
             KafkaUnavailableError: Kafka does not answer.
         """
         topics: dict[str, int] = {}
@@ -152,13 +151,13 @@ class DiscardedLetters:
                     yield from self._letters(part, keys, topics)
 
     def records(self) -> int:
-        """How many records the interval's rows are of."""
+        """Number of the rows' records."""
         topics: dict[str, int] = {}
         keys = [record_keys(each, topics, LETTER_COLUMNS) for each in self._all_coordinates()]
         return len(pc.unique(pa.chunked_array(keys, pa.binary(24))))
 
     def _twice(self, topics: dict[str, int]) -> frozenset[bytes]:
-        """Records of which several rows stand in the interval."""
+        """Records with several rows."""
         keys = [record_keys(each, topics, LETTER_COLUMNS) for each in self._all_coordinates()]
         counted = pc.value_counts(pa.chunked_array(keys, pa.binary(24)))
         several = counted.filter(pc.greater(counted.field("counts"), 1))
@@ -170,7 +169,7 @@ class DiscardedLetters:
             yield self._coordinates(rows)
 
     def _coordinates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Which records rows are of, in the columns that letters have for that."""
+        """Coordinates of rows, in the columns of dead letters."""
         kafka = self.spec.kafka_columns
         columns = [rows.column(name) for name in kafka.instant_coordinates]
         if any(each.null_count for each in columns[:3]):
@@ -185,7 +184,7 @@ class DiscardedLetters:
         return pa.RecordBatch.from_arrays(cast, list(LETTER_COLUMNS))
 
     def _letters(self, rows: pa.RecordBatch, keys: pa.Array, topics: dict[str, int]) -> Iterator[pa.RecordBatch]:
-        """The letters of rows of as many records."""
+        """Dead letters of rows, each of a different record."""
         coordinates = self._coordinates(rows)
         found = np.zeros(rows.num_rows, dtype=bool)
         for partition, offsets in _by_partition(coordinates):
@@ -200,7 +199,7 @@ class DiscardedLetters:
             yield self._made(self._as_records(rows.filter(gone), coordinates.filter(gone)), as_rows=True)
 
     def _as_records(self, rows: pa.RecordBatch, coordinates: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as JSON, where records are expected; with what else of their records the table has."""
+        """Rows as JSON in the form of records, with their other parts in the table."""
         kafka, table = self.spec.kafka_columns, self.table.schema()
         if said := uncarried_column(table, kafka):
             raise FrazilError(
@@ -249,14 +248,14 @@ class DiscardedLetters:
 
 
 def _mask_of_rows(spec: StreamSpec, columns: RecordColumns, rows: Schema) -> Mask:
-    """The mask of rows as JSON, in which columns that come from key and headers are fields as well.
+    """Mask for rows as JSON, where columns from key and headers are fields as well.
 
-    A mask speaks of the record. What steps have made of it may hold what is masked under any other name.
+    A mask names parts of the record. Values that steps made from masked ones may have any name.
     """
     mask = spec.errors.mask
     more = list(columns.key_names) if mask.key else []
     more += [each.name for each in columns.headers if each.header in mask.headers]
-    # What is masked may have been a field without a column.
+    # A masked value may have been a field without a column.
     more += [EXTRA_COLUMN] if mask.columns else []
     if mask != NO_MASK:
         renames = any(each.adds is None for each in spec.chain.steps)
@@ -265,7 +264,7 @@ def _mask_of_rows(spec: StreamSpec, columns: RecordColumns, rows: Schema) -> Mas
 
 
 def _rows_of(table: Table, files: Sequence[DataFile], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of data files that are whole: nothing is ever deleted on a branch that is published."""
+    """Rows of complete data files: nothing is ever deleted on a published branch."""
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
     for file in files:
         yield from scan.to_record_batches([FileScanTask(file)])
@@ -274,7 +273,7 @@ def _rows_of(table: Table, files: Sequence[DataFile], schema: Schema) -> Iterato
 def _first_only(
     rows: pa.RecordBatch, keys: pa.Array, twice: frozenset[bytes], met: set[bytes]
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """The rows without those of a record that had another before."""
+    """The rows, with only the first of each record."""
     kept: list[int] = []
     for row, key in enumerate(keys.to_pylist()):
         if key in twice:
@@ -287,7 +286,7 @@ def _first_only(
 
 
 def _by_partition(coordinates: pa.RecordBatch) -> Iterator[tuple[TopicPartition, np.ndarray]]:
-    """The offsets of each partition, ascending."""
+    """Offsets of each partition, ascending."""
     grouped = pa.Table.from_batches([coordinates]).group_by(["topic", "partition"]).aggregate([("offset", "list")])
     for row in grouped.to_pylist():
         yield TopicPartition(row["topic"], row["partition"]), np.sort(np.array(row["offset_list"], np.int64))

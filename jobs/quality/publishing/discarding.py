@@ -1,8 +1,8 @@
-"""Discarding: what is held at a stream's gate becomes dead letters, and main goes on without it.
+"""Discarding: quarantined snapshots become dead letters, and main goes on without them.
 
-Three commits, each once. The decision is noted on main, and nothing of the branch is published from then on; the
-letters are written; main is said to be past the interval. Whoever is killed in between has lost and doubled nothing:
-the next discard finds the decision, and the letters by the instant at which they were first seen, and goes on.
+Three commits happen, each once. The decision is recorded on main, and nothing of the branch is published from then on;
+the dead letters are written; main is recorded to be past the snapshots. A kill in between loses and duplicates nothing:
+the next discard finds the decision, and the dead letters by their first-seen time, and goes on.
 """
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
@@ -80,19 +80,18 @@ def discard(
     records: OpenReader | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> DiscardResult:
-    """Make dead letters of what is held, and let main go on without it.
+    """Make dead letters of the quarantined snapshots, and let main go on without them.
 
     Args:
-        by: Who discards.
-        why: The reason, which is kept.
-        through: The last snapshot of the branch that is discarded; None: all that is held. What came behind it is
-            judged again.
-        records: Opens what reads records again; None: Kafka, as the settings say.
+        by: Author.
+        why: Reason, which is recorded.
+        through: Last discarded snapshot of the branch; None: all that is quarantined. Later snapshots are judged again.
+        records: Opens a reader of the records; None: Kafka, by the settings.
 
     Raises:
-        LeaseHeldError: Somebody else publishes the stream.
-        FrazilError: Nothing is held; or the rows do not say which records they are of.
-        KafkaUnavailableError: Kafka does not answer; the discard is decided, and the next one finishes it.
+        LeaseHeldError: Another process publishes the stream.
+        FrazilError: Nothing is quarantined, or the rows lack their coordinates.
+        KafkaUnavailableError: Kafka does not answer; the decision is recorded, and the next discard finishes it.
     """
     refuse_without_gate(spec)
     opened = records or (lambda: KafkaRecords(settings.kafka, f"frazil-discard-{spec.stream}"))
@@ -124,7 +123,7 @@ def _letters_target(spec: StreamSpec, catalog: Catalog) -> Target:
 def _decide(
     session: CommitSession, spec: StreamSpec, by: str, why: str, through: int | None, at: datetime
 ) -> tuple[Discard, bool]:
-    """Note on main what is discarded; or find what was noted. Nothing is published until that is finished."""
+    """Record the decision on main, or find a recorded one. Nothing is published until it is finished."""
     target, name = session.targets[spec.table.name], uuid.uuid4().hex[:12]
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[Discard, bool]]:
@@ -149,7 +148,7 @@ def _decide(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """Files with the letters; nothing refers to them yet."""
+    """Files with the dead letters; nothing references them yet."""
 
     writer: TargetWriter
     files: list[DataFile]
@@ -158,14 +157,14 @@ class _Written:
     spec_id: int
 
     def fits(self, metadata: TableMetadata) -> bool:
-        """Whether the table takes them."""
+        """Whether the table can take them."""
         return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id)
 
 
 def _write_letters(
     session: CommitSession, spec: StreamSpec, letters: Target, found: Interval, decided: Discard, records: OpenReader
 ) -> LetterCounts:
-    """Commit the dead letters, all at once, unless they are there."""
+    """Commit the dead letters, all at once, unless they exist already."""
     source = session.targets[spec.table.name].table
     made: _Written | None = None
 
@@ -202,18 +201,18 @@ def _written(table: Table, letters: DiscardedLetters) -> _Written:
 
 
 def _finish(session: CommitSession, spec: StreamSpec, finished: Discard, whole: Interval) -> Discard:
-    """Say on main that it is past the interval, and open the gate for what came behind it.
+    """Record on main that it is past the snapshots, and end the quarantine for later ones.
 
     Args:
-        finished: With its letters.
-        whole: The interval that is discarded.
+        finished: The decision with its dead letters.
+        whole: Discarded snapshots.
     """
     target = session.targets[spec.table.name]
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Discard]:
         known = Discards.of(metadata.properties, spec.stream, spec.table.name)
         if known.unfinished is None or known.unfinished.id != finished.id:
-            # Somebody who could not see this one's lease has finished it.
+            # Another process, which could not see this one's lease, has finished it.
             return Proposal(finished)
         found = interval_of(spec, target.table, newest, finished.until, unfinished=True)
         assert found is not None, "the branch had the rows a moment ago"
@@ -221,11 +220,11 @@ def _finish(session: CommitSession, spec: StreamSpec, finished: Discard, whole: 
         if found.after == finished.after:
             published = {**stamp.published, found.branch: finished.until}
             through_ms = whole.valid_through_ms or stamp.valid_through_ms
-            # Main waits for nothing of it any more, and gets no late row of it either.
+            # Main no longer waits for them, and gets no late row from them either.
             event_time = whole.event_time.bare() if whole.event_time else None
             stamp = replace(stamp, position={THROUGH: finished.until}, published=published)
             stamp = replace(stamp, valid_through_ms=through_ms, event_time=event_time, landed=whole.landed)
-        # Otherwise main was rolled back meanwhile, and lacks what came before, which is still to be published.
+        # Otherwise main was rolled back meanwhile, and lacks earlier snapshots, which have to be published.
         gate = Gate.of(metadata.properties, spec.stream, spec.table.name).open()
         return Proposal(
             finished,
@@ -243,20 +242,20 @@ def _text(decided: Discard) -> str:
 
 
 def without_records() -> AbstractContextManager[RecordReader]:
-    """Opens a reader that has no record, so that letters keep the rows."""
+    """Open a reader without records, so that dead letters keep the rows."""
     return nullcontext(NoRecords())
 
 
 _GAP = 2_000
-"""Offsets between two records beyond which to begin anew costs less than to read what is between them."""
+"""Gap between two offsets beyond which a new seek is cheaper than reading on."""
 
 
 class KafkaRecords:
-    """Reads records by their offsets; a context manager. What the log has no more is left out.
+    """Reader of records by their offsets; a context manager. Records that the log lost are left out.
 
     Args:
-        settings: Brokers, security, isolation and time-out.
-        name: What the brokers' logs show as its group; nothing is committed to it.
+        settings: Brokers, security, isolation and timeout.
+        name: Name of its group in the brokers' logs; nothing is committed to it.
     """
 
     def __init__(self, settings: KafkaSettings, name: str) -> None:
@@ -275,11 +274,11 @@ class KafkaRecords:
         self._open.close()
 
     def read(self, partition: TopicPartition, offsets: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """The records of a partition at these offsets, and those between them, in the columns of `WHOLE`.
+        """Records of a partition at these offsets and between them, in the columns of `WHOLE`.
 
         Args:
-            partition: Of the topic; one that is not there any more has no records.
-            offsets: Ascending.
+            partition: Partition of the topic; a missing one has no records.
+            offsets: Offsets, ascending.
 
         Raises:
             KafkaUnavailableError: Kafka does not answer.
@@ -292,7 +291,7 @@ class KafkaRecords:
                     yield whole_records(messages)
 
     def kept(self, partition: TopicPartition) -> OffsetRange:
-        """The offsets that the log of a partition has; none if it is not there."""
+        """Offsets in the log of a partition; empty if it does not exist."""
         if partition not in self._kept:
             known = self._log.topics(Source(topics=(partition.topic,)))
             for number in known.get(partition.topic, ()):

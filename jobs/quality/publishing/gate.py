@@ -1,7 +1,7 @@
-"""Gate of a stream's publications: what it lets pass, what it holds, and who decided, as a property of the table.
+"""State of a stream's write-audit-publish: the quarantine and operators' decisions, as a property of the table.
 
-The gate's state is set by commits on main, which publications assert. Its generation rises with each decision of an
-operator, so what was judged before one is not published after it.
+Commits on main set the state, and publications assert it. Its generation rises with each decision of an operator, so
+that snapshots judged before a decision are not published after it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
 
 GATE_PREFIX = "frazil.gate."
 FORMAT = 1
-# A sentence each; the check has all of it.
+# Each is a sentence; the check has all of them.
 MOST_REASONS = 10
 _NOT_EVALUATED = " could not be evaluated: "
 
 
 def gate_property(stream: str) -> str:
-    """The table property with the state of a stream's gate."""
+    """Name of the table property with a stream's write-audit-publish state."""
     return GATE_PREFIX + stream
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was judged of an interval.
+    """Verdict on unpublished snapshots.
 
     Attributes:
-        passed: Whether it may be published.
-        reasons: Sentences, why it may not; or what else was found, if it may.
-        judged_by: Changes with what it was judged by: a hash of the contract.
-        rows: How many rows were looked at.
-        unevaluated: Whether it may not be published for the sole reason that something could not be evaluated.
+        passed: Whether they may be published.
+        reasons: Reasons against it, as sentences; or other findings if they may.
+        judged_by: Digest of the contract.
+        rows: Number of judged rows.
+        unevaluated: Whether the only reason against it is that something could not be evaluated.
     """
 
     passed: bool
@@ -54,18 +54,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An interval that is not published, since it was judged not to be fit.
+    """Quarantined snapshots, which were judged unfit to publish.
 
     Attributes:
-        after: Main has the branch through this sequence number.
-        until: The interval's last sequence number; what came later waits behind it.
-        rows: Of the interval.
-        ranges: Its offsets.
-        first_at: When its first rows were committed.
-        since: When it was held first.
-        reasons: Why.
+        after: Sequence number through which main has the branch.
+        until: Sequence number of the last quarantined snapshot; later ones wait behind it.
+        rows: Number of their rows.
+        ranges: Their offsets.
+        first_at: Commit time of the first rows.
+        since: Start of the quarantine.
+        reasons: Reasons.
         judged_by: See `Verdict`.
-        unevaluated: See `Verdict`; then it is judged again each time.
+        unevaluated: See `Verdict`; such snapshots are judged again each time.
     """
 
     after: int
@@ -80,7 +80,7 @@ class Held:
 
     @property
     def verdict(self) -> Verdict:
-        """What was judged of it."""
+        """Verdict on them."""
         return Verdict(False, self.reasons, self.judged_by, self.rows)
 
     @property
@@ -91,7 +91,7 @@ class Held:
 
 
 def answers_to_held(stream: str) -> str:
-    """The commands that go on with what a stream's gate holds."""
+    """Commands that resolve a stream's quarantine."""
     return (
         f"frazil release {stream} --reason TEXT; or frazil discard {stream} --reason TEXT; or correct the contract, "
         f"then frazil publish {stream}"
@@ -100,18 +100,18 @@ def answers_to_held(stream: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The state of a stream's gate.
+    """State of a stream's write-audit-publish.
 
     Attributes:
-        generation: How many decisions operators have made.
-        held: What is held; None if nothing is.
+        generation: Number of operators' decisions.
+        held: Quarantined snapshots; None without any.
     """
 
     generation: int = 0
     held: Held | None = None
 
     def holding(self, interval: Interval, verdict: Verdict, now: datetime) -> Self:
-        """The gate as it holds an interval; for how long it has done so is counted from the first time."""
+        """The state with quarantined snapshots; their time counts from the first quarantine."""
         since = self.held.since if self.held and self.held.after == interval.after else now
         reasons = verdict.reasons[:MOST_REASONS]
         held = Held(
@@ -121,7 +121,7 @@ class Gate:
         return replace(self, held=held)
 
     def discarding(self, said: str) -> Self:
-        """The gate once an operator has decided to discard something of what it holds, which is not done yet.
+        """The state after an operator's unfinished decision to discard quarantined snapshots.
 
         Args:
             said: A sentence, shown before the reasons.
@@ -130,30 +130,30 @@ class Gate:
         return replace(self, generation=self.generation + 1, held=held)
 
     def decided(self) -> Self:
-        """The gate after an operator's decision about what was held."""
+        """The state after an operator's decision about the quarantine."""
         return replace(self, generation=self.generation + 1, held=None)
 
     def open(self) -> Self:
-        """The gate once what was held is published."""
+        """The state after the quarantined snapshots are published."""
         return replace(self, held=None)
 
     def still_holds(self, after: int, judged_by: str) -> bool:
-        """Whether nothing has come up by which the interval after a sequence number might pass now.
+        """Whether nothing has changed by which the snapshots after a sequence number might pass now.
 
-        What could not be evaluated may be by now, whatever stood in its way.
+        What could not be evaluated may be evaluable by now, whatever prevented it.
         """
         held = self.held
         return held is not None and (held.after, held.judged_by, held.unevaluated) == (after, judged_by, False)
 
     def holds_as(self, interval: Interval, verdict: Verdict) -> bool:
-        """Whether it holds an interval for the same reasons already, so that there is nothing to say of it anew."""
+        """Whether the snapshots are quarantined for the same reasons already, so that nothing needs to be recorded."""
         held, reasons = self.held, verdict.reasons[:MOST_REASONS]
         if held is None or verdict.passed:
             return False
         return (held.after, held.judged_by, held.reasons) == (interval.after, verdict.judged_by, reasons)
 
     def to_json(self) -> str:
-        """As the table property."""
+        """Text of the table property."""
         said: dict[str, Any] = {"v": FORMAT, "generation": self.generation}
         if (held := self.held) is not None:
             said["held"] = {
@@ -171,13 +171,13 @@ class Gate:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
-        """The state that a table's properties tell; an open gate without any.
+        """State in a table's properties; open without any.
 
         Args:
-            properties: Of the stream's table.
+            properties: Properties of the stream's table.
 
         Raises:
-            FrazilError: It is of another version, or damaged.
+            FrazilError: The property has another format, or is damaged.
         """
         name = gate_property(stream)
         try:
@@ -200,16 +200,15 @@ class Gate:
 
     @classmethod
     def standing(cls, metadata: TableMetadata, stream: str, branch: str, table: str = "") -> Self:
-        """The state with what is held, as long as that stands on a branch.
+        """State with the quarantined snapshots, if they are still on a branch.
 
-        Once the branch was moved back behind it, or made again, other rows may stand there after the same snapshot, of
-        which nothing was judged.
+        If the branch was moved back or recreated, other rows may follow the same snapshot, which nobody has judged.
 
         Args:
-            metadata: The table's own, not as a branch has it.
+            metadata: The table's whole metadata, not seen from a branch.
 
         Raises:
-            FrazilError: It is of another version, or damaged.
+            FrazilError: The property has another format, or is damaged.
         """
         gate = cls.of(metadata.properties, stream, table)
         held, ref = gate.held, metadata.refs.get(branch)
@@ -224,7 +223,7 @@ class Gate:
 
 def _held(said: Mapping[str, Any]) -> Held:
     reasons = tuple(said["reasons"])
-    # An earlier release did not note it, but for what it said.
+    # An earlier release recorded it in its sentences only.
     formerly = bool(reasons) and all(_NOT_EVALUATED in each for each in reasons)
     return Held(
         said["after"],

@@ -1,8 +1,8 @@
-"""Gated publishing: an interval is judged before it is published; one that is not fit is held, until that is decided.
+"""Write-audit-publish: unpublished snapshots are judged first, and quarantined if unfit, until a decision.
 
-What was judged is what is published: the same files, while nobody has decided anything, on main's head and the
-branch's as they are then. An interval that is held, and all that lands behind it, waits: for an operator who releases
-it, or for another contract.
+Exactly the judged files are published, on the present heads of main and the branch, unless an operator has decided
+something meanwhile. Quarantined snapshots, and all that lands behind them, wait for an operator to release them, or for
+another contract.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
 
 HELD_KEY = "frazil.held"
-# Somebody else decides, or the branch is altered, each time while it is judged.
+# An operator decides, or somebody alters the branch, each time while it is judged.
 _ATTEMPTS = 5
 
 Judge = Callable[[Interval], Verdict]
@@ -57,15 +57,15 @@ Became = Literal["nothing new", "published", "held", "still held"]
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What came of an interval at the gate.
+    """Result of judging unpublished snapshots.
 
     Attributes:
-        became: What; `still held` if it was not judged again, since nothing has come up by which it might pass, or if
-            that said nothing new.
-        interval: None if the branch is not there yet.
-        gate: As it is now.
-        verdict: What was judged of it, now or when it was held; None if it was not looked at.
-        snapshot_id: Main's new head, if it was published.
+        became: Outcome; `still held` if they were not judged again because nothing has changed by which they might
+            pass, or if the verdict is the same.
+        interval: Unpublished snapshots; None if the branch does not exist yet.
+        gate: Present state.
+        verdict: Verdict, from now or from the quarantine; None if they were not judged.
+        snapshot_id: Main's new head, if they were published.
     """
 
     became: Became
@@ -86,19 +86,19 @@ def publish_if_fit(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     backoff: Callable[[], Backoff] = Backoff,
 ) -> GateResult:
-    """Judge what the stream has landed on its branch, and append it to main, or hold it.
+    """Judge what the stream has landed on its branch, and append it to main, or quarantine it.
 
     Args:
-        by: Who publishes.
-        judge: Judges exactly an interval's files.
-        judged_by: Changes with what it judges by; what was held by the same is not judged again.
-        backoff: Between the attempts at a commit.
+        by: Author.
+        judge: Judges exactly the snapshots' files.
+        judged_by: Digest of the judge's rules; what was quarantined by the same rules is not judged again.
+        backoff: Makes the pauses between the attempts at a commit.
 
     Raises:
-        LeaseHeldError: Somebody else publishes the stream.
+        LeaseHeldError: Another process publishes the stream.
         RolledBackError: Main was rolled back to before a publication.
-        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
-        FrazilError: It could not be judged.
+        UnpublishableError: Other writers have written to the branch, or snapshots of it have expired.
+        FrazilError: The snapshots could not be judged.
     """
     with publishing_session(spec, settings, catalog, backoff) as session:
         target = session.targets[spec.table.name]
@@ -134,7 +134,7 @@ def publish_if_fit(
 
 
 def _pass_others(session: CommitSession, target: Target, spec: StreamSpec) -> None:
-    """Note on main that what stands on the branch is others', unless the stream lands something meanwhile."""
+    """Record on main that the branch's rows are other streams', unless the stream lands something meanwhile."""
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[None]:
         found = interval_of(spec, target.table, newest)
@@ -155,13 +155,13 @@ def _judged(
     newest: Stamp | None,
     metadata: TableMetadata,
 ) -> Proposal[Became | None]:
-    """The commit by which a judged interval is published or held; None if it is not what it was, and nothing to commit.
+    """Commit that publishes or quarantines judged snapshots; None if they changed, so that nothing is committed.
 
     Args:
-        found: As it was judged. The stream may have landed more since, which waits for the next time.
-        gate: As it was then.
-        newest: The newest publication now.
-        metadata: Of the table now.
+        found: Judged snapshots. The stream may have landed more since, which waits for the next time.
+        gate: State at the judgement.
+        newest: Present stamp of the newest publication.
+        metadata: Present metadata of the table.
     """
     again = interval_of(spec, target.table, newest, found.until)
     if again is None or (again.after, again.paths) != (found.after, found.paths):
@@ -182,14 +182,14 @@ def _judged(
 
 
 def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why: str) -> GateResult:
-    """Publish what is held, in spite of what was judged of it; what has landed behind it is left to the next judgement.
+    """Publish quarantined snapshots in spite of their verdict; later snapshots wait for the next judgement.
 
     Args:
-        by: Who releases it.
-        why: The reason, which is kept.
+        by: Author.
+        why: Reason, which is recorded.
 
     Raises:
-        FrazilError: Nothing is held.
+        FrazilError: Nothing is quarantined.
     """
     with publishing_session(spec, settings, catalog, Backoff) as session:
         target = session.targets[spec.table.name]
@@ -216,7 +216,7 @@ def plan_release(spec: StreamSpec, settings: Settings, catalog: Catalog) -> Gate
 
     Raises:
         RolledBackError: Main was rolled back to before a publication.
-        FrazilError: The stream has no gate, or nothing is held there.
+        FrazilError: The stream does not use write-audit-publish, or nothing is quarantined.
     """
     refuse_without_gate(spec)
     table, newest = published_table(spec, settings, catalog)
@@ -226,10 +226,10 @@ def plan_release(spec: StreamSpec, settings: Settings, catalog: Catalog) -> Gate
 
 
 def refuse_without_gate(spec: StreamSpec) -> None:
-    """See that the stream has a gate.
+    """Raise unless the stream uses write-audit-publish.
 
     Raises:
-        FrazilError: It has none.
+        FrazilError: It does not.
     """
     if spec.publish is None:
         raise FrazilError(
@@ -240,14 +240,14 @@ def refuse_without_gate(spec: StreamSpec) -> None:
 
 
 def held_interval(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, Held, Interval]:
-    """The gate, and what is held there.
+    """The state, and the quarantined snapshots.
 
     Args:
-        table: Its own, not as a branch has it.
-        newest: The stamp of the last publication.
+        table: The whole table, not seen from a branch.
+        newest: Stamp of the last publication.
 
     Raises:
-        FrazilError: Nothing is held.
+        FrazilError: Nothing is quarantined.
     """
     gate = Gate.standing(table.metadata, spec.stream, spec.branch_of(spec.table.name), spec.table.name)
     held = gate.held
@@ -258,12 +258,12 @@ def held_interval(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple
 
 
 def gate_state(spec: StreamSpec, gate: Gate) -> dict[str, str]:
-    """The table property with the state of the gate."""
+    """Table property with the state."""
     return {gate_property(spec.stream): gate.to_json()}
 
 
 def holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
-    """Says that main has the branch as far as before."""
+    """Stamp that records an unchanged publication of the branch."""
     stamp = publication_stamp(session, spec, newest, found)
     totals = newest.totals if newest else Counts()
     published = {**stamp.published, found.branch: found.after}

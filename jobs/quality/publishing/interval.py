@@ -1,8 +1,8 @@
-"""Interval of a stream: what it has landed on its branch and main does not have, as data files.
+"""Unpublished snapshots of a stream: the data files that it has landed on its branch and main does not have.
 
-An interval is what stands in the branch's head and came after a sequence number: the one through which main has the
-branch. Each of its files has to be of a snapshot that is stamped, by this stream, its replays or queues, or by another
-stream. What nobody has stamped, and what has lost its snapshot, is not guessed at.
+They are in the branch's head and came after a sequence number: the one through which main has the branch. Each file has
+to be of a stamped snapshot, by this stream, its replays or queues, or by another stream. Files without a stamp, or
+whose snapshot has expired, are refused.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from jobs.tables.write.manifest_doubles import exact_entries
 
 
 class ManifestMemo:
-    """Reads manifests, each once for as long as this is kept.
+    """Cache of manifests, each of which is read once.
 
-    While a stream commits, whoever remakes its branch begins again and again. Of a branch with thousands of manifests
-    only the first attempt may take long, or each would find that the branch has moved.
+    While a stream commits, a rebase of its branch is attempted repeatedly. With thousands of manifests, only the first
+    attempt may take long. Otherwise each one would find that the branch has moved.
     """
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class ManifestMemo:
         """All entries of a manifest, those of deleted files included, with exact bounds.
 
         Args:
-            io: Reads it.
-            manifest: As the snapshot lists it.
-            spec: By which its files are partitioned.
+            io: FileIO of the table.
+            manifest: Manifest in the snapshot's list.
+            spec: Partition spec of its files.
 
         Raises:
-            FileNotFoundError: It is gone.
+            FileNotFoundError: The manifest is missing.
         """
         key = manifest.manifest_path, schema.schema_id
         if key not in self._read:
@@ -66,7 +66,7 @@ class ManifestMemo:
         return self._read[key]
 
 
-# What stands behind this mark in an id is a stream's replays, its queues, or its publications.
+# Mark in an id before a stream's replays, queues, or publications.
 PART_MARK = "~"
 
 
@@ -87,21 +87,21 @@ class UnpublishableError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What a stream has landed on a branch since a publication.
+    """Unpublished snapshots of a stream on a branch.
 
     Attributes:
-        after: Main has all of the branch through this sequence number.
-        until: The sequence number of the branch's head.
-        head: The id of the branch's head.
-        files: The stream's.
-        ranges: The offsets that its batches read, by partition.
+        after: Sequence number through which main has all of the branch.
+        until: Sequence number of the branch's head.
+        head: Id of the branch's head.
+        files: Data files of the stream.
+        ranges: Offsets that its batches read, by partition.
         snapshots: Ids of the snapshots that added the files, oldest first.
-        first_at: When the first of them was committed.
-        last_at: When the last of them was.
-        others: Files of other streams on the branch, which publish them.
-        valid_through_ms: What the stream's newest stamp of it says; milliseconds since 1970, None if nothing.
-        event_time: The stream's event times over it, see `interval_event_times`.
-        landed: Where the stream's newest stamp of it says that the stream stood; empty without one.
+        first_at: Commit time of the first of them.
+        last_at: Commit time of the last of them.
+        others: Number of files of other streams on the branch, which publish them.
+        valid_through_ms: Completeness in the stream's newest stamp; milliseconds since 1970, None if unknown.
+        event_time: Event times of the stream over them, see `interval_event_times`.
+        landed: Positions in the stream's newest stamp; empty without one.
     """
 
     branch: str
@@ -120,12 +120,12 @@ class Interval:
 
     @property
     def rows(self) -> int:
-        """Rows of the files."""
+        """Number of rows in the files."""
         return sum(each.record_count for each in self.files)
 
     @property
     def paths(self) -> frozenset[str]:
-        """Of the files."""
+        """Paths of the files."""
         return frozenset(each.file_path for each in self.files)
 
 
@@ -139,18 +139,18 @@ def interval_since(
     *,
     without: Sequence[Discard] = (),
 ) -> Interval | None:
-    """What the stream has landed on the branch, and main lacks; None if the branch is not there yet.
+    """Unpublished snapshots of a stream's branch; None if the branch does not exist yet.
 
     Args:
-        metadata: The table's own, not as a branch has it.
-        io: Reads manifests.
-        published: The sequence number through which the branch was published before; 0 if it never was.
-        until: The last sequence number that is looked at; None: the branch's head.
+        metadata: The table's whole metadata, not seen from a branch.
+        io: FileIO of the manifests.
+        published: Sequence number through which the branch was published; 0 if it never was.
+        until: Last sequence number to include; None: the branch's head.
         without: Discards of the branch, whose rows are left out.
 
     Raises:
-        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
-        FileNotFoundError: A manifest is gone: snapshots expire at this moment.
+        UnpublishableError: Other writers have written to the branch, or snapshots of it have expired.
+        FileNotFoundError: A manifest is missing, because snapshots expire at this moment.
     """
     ref = metadata.refs.get(branch)
     along = list(ancestors(metadata, ref.snapshot_id)) if ref else []
@@ -195,13 +195,13 @@ def interval_since(
 
 
 def branch_begin(metadata: TableMetadata, branch: str) -> int:
-    """The sequence number through which a branch has nothing that main has not, whatever was published since.
+    """Sequence number through which a branch has nothing that main lacks, apart from publications.
 
-    What the branch and main come from is in both: the stream's first commit notes where that was, in case its snapshot
-    expires; and a branch that was made again from main, or main that was brought to the branch, shows by its ancestors.
+    Common ancestors of branch and main are in both. The stream's first commit records the last of them, in case it
+    expires. If the branch was recreated from main, or main was set to the branch, the ancestors show it.
 
     Raises:
-        UnpublishableError: Neither says it.
+        UnpublishableError: Neither shows it.
     """
     said = metadata.properties.get(begin_property(branch), "")
     noted = int(said) if said.isdigit() else None
@@ -220,7 +220,7 @@ def branch_begin(metadata: TableMetadata, branch: str) -> int:
 
 
 def _sorted_out(new: Sequence[Snapshot], stream: str) -> tuple[dict[int, Stamp], set[int]]:
-    """The stamps of the stream, its replays and its queues by snapshot; and the snapshots of other streams."""
+    """Stamps of the stream, its replays and its queues by snapshot; and the snapshots of other streams."""
     own: dict[int, Stamp] = {}
     foreign: set[int] = set()
     for each in new:
@@ -229,7 +229,7 @@ def _sorted_out(new: Sequence[Snapshot], stream: str) -> tuple[dict[int, Stamp],
             continue
         stamp = Stamp.from_json(text)
         if stamp.stream.endswith(PUBLISH_PART):
-            # It stands on main, and what it brought is from the branch.
+            # It is on main, and its rows are from the branch.
             continue
         if stamp.stream.partition(PART_MARK)[0] == stream:
             own[each.snapshot_id] = stamp
@@ -239,7 +239,7 @@ def _sorted_out(new: Sequence[Snapshot], stream: str) -> tuple[dict[int, Stamp],
 
 
 def landed_snapshots(snapshots: Sequence[Snapshot], stream: str) -> list[Snapshot]:
-    """Those of the snapshots by which the stream, its replays or its queues landed rows."""
+    """Snapshots by which the stream, its replays or its queues landed rows."""
     own, _ = _sorted_out(snapshots, stream)
     return [each for each in snapshots if each.snapshot_id in own and _number(each, "added-data-files")]
 
@@ -275,7 +275,7 @@ def _files_of(
     foreign: Set[int],
     out: Set[int],
 ) -> tuple[list[DataFile], int]:
-    """The stream's files in the head that came after main, in the order of their commits; and how many are others'."""
+    """The stream's files in the head that came after main, in commit order; and the number of others' files."""
     mine: list[tuple[int, DataFile]] = []
     others = 0
     for snapshot_id, sequence, file in interval_entries(head, metadata, io, found):
@@ -297,11 +297,11 @@ def _files_of(
 def interval_entries(
     head: Snapshot, metadata: TableMetadata, io: FileIO, found: Interval, memo: ManifestMemo | None = None
 ) -> Iterator[tuple[int | None, int, DataFile]]:
-    """Of the data files in a snapshot that are of an interval, whoever landed them: snapshot, its number, and the file.
+    """Unpublished data files in a snapshot, of any writer: added snapshot, its sequence number, and the file.
 
     Raises:
         UnpublishableError: Somebody has deleted rows there.
-        FileNotFoundError: A manifest is gone.
+        FileNotFoundError: A manifest is missing.
     """
     specs, schema, after, until, branch = metadata.specs(), metadata.schema(), found.after, found.until, found.branch
     read = memo or ManifestMemo()
@@ -320,7 +320,7 @@ def interval_entries(
 
 
 def _in_main(snapshot: Snapshot) -> bool:
-    """Whether it was issued again for its stamp alone: main has its rows."""
+    """Whether it was copied for its stamp only, as main has its rows."""
     before = reissued(snapshot)
     return before is not None and before.published
 
@@ -330,7 +330,7 @@ def _number(snapshot: Snapshot, name: str) -> int:
 
 
 def _ranges(stamps: Iterable[Stamp]) -> dict[TopicPartition, OffsetRange]:
-    """From where to where the batches of a stream read, by partition; replays and queues have no offsets of topics."""
+    """Offset ranges that the batches of a stream read, by partition; replays and queues have no offsets of topics."""
     found: dict[TopicPartition, OffsetRange] = {}
     for stamp in stamps:
         if stamp.kind != "batch" or PART_MARK in stamp.stream:
@@ -344,12 +344,12 @@ def _ranges(stamps: Iterable[Stamp]) -> dict[TopicPartition, OffsetRange]:
 
 
 def interval_event_times(stamps: Iterable[Stamp]) -> EventTimes | None:
-    """The event times over an interval, as its publication is stamped with them; None where the newest stamp has none.
+    """Event times of unpublished snapshots, for the stamp of a publication; None if the newest stamp has none.
 
-    The bound is that of its first batch: what had closed by then had closed before any of it.
+    The bound is that of the first batch: what had closed by then was closed before all of them.
 
     Args:
-        stamps: Of the stream itself, oldest first.
+        stamps: Stamps of the stream itself, oldest first.
     """
     known = [each for each in stamps if each.event_time]
     if not known or (newest := known[-1].event_time) is None:
@@ -366,16 +366,16 @@ FORMAT = 1
 
 
 def left_out_property(branch: str) -> str:
-    """The table property with the sequence number through which a branch may have rows that were left out of main."""
+    """Name of the table property with the sequence number up to which a branch may have rows left out of main."""
     return f"frazil.left_out.{branch}"
 
 
 def publication_text(interval: Interval, by: str, **more: Any) -> str:
-    """The entry of main's snapshot that says what of the branch it brought.
+    """Entry of the summary of main's snapshot: what it published of the branch.
 
     Args:
-        by: Who published it.
-        more: What else there is to say, of a gate.
+        by: Author.
+        more: Further entries of write-audit-publish.
     """
     ranges: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), range_ in sorted(interval.ranges.items()):

@@ -1,7 +1,7 @@
-"""Freshness of main for a gated stream: through when its readers have what came, by metadata alone.
+"""Freshness of main for a write-audit-publish stream: through when its readers have records, by metadata only.
 
-What a stream has landed on its branch is not there for readers. So a gated stream is as fresh as the newest of what is
-published, and its branch's own times are told beside it.
+Readers do not see what a stream has landed on its branch. So such a stream is as fresh as its newest publication, and
+the branch's own times are reported beside it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from jobs.tables.commit.stamp.errors import DamagedPropertyError
 from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
 
-# It is kept in the cursor of a sensor.
+# It is stored in the cursor of a sensor.
 MOST_TEXT = 400
 
 
 class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What main lacks of a stream's branch, and what it is complete through for that.
+    """What main lacks of a stream's branch, and through when main is therefore complete.
 
     Attributes:
         lacks: Whether main lacks records of the stream's topics that the branch has. If it does not, main is complete
@@ -55,15 +55,15 @@ class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
     held_fix: str = ""
 
     def through(self, landed: float | None) -> float | None:
-        """Through when main is complete; seconds since 1970.
+        """Time through which main is complete; seconds since 1970.
 
         Args:
-            landed: Through when the branch is.
+            landed: The same of the branch.
         """
         return _bounded(landed, self.through_ms) if self.lacks else landed
 
     def watermark(self, landed: float | None) -> float | None:
-        """Before which event time main awaits no record any more; seconds since 1970.
+        """Event time before which main expects no more records; seconds since 1970.
 
         Args:
             landed: The branch's watermark.
@@ -72,7 +72,7 @@ class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNKNOWN = MainFreshness(lacks=True, rows=None)
-"""Where nobody can say what main has of the branch."""
+"""Used if it is unknown what main has of the branch."""
 
 
 def _bounded(landed: float | None, main_ms: int | None) -> float | None:
@@ -82,10 +82,10 @@ def _bounded(landed: float | None, main_ms: int | None) -> float | None:
 
 
 def main_freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFreshness | None:
-    """What main lacks of a stream's branch; None for main, and before the branch is there.
+    """What main lacks of a stream's branch; None for main, and before the branch exists.
 
     Args:
-        metadata: The table's own, not as a branch has it.
+        metadata: The table's whole metadata, not seen from a branch.
     """
     if branch == MAIN_BRANCH or branch not in metadata.refs:
         return None
@@ -101,7 +101,7 @@ def main_freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFre
 
 def _freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFreshness:
     past = history(metadata, publication_id(stream))
-    # Of a main that was rolled back the publication that it still stands on counts, not the one that was taken out.
+    # After a rollback of main, the publication that it still has counts.
     stands = past.stamped_ancestor if past.rolled_back else past.newest
     after = max(branch_through(stands, branch), branch_begin(metadata, branch))
     along = ancestors(metadata, metadata.refs[branch].snapshot_id)
@@ -128,11 +128,11 @@ def _freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFreshne
 
 
 def published_times(landed: EventTimes | None, main: MainFreshness | None) -> EventTimes | None:
-    """The event times up to whose watermark main has every record, or knows it to be late; None if there are none.
+    """Event times of the watermark up to which main is complete; None without any.
 
     Args:
         landed: The same of the branch.
-        main: What it lacks.
+        main: What main lacks.
     """
     if landed is None or main is None or not main.lacks:
         return landed
@@ -150,14 +150,14 @@ class BranchAhead:
     """What a branch has that main lacks.
 
     Attributes:
-        snapshots: By which the stream has landed rows there since the last publication.
-        rows: That they added.
-        since: When the first of them was committed.
-        kept_from: When the first snapshot after the publication was, whoever made it; publishing needs all since.
+        snapshots: Number of snapshots with rows of the stream since the last publication.
+        rows: Number of rows that they added.
+        since: Commit time of the first of them.
+        kept_from: Commit time of the first snapshot after the publication, by any writer; publishing needs all since.
         published: Whether anything was ever published.
-        held: What is held at the gate.
-        problem: Why nobody can say what is held, if that is so.
-        others: Whether rows of other streams stand there since, which publishing has to tell from the stream's own.
+        held: Quarantined snapshots.
+        problem: Reason why the quarantine is unknown, if it is.
+        others: Whether rows of other streams have landed there since, which publishing has to separate.
     """
 
     branch: str
@@ -172,10 +172,10 @@ class BranchAhead:
 
 
 def branches_ahead(metadata: TableMetadata, stream: str) -> list[BranchAhead]:
-    """How far each branch that a stream has written is ahead of main, the one that it wrote last first.
+    """How far each branch that a stream has written is ahead of main; the last written one first.
 
     Args:
-        metadata: The table's own, not as a branch has it.
+        metadata: The table's whole metadata, not seen from a branch.
     """
     written = written_branch(metadata, stream)
     named = [written, *(each for each in branches(metadata) if each != written)] if written else []
@@ -186,11 +186,11 @@ def branches_ahead(metadata: TableMetadata, stream: str) -> list[BranchAhead]:
 def branch_ahead(
     metadata: TableMetadata, stream: str, branch: str | None = None, table: str = ""
 ) -> BranchAhead | None:
-    """How far a branch is ahead of main; None for main, and where nobody can say.
+    """How far a branch is ahead of main; None for main, and if unknown.
 
     Args:
-        metadata: The table's own, not as a branch has it.
-        branch: None: the one that the stream wrote last.
+        metadata: The table's whole metadata, not seen from a branch.
+        branch: Branch; None: the one that the stream wrote last.
     """
     branch = branch or written_branch(metadata, stream)
     if branch is None or branch == MAIN_BRANCH or branch not in metadata.refs:

@@ -1,9 +1,9 @@
-"""Publishing: what a stream has landed on its branch is appended to main, in one commit, once.
+"""Publishing: appends what a stream has landed on its branch to main, in one commit, once.
 
-It is no fast-forward, which any compaction or DELETE on main would end: the files of the interval become part of main
-as they are. The commit asserts main's head, the branch's head and the table, and says in the same breath how far main
-has the branch now. So whoever is killed before it has published nothing, and whoever is killed after it finds nothing
-to publish; of two at once, one finds main moved, reads again, and sees that the interval is there.
+It is no fast-forward, which any compaction or DELETE on main would prevent: the unpublished files become part of main
+unchanged. The commit asserts the heads of main and of the branch, and records how far main has the branch. So a kill
+before it leaves nothing published, and a kill after it leaves nothing to publish. Of two publishers, one finds main
+moved, reads again, and sees that nothing is left.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ RollbackAnswer = Literal["again", "leave-out"]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a publishing did.
+    """Result of a publication.
 
     Attributes:
-        interval: What the branch had that main lacked; None if the branch is not there yet.
+        interval: What main lacked of the branch; None if the branch does not exist yet.
         snapshot_id: Main's new head; None if there was nothing to publish.
     """
 
@@ -80,15 +80,15 @@ class Published:
 
 
 def unpublished(spec: StreamSpec, table: Table, *, unfinished: bool = False) -> Interval | None:
-    """What the stream has landed on its branch and main lacks; None if the branch is not there yet.
+    """Unpublished snapshots of the stream; None if the branch does not exist yet.
 
     Args:
-        table: As it is, not as a branch has it.
+        table: The whole table, not seen from a branch.
         unfinished: See `interval_of`.
 
     Raises:
         RolledBackError: Main was rolled back to before a publication.
-        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+        UnpublishableError: Other writers have written to the branch, or snapshots of it have expired.
     """
     past = publications(table, spec.stream)
     if past.rolled_back:
@@ -104,17 +104,17 @@ def publish(
     *,
     backoff: Callable[[], Backoff] = Backoff,
 ) -> Published:
-    """Append to main what the stream has landed on its branch, while it may go on landing there.
+    """Append to main what the stream has landed on its branch; the stream may go on landing meanwhile.
 
     Args:
-        by: Who publishes.
-        backoff: Between the attempts at the commit.
+        by: Author.
+        backoff: Makes the pauses between the attempts at the commit.
 
     Raises:
-        LeaseHeldError: Somebody else publishes the stream.
+        LeaseHeldError: Another process publishes the stream.
         RolledBackError: Main was rolled back to before a publication.
-        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
-        FrazilError: Something is held at a gate that the stream's file does not have any more.
+        UnpublishableError: Other writers have written to the branch, or snapshots of it have expired.
+        FrazilError: Snapshots are quarantined, and the stream's file no longer uses write-audit-publish.
     """
     with publishing_session(spec, settings, catalog, backoff) as session:
         target = session.targets[spec.table.name]
@@ -137,15 +137,15 @@ def publish(
 
 
 def appended(found: Interval) -> Append:
-    """The operation that appends an interval to main, as long as its branch stands where it was read."""
+    """Operation that appends unpublished snapshots to main, if the branch's head has not moved."""
     return Append(found.files, beside={found.branch: found.head})
 
 
 def publication_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
-    """What a publication of an interval is stamped with.
+    """Stamp of a publication.
 
     Args:
-        newest: The stamp of the last one.
+        newest: Stamp of the last publication.
     """
     counts = Counts(found.rows, found.rows)
     target = session.targets[spec.table.name]
@@ -173,9 +173,9 @@ def publication_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | 
 def past_others(
     session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval | None, answer: T
 ) -> Proposal[T]:
-    """Nothing of the stream is to be published; where others' rows stand on its branch, that is noted on main.
+    """Record on main that the branch's rows are other streams', if it has any and nothing is to be published.
 
-    Their snapshots expire once they have published them. Who would still begin before them could not tell any more
+    Their snapshots expire after they are published. A later publication that starts before them could no longer tell
     whose rows those are.
     """
     if found is None or not found.others:
@@ -186,14 +186,14 @@ def past_others(
 def answer_rollback(
     spec: StreamSpec, settings: Settings, catalog: Catalog, answer: RollbackAnswer, note: str
 ) -> Interval | None:
-    """Publish again, or leave out, what a rollback of main, or a break of the branch, has left in question.
+    """Publish again, or leave out, what a rollback of main or a break of the branch has left in question.
 
     Args:
-        note: Who decides, and why; see `continuity` for what is in question.
+        note: Author and reason; `continuity` explains what is in question.
 
     Raises:
-        UnpublishableError: Publishing again would double rows, or nobody can say whether it would.
-        FrazilError: There is nothing to be answered, or somebody committed to it at the same moment.
+        UnpublishableError: Publishing again would duplicate rows, or it is unknown whether it would.
+        FrazilError: Nothing is in question, or somebody committed at the same moment.
     """
     with publishing_session(spec, settings, catalog, Backoff) as session:
         target = session.targets[spec.table.name]
@@ -226,7 +226,7 @@ def answer_rollback(
 def publishing_session(
     spec: StreamSpec, settings: Settings, catalog: Catalog, backoff: Callable[[], Backoff]
 ) -> Iterator[CommitSession]:
-    """Hold the publishing of a stream for the length of the block; its first commit is its claim."""
+    """Hold the lease for publishing a stream during the block; its first commit is its claim."""
     refuse_without_branch(spec)
     name, table = publication_id(spec.stream), spec.table.name
     lease = stream_lease(settings, name)
@@ -253,7 +253,7 @@ def published_table(spec: StreamSpec, settings: Settings, catalog: Catalog) -> t
 
     Raises:
         RolledBackError: Main was rolled back to before a publication.
-        FrazilError: There is no such table.
+        FrazilError: The table does not exist.
     """
     table = find_table(catalog, spec.table.name)
     if table is None:
@@ -265,7 +265,7 @@ def published_table(spec: StreamSpec, settings: Settings, catalog: Catalog) -> t
 
 
 def no_table(spec: StreamSpec, settings: Settings) -> FrazilError:
-    """The error of a stream whose table is not there: it is gone if the stream is known to have written it."""
+    """Error for a missing table: it was dropped if the stream is known to have written it."""
     stream, table = spec.stream, spec.table.name
     known = stream_lease(settings, stream).read()
     if known is not None and table in known.targets:
@@ -277,7 +277,7 @@ def no_table(spec: StreamSpec, settings: Settings) -> FrazilError:
 
 
 def refuse_without_branch(spec: StreamSpec) -> None:
-    """See that the stream writes another branch than main, of its one table of rows.
+    """Raise unless the stream writes a branch beside main, in its only table of rows.
 
     Raises:
         FrazilError: It does not.
@@ -297,16 +297,16 @@ def refuse_without_branch(spec: StreamSpec) -> None:
 def interval_of(
     spec: StreamSpec, table: Table, newest: Stamp | None, until: int | None = None, *, unfinished: bool = False
 ) -> Interval | None:
-    """What the stream has landed on its branch since a publication; None if the branch is not there yet.
+    """Unpublished snapshots of the stream since a publication; None if the branch does not exist yet.
 
     Args:
-        table: As it is, not as a branch has it.
-        newest: The publication's stamp.
-        until: The last sequence number that is looked at; None: the branch's head.
-        unfinished: Also where something is about to be discarded, which is left out, too.
+        table: The whole table, not seen from a branch.
+        newest: Stamp of the publication.
+        until: Last sequence number to include; None: the branch's head.
+        unfinished: Whether an unfinished discard is allowed; its rows are left out as well.
 
     Raises:
-        FrazilError: Something is about to be discarded, and not all of that is done.
+        FrazilError: A discard is unfinished.
     """
     branch, metadata = spec.branch_of(spec.table.name), table.metadata
     discards = Discards.of(metadata.properties, spec.stream, spec.table.name)
@@ -319,7 +319,7 @@ def interval_of(
 
 
 def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | None:
-    """Why a branch cannot be published from where main has it; None if it can."""
+    """Break that prevents publishing a branch from where main has it; None without one."""
     branch, metadata, stream = spec.branch_of(spec.table.name), table.metadata, spec.stream
     if broken := branch_break(metadata, stream, branch, newest):
         return broken
@@ -329,15 +329,15 @@ def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | No
 
 
 def refuse_held(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:
-    """Without a gate in the file nothing is published that one held while it was there: nobody has decided about it.
+    """Raise for snapshots quarantined earlier, if the file no longer uses write-audit-publish: nobody has decided yet.
 
     Args:
-        spec: The stream, without a gate.
-        found: What would be published.
-        metadata: The table's own, not as a branch has it.
+        spec: The stream, without write-audit-publish.
+        found: Snapshots to publish.
+        metadata: The table's whole metadata, not seen from a branch.
 
     Raises:
-        FrazilError: It is held.
+        FrazilError: They are quarantined.
     """
     held = Gate.standing(metadata, spec.stream, found.branch, spec.table.name).held
     if held is None or held.until <= found.after:
@@ -353,7 +353,7 @@ def refuse_held(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> N
 
 
 def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:
-    """Files of one commit are of the table's present partition spec."""
+    """Raise unless all files have the table's present partition spec, as one commit requires."""
     former = sum(each.spec_id != metadata.default_spec_id for each in found.files)
     if former:
         raise UnpublishableError(
@@ -366,7 +366,7 @@ def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata
 
 
 def main_rolled_back(spec: StreamSpec) -> RolledBackError:
-    """The error of a main that lacks a publication."""
+    """Error for a main that lacks a publication."""
     return RolledBackError(
         f"stream {spec.stream}: main of table {spec.table.name} was rolled back to before its last publication, or "
         "replaced. Nothing was published.",
@@ -376,7 +376,7 @@ def main_rolled_back(spec: StreamSpec) -> RolledBackError:
 
 
 def given_up(spec: StreamSpec, said: str) -> FrazilError:
-    """The error after too many refusals."""
+    """Error after too many refusals."""
     return CommitRefusedError(
         f"stream {spec.stream}: nothing was published: {said}",
         fix=f"frazil publish {spec.stream}, once fewer others commit to {spec.table.name}",

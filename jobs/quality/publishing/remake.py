@@ -1,9 +1,9 @@
-"""Remake of a branch: it begins again at main's head, with what main lacks of it on top, snapshot by snapshot.
+"""Rebase of a branch: it begins again at main's head, with copies of the snapshots that main lacks on top.
 
-A branch that is published keeps every file that its streams have landed there, also those that main has compacted or
-deleted since. Remade, it has main's files and those that are not published. Each snapshot with rows that main lacks is
-issued again, with its own stamp, and so is the newest stamp of every stream, and what somebody else still needs of the
-stamps (see `reissue`). Positions, epochs and times stay as they are. It is one commit, which asserts both heads.
+A published branch keeps every file that its streams have landed there, also those that main has compacted or deleted
+since. After a rebase it has main's files and the unpublished ones. Each snapshot with rows that main lacks is copied
+with its own stamp. So are the newest stamp of every stream, and stamps that somebody still needs (see `reissue`).
+Positions, epochs and times stay. It is one commit, which asserts both heads.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class NotRemadeError(FrazilError):
 
 
 def gated_streams(metadata: TableMetadata, specs: Sequence[StreamSpec], branch: str, where: str) -> list[StreamSpec]:
-    """The streams that write the branch, all of which are published through a gate.
+    """Streams that write the branch, all of which use write-audit-publish.
 
     Raises:
-        NotRemadeError: One is not.
+        NotRemadeError: A stream does not.
     """
     by_name = {spec.stream: spec for spec in specs}
     writers = {each.partition(PART_MARK)[0] for each in streams_on_branch(metadata, branch)}
@@ -80,10 +80,10 @@ def gated_streams(metadata: TableMetadata, specs: Sequence[StreamSpec], branch: 
 
 
 def stands_in_main(table: Table, spec: StreamSpec, branch: str) -> int:
-    """Through which sequence number main has the stream's part of the branch.
+    """Sequence number through which main has the stream's part of the branch.
 
     Raises:
-        NotRemadeError: Main, or the branch, was rolled back, and nobody has said what becomes of that.
+        NotRemadeError: Main, or the branch, was rolled back, and nobody has decided about it.
     """
     past = publications(table, spec.stream)
     seen = on_branch(table, branch)
@@ -98,17 +98,17 @@ def stands_in_main(table: Table, spec: StreamSpec, branch: str) -> int:
 
 
 def refuse_left_out(metadata: TableMetadata, gated: Sequence[StreamSpec], branch: str, begin: int, where: str) -> None:
-    """See that no rows were left out of main, which would go with the branch.
+    """Raise if rows were left out of main, as a rebase would remove them from the branch.
 
     Args:
-        metadata: The table's own.
+        metadata: The table's whole metadata.
         gated: The streams that write the branch.
-        branch: Which is to be remade.
-        begin: The sequence number behind which it is the streams'.
-        where: The branch, for a message.
+        branch: Branch to rebase.
+        begin: Sequence number behind which it is the streams'.
+        where: Name of the branch, for a message.
 
     Raises:
-        NotRemadeError: Some were.
+        NotRemadeError: Rows were left out.
     """
     said = metadata.properties.get(left_out_property(branch), "")
     # Earlier versions set no property.
@@ -127,7 +127,7 @@ def refuse_left_out(metadata: TableMetadata, gated: Sequence[StreamSpec], branch
 
 
 def rows_given(table: Table, gated: Sequence[StreamSpec], branch: str) -> int | None:
-    """How many rows main was given of all branches; None where the branch was remade, and it is known to be enough."""
+    """Number of rows that main got from all branches; None if the branch was rebased, and it is known to be enough."""
     if last_remade(table.metadata, branch) is not None:
         return None
     newest = (publications(table, spec.stream).newest for spec in gated)
@@ -136,26 +136,26 @@ def rows_given(table: Table, gated: Sequence[StreamSpec], branch: str) -> int | 
         for spec in gated
         for each in Discards.of(table.metadata.properties, spec.stream, spec.table.name).on(branch)
     )
-    # What was discarded stands there, too, and letters have it.
+    # Discarded rows are there, too, and are dead letters.
     return sum(each.totals.read for each in newest if each) + sum(each.rows for each in discarded)
 
 
 StillNeeded = Callable[[Snapshot, Stamp], bool]
-"""Whether somebody needs the stamp of a snapshot whose rows main has; the snapshot is as it landed."""
+"""Returns whether somebody needs the stamp of a published snapshot; takes the snapshot as it landed."""
 
 _OWN = "frazil."
 
 
 @dataclass(frozen=True, slots=True)
 class RemadeBranch:
-    """What a remake did.
+    """Result of a rebase.
 
     Attributes:
-        snapshots: How many were issued again.
-        waiting: How many of them have rows that main lacks.
-        files: Data files of those.
-        rows: Rows of those.
-        snapshot_id: The branch's new head.
+        snapshots: Number of copied snapshots.
+        waiting: Number of these with rows that main lacks.
+        files: Number of data files of those.
+        rows: Number of rows of those.
+        snapshot_id: New head of the branch.
     """
 
     branch: str
@@ -168,12 +168,12 @@ class RemadeBranch:
 
 @dataclass(frozen=True, slots=True)
 class Remaking:
-    """A remake before it is committed.
+    """A rebase before it is committed.
 
     Attributes:
-        operation: What is committed.
-        properties: Of the table, set in the same commit.
-        waiting: How many of the snapshots have rows that main lacks.
+        operation: Operation to commit.
+        properties: Table properties, set in the same commit.
+        waiting: Number of copied snapshots with rows that main lacks.
     """
 
     operation: RemakeBranch
@@ -192,18 +192,18 @@ def remake(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     backoff: Callable[[], Backoff] = Backoff,
 ) -> RemadeBranch:
-    """Remake a branch from main, while streams may commit to it.
+    """Rebase a branch onto main; streams may commit to it meanwhile.
 
     Args:
-        name: The table.
-        specs: The streams that write to it.
-        needed: Of the stamps whose rows main has.
+        name: Name of the table.
+        specs: Streams that write to it.
+        needed: Returns whether the stamp of a published snapshot is needed.
         check: Called before each attempt; raises if this process must not commit any more.
-        backoff: Between the attempts.
+        backoff: Makes the pauses between the attempts.
 
     Raises:
-        NotRemadeError: Main would not have all that the branch has, or nobody can say.
-        FrazilError: Others committed each time.
+        NotRemadeError: Main would lack something of the branch, or it is unknown.
+        FrazilError: Others committed during every attempt.
     """
 
     memo = ManifestMemo()
@@ -240,16 +240,16 @@ def remaking(
     now: datetime,
     memo: ManifestMemo | None = None,
 ) -> Remaking:
-    """What a remake of a branch would commit.
+    """Plan of a rebase.
 
     Args:
-        table: As it is, not as a branch has it.
-        specs: The streams that write to it.
-        needed: Of the stamps whose rows main has.
-        memo: Of an earlier attempt.
+        table: The whole table, not seen from a branch.
+        specs: Streams that write to it.
+        needed: Returns whether the stamp of a published snapshot is needed.
+        memo: Cache of manifests from earlier attempts.
 
     Raises:
-        NotRemadeError: Main would not have all that the branch has, or nobody can say.
+        NotRemadeError: Main would lack something of the branch, or it is unknown.
     """
     metadata, where = table.metadata, f"branch {branch} of table {'.'.join(table.name())}"
     if branch not in metadata.refs or MAIN_BRANCH not in metadata.refs or metadata.format_version != 2:
@@ -300,10 +300,10 @@ def _files_by_snapshot(
     *,
     given: int | None,
 ) -> dict[int, list[DataFile]]:
-    """The files that main lacks, by the snapshot that added them.
+    """Files that main lacks, by the snapshot that added them.
 
     Raises:
-        NotRemadeError: The branch has more rows than main was given.
+        NotRemadeError: The branch has more rows than main got.
     """
     metadata = table.metadata
     head = metadata.snapshot_by_id(metadata.refs[branch].snapshot_id)
@@ -330,10 +330,10 @@ def _files_by_snapshot(
 def _chosen(
     new: Sequence[Snapshot], stands: Mapping[str, int], files: Mapping[int, object], needed: StillNeeded
 ) -> Iterator[tuple[Snapshot, str, bool]]:
-    """The snapshots that are issued again, oldest first, with their stamps, and whether main lacks what they did.
+    """Snapshots to copy, oldest first, with their stamps, and whether main lacks their rows.
 
-    Of each stream also its newest stamp, and the newest of those that are published: it says where the first one that
-    waits began.
+    They include each stream's newest stamp, and its newest published one, which has the start of the first unpublished
+    snapshot.
     """
     stamped: list[tuple[Snapshot, str, bool, bool]] = []
     newest: dict[tuple[str, str], int] = {}
@@ -368,12 +368,12 @@ def _again(
 def _gates(
     metadata: TableMetadata, gated: Sequence[StreamSpec], branch: str, after: int, numbers: Mapping[int, int]
 ) -> dict[str, str]:
-    """What is held at each gate, by the numbers that its snapshots get.
+    """Quarantined snapshots of each stream, by their new sequence numbers.
 
     Args:
-        branch: As it is before the remake.
-        after: The number before the first of them.
-        numbers: Of each snapshot's number, the one that it gets.
+        branch: Branch before the rebase.
+        after: Sequence number before the first copy.
+        numbers: New sequence numbers, by the former ones.
     """
     told: dict[str, str] = {}
     for spec in gated:

@@ -1,1 +1,1 @@
-"""What a stream's file, records and table agree on."""
+"""Schema checks: agreement of a stream's file, records and table."""

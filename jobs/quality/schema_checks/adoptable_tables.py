@@ -1,7 +1,7 @@
-"""Adoptable tables: those that exist already, that values of a stream's records name, and that are not the stream's.
+"""Adoptable tables: existing tables that values of a stream's records name, and that are not the stream's.
 
-No record may take another's table by what it says. So a stream lands nothing in such a table until an operator has
-given it to the stream.
+No record may take over another owner's table by its content. So a stream lands nothing in such a table until an
+operator has given it to the stream.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from jobs.tables.commit.protocol.named_tables import belongs_to
 from jobs.tables.write.dry_run import check_writable
 
 MOST = 500
-"""Tables that are looked at."""
+"""Most tables that are checked."""
 
 
 def adoptable_tables(spec: StreamSpec, catalog: Catalog, pattern: str = "*") -> dict[str, Table]:
-    """The tables by their names, in order; none of a stream whose route names no tables by values.
+    """Adoptable tables by name, in order; none if the stream's route names no tables by values.
 
     Views and tables of other formats are left out.
 
     Args:
-        spec: The stream, with the tables that are known.
-        pattern: Of their full names, with `*` and `?` as in a shell.
+        spec: The stream with its known tables.
+        pattern: Pattern of full names, with `*` and `?` as in a shell.
     """
     to = spec.route.to if spec.route else None
     if to is None:
@@ -63,14 +63,14 @@ def adoptable_tables(spec: StreamSpec, catalog: Catalog, pattern: str = "*") -> 
 def adopting_alteration(
     spec: StreamSpec, catalog: Catalog, name: str
 ) -> tuple[StreamSpec, Callable[[TableMetadata], Alteration]]:
-    """What gives a table to a stream, of its metadata as it is; and the stream as the table's rows are made.
+    """Alteration that gives a table to a stream; and the stream as it makes the table's rows.
 
     Args:
-        spec: The stream, with the tables that are known.
-        name: Of the table.
+        spec: The stream with its known tables.
+        name: Name of the table.
 
     Raises:
-        FrazilError: The stream's own table, whose columns it is to have, is not there.
+        FrazilError: The main table, whose columns it needs, does not exist.
     """
     if spec.decode.declares_all:
         return spec, lambda now: _judged(name, now, declared_alteration(spec, now, (), name, given=True))
@@ -88,7 +88,7 @@ def adopting_alteration(
 
 
 def _judged(name: str, metadata: TableMetadata, decided: Alteration) -> Alteration:
-    """The alteration, refused for a table that frazil could not write."""
+    """The alteration, refused if frazil could not write the table."""
     try:
         check_writable(name, metadata)
     except FrazilError as problem:

@@ -1,7 +1,7 @@
-"""Adoption of a table that others made: what it lacks for frazil's rows and their readers, each with what it is for.
+"""Adoption of a table that others created: what it lacks for frazil's rows and their readers, with purposes.
 
-Pure. A table of Kafka Connect's sink, or of anybody else, takes rows once it has the columns that say which record a
-row is of. Rows that are there stay as they are, with null in these columns.
+Pure functions. Any table, such as of Kafka Connect's sink, takes rows once it has the columns of their coordinates.
+Existing rows stay, with null in these columns.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from jobs.tables.write.table_sort_order import sort_order, sort_order_of, sort_o
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What a table gets so that frazil can land rows in it and prove them.
+    """Additions to a table that let frazil land rows in it and prove them.
 
     Attributes:
-        columns: Kafka's own columns that it lacks.
-        sort_by: Its sort order from then on; None: as it is.
+        columns: Kafka's columns that it lacks.
+        sort_by: New sort order; None: unchanged.
         mapping: Whether it gets a name mapping.
-        stream: The stream that it is given to, of tables that values name; None: it is named by the file.
+        stream: Stream that gets it as a dynamic table; None: the stream's file names it.
     """
 
     columns: tuple[SchemaChange, ...] = ()
@@ -43,7 +43,7 @@ class Adoption:
 
     @property
     def sentences(self) -> list[str]:
-        """Each change with what it is for."""
+        """Each change with its purpose."""
         told = [each.told for each in self.columns]
         if self.sort_by is not None:
             told.append(f"set sort order {', '.join(map(str, self.sort_by))}, which writes of Spark follow")
@@ -57,19 +57,19 @@ class Adoption:
         """A table's schema with the columns.
 
         Args:
-            schema: As it is without them.
-            last_column_id: The greatest field id that the table has ever given.
-            own: Names of all columns of Kafka's own.
+            schema: Schema without them.
+            last_column_id: Greatest field id ever used in the table.
+            own: Names of all of Kafka's columns.
         """
         if not self.columns:
             return schema
         return changed_schema(schema, self.columns, max(last_column_id, schema.highest_field_id), own)
 
     def properties(self, schema: Schema) -> dict[str, str]:
-        """The table properties that it sets.
+        """Table properties that it sets.
 
         Args:
-            schema: The table's, with the columns.
+            schema: Schema of the table with the columns.
         """
         mapping = {NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json()} if self.mapping else {}
         return mapping | (adopted_property(self.stream) if self.stream is not None else {})
@@ -82,24 +82,24 @@ MIRROR, LETTERS = "a mirror", "a table of dead letters"
 def adoption(
     spec: StreamSpec, metadata: TableMetadata, schema: Schema, name: str | None = None, *, given: bool = False
 ) -> tuple[Adoption, tuple[str, ...]]:
-    """What a table of a stream lacks, whoever made it.
+    """What a stream's table lacks, whoever created it.
 
     Args:
         spec: The stream.
-        metadata: The table's, as it is.
-        schema: The table's, with what else is changed.
-        name: Of the table; without it the stream's own.
-        given: Whether an operator gives it to the stream, of tables that values name.
+        metadata: Present metadata of the table.
+        schema: Schema of the table with other changes.
+        name: Name of the table; None for the main table.
+        given: Whether an operator gives it to the stream as a dynamic table.
 
     Returns:
-        What it gets; and why it would still not do, as sentences without a full stop.
+        The additions; and the remaining obstacles, as sentences without a full stop.
     """
     columns, refused = kafka_column_changes(schema, spec.kafka_columns)
     if columns and spec.changes is not None and has_rows(metadata):
         said = "its rows do not say what happened in the source, and a changelog's do: name another table in table.name"
         refused = (*refused, f"{said}, and this one as a mirror, which takes its rows for older than all changes")
     whose = other_owner(metadata, spec.stream)
-    # A table of another stream may be named by the file: two streams may write one.
+    # The file may name another stream's table: two streams may write one.
     if whose is not None and (given or (columns and whose in (MIRROR, LETTERS))):
         refused = (*refused, f"it is {whose}")
     stream = spec.stream if given and not made_for(metadata, spec.stream) else None
@@ -123,9 +123,9 @@ def has_rows(metadata: TableMetadata) -> bool:
 
 
 def other_owner(metadata: TableMetadata, stream: str) -> str | None:
-    """Whose table it is, if it is one of frazil's and not the stream's, as the end of a sentence.
+    """Owner of a table of frazil's that is not the stream's, as the end of a sentence; None otherwise.
 
-    Rows that two streams write to one table that values name could not be told apart by their route.
+    If two streams wrote one dynamic table, their rows could not be separated by their routes.
     """
     properties: Mapping[str, str] = metadata.properties
     if MIRROR_PROPERTY in properties:
@@ -139,7 +139,7 @@ def other_owner(metadata: TableMetadata, stream: str) -> str | None:
 
 
 def _needs_mapping(metadata: TableMetadata, schema: Schema) -> bool:
-    """Whether a table that frazil has never touched lacks a name mapping; none is set that Hive could not keep."""
+    """Whether a table that frazil has never touched lacks a name mapping; none is set that Hive could not store."""
     if not is_unknown_to_frazil(metadata) or NAME_MAPPING in metadata.properties:
         return False
     return len(create_mapping_from_schema(schema).model_dump_json()) <= HIVE_LIMIT // 2

@@ -1,4 +1,4 @@
-"""Alteration of a table's schema, as somebody asks for it: what changes, what stands in its way, and its one commit."""
+"""Alteration of a table's schema by request: its changes, its obstacles, and its one commit."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ _ANY = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What becomes of a table's schema.
+    """Changes of a table's schema.
 
     Attributes:
         changes: Additions, promotions and relaxed columns.
-        renames: Made before them.
-        refused: Why the table would still not be as the file declares, as sentences.
-        identifiers: The table's identifier fields from now on, by their full names; None: as they are.
-        adoption: What else the table gets so that frazil lands rows in it.
-        told: The changes as sentences, where they are of the columns before a stream's steps.
-        opening: What the next start would make of the table, where that is what is changed.
+        renames: Renames, made before them.
+        refused: Reasons why the table would still not be as the file declares, as sentences.
+        identifiers: New identifier fields of the table, by full names; None: unchanged.
+        adoption: Further additions that let frazil land rows in it.
+        told: Changes as sentences, if they are of the columns before a stream's steps.
+        opening: Changes that the next start would make, if those are made.
     """
 
     changes: tuple[SchemaChange, ...] = ()
@@ -78,13 +78,13 @@ class Alteration:
 
     @property
     def sentences(self) -> list[str]:
-        """Each change, in the order in which they are made."""
+        """Each change, in order of execution."""
         columns = list(self.told) or [*map(str, self.renames), *map(str, self.changes)]
         return [*columns, *self.further]
 
     @property
     def further(self) -> list[str]:
-        """Each change beside those of columns of rows."""
+        """Each change beside those of rows' columns."""
         named = [] if self.identifiers is None else [f"set identifier fields {', '.join(self.identifiers)}"]
         return [*self.adoption.sentences, *named]
 
@@ -97,16 +97,16 @@ def declared_alteration(
     *,
     given: bool = False,
 ) -> Alteration:
-    """What lets a table take the columns that a stream's file declares; nothing is ever dropped.
+    """Alteration that lets a table take the columns that a stream's file declares; nothing is ever dropped.
 
     Args:
-        spec: One whose file declares its columns.
-        renames: Columns that are called otherwise from now on.
-        name: Of the table; without it the stream's own.
+        spec: A stream whose file declares its columns.
+        renames: Columns to rename.
+        name: Name of the table; None for the main table.
         given: See `adoption`.
 
     Raises:
-        FrazilError: A column cannot be renamed so.
+        FrazilError: A rename is not possible.
     """
     own = own_columns(spec)
     for rename in renames:
@@ -120,14 +120,14 @@ def declared_alteration(
 
 
 def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
-    """What lets a table take what the steps of a stream make, whose file does not declare its columns.
+    """Alteration that lets a table take the result of a stream's steps, if its file does not declare its columns.
 
     Raises:
-        FrazilError: Which columns are decoded is not known before the stream has been started.
+        FrazilError: The decoded columns are unknown before the stream has been started.
     """
     if spec.shapes and not keeps_decoded(spec, metadata) and not has_landed(spec, metadata):
         if (found := with_table_settings(spec, metadata, Alteration())).sentences or found.refused:
-            # The first start needs the columns that say which records rows are of.
+            # The first start needs the columns of the records' coordinates.
             return found
         raise FrazilError(
             f"stream {spec.stream}: which columns are decoded, before its steps, is known with its first start.",
@@ -142,15 +142,15 @@ def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
 
 
 def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn]) -> Alteration:
-    """Other names for columns of a stream whose file declares none of them: they are from its table by the next batch.
+    """Renames of columns that the stream's file does not declare: they take effect with the next batch.
 
-    Records under the former name land in the column as before, by the table's name mapping.
+    Records with the former name still land in the column, by the table's name mapping.
 
     Args:
-        renames: Columns that are called otherwise from now on.
+        renames: Columns to rename.
 
     Raises:
-        FrazilError: A column cannot be renamed so.
+        FrazilError: A rename is not possible.
     """
     if spec.shapes and _made_by_steps(spec, metadata) & {rename.old for rename in renames}:
         raise FrazilError(
@@ -179,7 +179,7 @@ def _made_by_steps(spec: StreamSpec, metadata: TableMetadata) -> set[Path]:
 
 
 def _misnamed(metadata: TableMetadata, renamed: Schema) -> list[str]:
-    """Why engines could not read a table with columns renamed, as ends of sentences."""
+    """Reasons why engines could not read a table with the renamed columns, as ends of sentences."""
     before, after = (
         [why for _, why in name_problems(schema, partition_names(schema, metadata.partition_specs))]
         for schema in (metadata.schema(), renamed)
@@ -188,7 +188,7 @@ def _misnamed(metadata: TableMetadata, renamed: Schema) -> list[str]:
 
 
 def _unmasked(spec: StreamSpec, rename: RenamedColumn) -> Iterator[str]:
-    """Masked columns that another name would uncover, wherever values are shown by the names of columns."""
+    """Masked columns that another name would uncover, where values are shown by column names."""
     masked, size = set(spec.errors.mask.paths), len(rename.old)
     for path in sorted(masked):
         new = (*rename.new, *path[size:])
@@ -212,11 +212,11 @@ def _named_problems(spec: StreamSpec, table: Schema, properties: Mapping[str, st
 def proposed_alteration(
     spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange], *, given: bool = False
 ) -> Alteration:
-    """What proposals make of a table as it is: they were made one by one, for the table as it was then.
+    """Alteration by proposals, which were made one by one for earlier states of the table.
 
     Args:
-        spec: The stream that they are of.
-        proposed: Those that somebody has decided to make, limits or not.
+        spec: The stream of the proposals.
+        proposed: Accepted proposals, regardless of limits.
         given: See `adoption`.
     """
     nowhere = Coordinates("", 0, 0)
@@ -236,16 +236,16 @@ def proposed_alteration(
 def following_alteration(
     spec: StreamSpec, own: TableMetadata, metadata: TableMetadata, name: str, *, given: bool = False
 ) -> Alteration:
-    """What lets a table take the rows of the stream's own one, whose columns it is to have.
+    """Alteration that lets a dependent table take the main table's rows.
 
     Args:
-        own: Metadata of the stream's own table.
-        metadata: Metadata of the other one.
-        name: Its name.
+        own: Metadata of the main table.
+        metadata: Metadata of the dependent table.
+        name: Name of the dependent table.
         given: See `adoption`.
     """
     fit = following(spec, own, metadata, name, adopting=True)
-    # Kafka's own columns are told with what they are for.
+    # Kafka's columns are listed with their purpose.
     changes = tuple(each for each in fit.changes if not each.purpose)
     return with_table_settings(spec, metadata, Alteration(changes, (), fit.refused), name, given=given)
 
@@ -253,11 +253,11 @@ def following_alteration(
 def with_table_settings(
     spec: StreamSpec, metadata: TableMetadata, decided: Alteration, name: str | None = None, *, given: bool = False
 ) -> Alteration:
-    """The alteration with what else the stream needs of its table, or its file says of it, where it is otherwise.
+    """The alteration with further changes that the stream or its file requires of the table.
 
     Args:
-        decided: What else is altered.
-        name: Of the table; without it the stream's own.
+        decided: Other changes.
+        name: Name of the table; None for the main table.
         given: See `adoption`.
     """
     renamed = renamed_schema(metadata.schema(), decided.renames)
@@ -267,7 +267,7 @@ def with_table_settings(
         # The commit of a rename sets one by itself.
         found = replace(found, mapping=False)
     if any(each.startswith("table.sort_by.") for each in decided.refused):
-        # Said already, with its place in the file.
+        # Reported already, with its place in the file.
         unfit = tuple(each for each in unfit if not each.startswith("table.sort_by:"))
     decided = replace(decided, adoption=found, refused=(*decided.refused, *unfit))
     names = spec.table.identifier_names
@@ -290,19 +290,19 @@ def alter_table(
 ) -> tuple[int, Alteration]:
     """Change the schema of a stream's table in one commit, on exactly the head and the schema that it is decided on.
 
-    Whoever writes to the table goes on: files that were written for the schema before are taken as they are.
+    Writers go on: files of the former schema are accepted.
 
     Args:
-        alteration: What to change, of the table as it is.
-        seen_schema_id: The schema that the change was shown for.
-        by: Who asks for it; kept in the table.
-        table: Which of the stream's tables of rows; without it its own.
+        alteration: Changes, based on the present table.
+        seen_schema_id: Schema for which the change was shown.
+        by: Author, recorded in the table.
+        table: The stream's table; None for the main table.
 
     Returns:
-        The id of the new schema, and what was changed.
+        Id of the new schema, and the changes.
 
     Raises:
-        FrazilError: Somebody has changed the schema meanwhile, or taken the table, or the catalog refuses.
+        FrazilError: Somebody has changed the schema meanwhile, or claimed the table, or the catalog refuses.
     """
     name = table or spec.table.name
 
@@ -327,7 +327,7 @@ def alter_table(
 
 
 def altered_metadata(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> TableMetadata:
-    """Metadata of a stream's own table with an alteration made; nothing is committed."""
+    """Metadata of the main table after an alteration; nothing is committed."""
     if not decided.sentences:
         return metadata
     return with_operation(metadata, _operation(spec, metadata, decided, "nobody"))
@@ -354,7 +354,7 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
 def _with_further(
     operation: ChangeSchema, spec: StreamSpec, metadata: TableMetadata, decided: Alteration
 ) -> ChangeSchema:
-    """The operation with what is altered beside the columns of rows, in the same commit."""
+    """The operation with further alterations beside the rows' columns, in the same commit."""
     given, before = decided.adoption, operation.schema
     after = given.added_to(before, metadata.last_column_id, own_columns(spec))
     properties = {**metadata.properties, **operation.properties}

@@ -1,4 +1,4 @@
-"""Declared columns held against their table: whether a driver with this file would start, and what would let it."""
+"""Declared columns compared with their table: whether a driver with this file would start, and what it needs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _REFUSED: Mapping[DifferenceKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DeclaredContract:
-    """What a stream's file declares, held against its table.
+    """Declared columns of a stream's file, compared with its table.
 
     Attributes:
-        findings: Every difference, with what it leads to.
-        renames: Columns that may be called otherwise in the file.
+        findings: Every difference, with its effect.
+        renames: Columns that may have another name in the file.
     """
 
     findings: tuple[ContractFinding, ...]
@@ -60,7 +60,7 @@ class DeclaredContract:
 
 
 def own_columns(spec: StreamSpec) -> frozenset[str]:
-    """Columns of the stream's table that no file declares: they say where rows came from, or the table has a key's."""
+    """Columns of the stream's table that no file declares: those of coordinates, or a key's that the table has."""
     key = spec.record_columns.key
     of_key = key.names if key is not None and not key.is_resolved and not spec.shapes else ()
     return spec.kafka_columns.names | {*of_key}
@@ -72,11 +72,11 @@ def declared_columns(
     table: Schema | None = None,
     properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> Schema:
-    """The columns that the stream's file declares, of values, keys and headers, behind its transforms.
+    """Columns that the stream's file declares for values, keys and headers, after its transforms.
 
     Args:
-        name: Of one of its tables of rows; without it the stream's own.
-        table: Its schema, which says what the file leaves to it.
+        name: Name of a table of rows; None for the main table.
+        table: Schema of the table, for what the file leaves to it.
     """
     if spec.shapes and table is not None:
         decoded = spec.record_columns_for(table, properties).beside(spec.resolved_for(table, properties).schema)
@@ -90,12 +90,12 @@ def declared_columns(
 def declared_contract(
     spec: StreamSpec, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
 ) -> DeclaredContract:
-    """Hold the columns that a stream's file declares against its table.
+    """Compare the declared columns of a stream's file with its table.
 
     Args:
-        spec: One whose file declares its columns.
-        table: The table's schema.
-        name: Its name; without it that of the stream's own.
+        spec: A stream whose file declares its columns.
+        table: Schema of the table.
+        name: Name of the table; None for the main table.
     """
     rows, own = declared_columns(spec, name, table, properties), own_columns(spec)
     found = differences(rows, table, own=own)
@@ -112,7 +112,7 @@ def _finding(difference: Difference) -> ContractFinding:
 
 
 def identifier_sentence(spec: StreamSpec, table: Schema) -> str | None:
-    """How a table's identifier fields differ from those that its stream's file names; None if they do not."""
+    """Difference of a table's identifier fields from those in the stream's file; None without one."""
     names, actual = spec.table.identifier_names, identifier_names(table)
     if not names or names == actual:
         return None
@@ -121,5 +121,5 @@ def identifier_sentence(spec: StreamSpec, table: Schema) -> str | None:
 
 
 def schema_name(metadata: TableMetadata) -> str:
-    """The version of a table's schema, as messages name it."""
+    """Name of a table's schema version in messages."""
     return f"schema {metadata.current_schema_id}"

@@ -1,4 +1,4 @@
-"""Contract findings: what a difference between a stream's records and its table leads to, before a record shows it."""
+"""Findings: the effect of a difference between a stream's records and its table, before a record shows it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from jobs.records.schema.difference import Difference
 from jobs.records.schema.iceberg_schema import with_null
 
 Outcome: TypeAlias = Literal["lands", "null", "changes_table", "left_out", "proposed", "dead_letter", "stops"]
-"""What becomes of records: they land; the column is null; the table is changed for them; the field is left out and
-counted; somebody has to decide, and they become dead letters until then; they become dead letters; the stream stops, or
-does not start."""
+"""Effect on records.
+
+They land; the column is null; the table is changed for them; the field is left out and counted; they become dead
+letters until somebody decides; they become dead letters; the stream stops, or does not start.
+"""
 
 Level: TypeAlias = Literal["ok", "warn", "error"]
 
@@ -22,12 +24,12 @@ _LEVELS: dict[Outcome, Level] = {"proposed": "warn", "dead_letter": "warn", "sto
 
 @dataclass(frozen=True, slots=True)
 class ContractFinding:
-    """One difference, and what it leads to.
+    """One difference, and its effect.
 
     Attributes:
-        difference: Between the rows that records give and the table.
-        outcome: What becomes of records that have it.
-        why: Why so, as a sentence without its point.
+        difference: Difference between the rows of records and the table.
+        outcome: Effect on records with it.
+        why: Reason, a sentence without its full stop.
     """
 
     difference: Difference
@@ -36,12 +38,12 @@ class ContractFinding:
 
     @property
     def level(self) -> Level:
-        """Whether anybody should look at it."""
+        """Level of attention that it needs."""
         return _LEVELS.get(self.outcome, "ok")
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """The finding as JSON."""
         needs = self.difference.needs
         return {
             "column": self.difference.column,
@@ -55,7 +57,7 @@ class ContractFinding:
 
 
 def worst(findings: list[ContractFinding]) -> Level:
-    """The level of the finding that is worst; `ok` where there is none."""
+    """The worst level of the findings; `ok` without any."""
     levels = {finding.level for finding in findings}
     return "error" if "error" in levels else "warn" if "warn" in levels else "ok"
 

@@ -1,4 +1,4 @@
-"""Forecast: what becomes of records of a writer schema, or of example records, before the first one comes."""
+"""Forecast of the effect on records of a writer schema, or on example records, before the first one arrives."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ NO_TABLES: Mapping[str, TableMetadata] = MappingProxyType({})
 def forecast(
     spec: StreamSpec, rows: Schema, metadata: TableMetadata, followers: Mapping[str, TableMetadata] = NO_TABLES
 ) -> list[ContractFinding]:
-    """What the differences between records of a writer schema and a stream's columns lead to.
+    """Effects of differences between records of a writer schema and a stream's columns.
 
     Args:
-        rows: The fields of the records, with the types that their schema gives them.
-        metadata: Of the stream's table.
-        followers: Of the tables that follow it, by name; what one of them cannot take that one does not get.
+        rows: Fields of the records, with the types of their schema.
+        metadata: Metadata of the main table.
+        followers: Metadata of its dependent tables, by name; the main table does not get what one of them cannot take.
     """
     table = metadata.schema()
     columns = spec.resolved_for(table, metadata.properties)
@@ -116,13 +116,13 @@ def _other_case(spec: StreamSpec, difference: Difference) -> ContractFinding:
 
 @dataclass(frozen=True, slots=True)
 class ExamplesContract:
-    """What becomes of example records.
+    """Fate of example records.
 
     Attributes:
-        records: How many there are; tombstones are none of them.
-        failures: Why some become dead letters; `row` counts from zero.
-        left_out: Fields that no column takes, by path, with how many records have them.
-        renames: Columns that may be called otherwise in the records.
+        records: Number of records, without tombstones.
+        failures: Failures of dead letters; `row` counts from zero.
+        left_out: Number of records by the path of a field without a column.
+        renames: Columns that may have another name in the records.
     """
 
     records: int
@@ -132,12 +132,12 @@ class ExamplesContract:
 
 
 def examples_contract(spec: StreamSpec, metadata: TableMetadata, lines: list[bytes]) -> ExamplesContract:
-    """Decode records as the stream's reference decoder does.
+    """Decode records by the stream's reference decoder.
 
     Args:
         spec: A stream whose records name no writer schema.
-        metadata: Of the stream's table.
-        lines: A record each.
+        metadata: Metadata of the main table.
+        lines: Records, one each.
     """
     decoder = spec.resolved_for(metadata.schema(), metadata.properties).decoder
     decoded = FORMATS[decoder.kind].reference(decoder).decode(pa.array(lines, pa.binary()))

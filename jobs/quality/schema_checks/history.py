@@ -1,4 +1,4 @@
-"""History of a table's schema: what each version changed, who needed it, and the rows that came first."""
+"""History of a table's schema: the changes of each version, their origin, and their first rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class SchemaVersion:
     """One version of a table's schema.
 
     Attributes:
-        schema_id: Iceberg's.
-        changes: Against the version before, as sentences; of the first its number of columns.
-        snapshot_id: The first of the stream's snapshots with it that is still kept; None if none is.
-        committed_ms: When that was committed, milliseconds since 1970.
-        start: Where that snapshot's records begin, per partition.
-        record: What frazil noted when it made this version; None of a version that others made, or that the table's
-            property does not list any more.
+        schema_id: Iceberg's schema id.
+        changes: Changes since the version before, as sentences; for the first version its number of columns.
+        snapshot_id: First existing snapshot of the stream with it; None without one.
+        committed_ms: Commit time of that snapshot, milliseconds since 1970.
+        start: First offset of that snapshot's records, per partition.
+        record: frazil's record of this change; None if others made the version, or if the table's property no longer
+            has it.
     """
 
     schema_id: int
@@ -39,10 +39,10 @@ class SchemaVersion:
 
 
 def schema_versions(metadata: TableMetadata, stream: str) -> list[SchemaVersion]:
-    """The versions of a table's schema that its metadata keeps, oldest first.
+    """Existing versions of a table's schema, oldest first.
 
     Args:
-        stream: Whose snapshots say which offsets came first.
+        stream: Stream whose snapshots show the first offsets.
     """
     first: dict[int, tuple[Snapshot, Stamp]] = {}
     for snapshot, stamp in stamped_snapshots(metadata, stream):
@@ -66,7 +66,7 @@ def schema_versions(metadata: TableMetadata, stream: str) -> list[SchemaVersion]
 
 
 def schema_steps(before: Schema, after: Schema) -> Iterator[str]:
-    """What differs between two versions of one table's schema, by the ids of its columns, as sentences."""
+    """Differences between two versions of one table's schema, by column ids, as sentences."""
     old, new = index_by_id(before), index_by_id(after)
     yield from (
         f"added {name} {schema_text(new[field_id].field_type)}"
@@ -84,7 +84,7 @@ def schema_steps(before: Schema, after: Schema) -> Iterator[str]:
 
 
 def _outermost(schema: Schema, field_ids: Collection[int]) -> list[tuple[int, str]]:
-    """Columns with their names, without those that lie in another of them."""
+    """Columns with their names, without those nested in another of them."""
     names = {field_id: schema.find_column_name(field_id) or "" for field_id in sorted(field_ids)}
     within = tuple(f"{name}." for name in names.values())
     return [(field_id, name) for field_id, name in names.items() if not name.startswith(within)]

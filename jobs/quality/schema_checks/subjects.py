@@ -1,4 +1,4 @@
-"""Subjects of a registry held against a stream: what its newest schema would lead to, before a record has it."""
+"""Subjects of a registry compared with a stream: effects of the newest schema, before a record has it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from jobs.records.schema.schema_change import columns_of
 
 @dataclass(frozen=True, slots=True)
 class SubjectContract:
-    """A version of a subject, held against a stream.
+    """A version of a subject, compared with a stream.
 
     Attributes:
-        name: Of the subject, or of a file.
-        version: None of a file.
-        findings: Every difference, with what it leads to.
-        problem: Why no record with this schema can be decoded; None if they can.
-        renames: Columns of the table that may be called otherwise in this schema.
+        name: Name of the subject or the file.
+        version: Version; None for a file.
+        findings: Every difference, with its effect.
+        problem: Reason why no record with this schema can be decoded; None if they can.
+        renames: Columns of the table that may have another name in this schema.
     """
 
     name: str
@@ -53,59 +53,59 @@ class SubjectContract:
 
     @property
     def level(self) -> Level:
-        """Whether anybody should look at it."""
+        """Level of attention that it needs."""
         return "warn" if self.problem is not None else worst(list(self.findings))
 
     @property
     def may_rename(self) -> bool:
-        """Whether something is gone and something new, and no rename was seen: the version before tells."""
+        """Whether fields are both missing and new without a detected rename; the version before may show one."""
         kinds = {each.difference.kind for each in self.findings}
         return {"added", "gone"} <= kinds and not self.renames
 
     @property
     def shown(self) -> str:
-        """The version as messages name it."""
+        """Name of the version in messages."""
         return self.name if self.version is None else f"{self.name} version {self.version}"
 
 
 def subjects_of(spec: StreamSpec) -> tuple[str, ...]:
-    """The subjects that say what a stream's records will be; none of a stream whose records name no schema."""
+    """Subjects of a stream's values; empty if its records name no schema."""
     return value_subjects(spec.decode, spec.source.topics or ())
 
 
 def key_subjects_of(spec: StreamSpec) -> tuple[str, ...]:
-    """The subjects that say what its records' keys will be; none of a stream whose keys name no schema."""
+    """Subjects of a stream's keys; empty if its keys name no schema."""
     return key_subjects(spec.decode, spec.source.topics or ())
 
 
 def of_keys(spec: StreamSpec, metadata: TableMetadata) -> tuple[StreamSpec, TableMetadata]:
-    """The stream and its table as if a record's key were its value: no policy adds any columns.
+    """The stream and its table with a record's key as its value: no policy adds any columns.
 
     Args:
         spec: A stream with columns of keys.
-        metadata: Of its table, which says them where the file does not.
+        metadata: Metadata of its table, with the columns that the file does not declare.
 
     Raises:
-        FrazilError: There are none.
+        FrazilError: There are no columns of keys.
     """
     as_value = key_as_value(spec)
     if as_value.decode.declared is not None:
         return as_value, metadata_of(as_value.declared_rows, metadata.location)
     columns = spec.record_columns_for(metadata.schema(), metadata.properties).key
     assert columns is not None
-    # With their ids, by which the table's name mapping knows them.
+    # The ids are needed, as the table's name mapping uses them.
     rows = Schema(*columns.rows.fields, schema_id=metadata.current_schema_id)
     return as_value, metadata.model_copy(update={"schemas": [rows], "partition_specs": []})
 
 
 def key_as_value(spec: StreamSpec) -> StreamSpec:
-    """The stream as if a record's key were its value, and its only columns.
+    """The stream with a record's key as its value, and its only columns.
 
     Args:
         spec: A stream with columns of keys.
 
     Raises:
-        FrazilError: There are none.
+        FrazilError: There are no columns of keys.
     """
     key = spec.decode.key
     if key is None:
@@ -119,7 +119,7 @@ def key_as_value(spec: StreamSpec) -> StreamSpec:
 
 
 def metadata_of(columns: Schema, location: str = "") -> TableMetadata:
-    """Of a table with these columns that nobody has made."""
+    """Metadata of an imaginary table with these columns."""
     return new_table_metadata(columns, PartitionSpec(), UNSORTED_SORT_ORDER, location, {"format-version": "2"})
 
 
@@ -129,16 +129,16 @@ def newest_contracts(
     client: RegistryClient,
     followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> Iterator[SubjectContract]:
-    """The newest version of each of a stream's subjects, those of keys last, held against it.
+    """The newest version of each of a stream's subjects, those of keys last, compared with the stream.
 
-    One question for each; two more of one whose fields are not those of the table, for the version before it.
-    Arguments as of `forecast`.
+    Each takes one request, and two more for the previous version if its fields differ from the table's. Arguments as of
+    `forecast`.
 
     Raises:
-        OSError: The registry cannot be asked.
+        OSError: The registry does not answer.
     """
     for subject in subjects_of(spec):
-        # Otherwise nothing was produced as yet, or its producers use other names.
+        # Nothing was produced yet, or the producers use other names.
         if (found := _newest(client, subject)) is not None:
             yield version_contract(spec, metadata, found, client, followers)
     for subject in key_subjects_of(spec):
@@ -155,7 +155,7 @@ def _newest(client: RegistryClient, subject: str) -> SubjectVersion | None:
 
 
 def without_renames(contract: SubjectContract) -> SubjectContract:
-    """A contract of keys: no command renames their columns."""
+    """A comparison of keys without renames, as no command renames their columns."""
     return replace(contract, renames=())
 
 
@@ -166,12 +166,12 @@ def version_contract(
     client: RegistryClient,
     followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> SubjectContract:
-    """A version of a subject, held against a stream, with the version before it where that tells a rename.
+    """A version of a subject compared with a stream, with the previous version if that shows a rename.
 
     Arguments as of `forecast`.
 
     Raises:
-        OSError: The registry cannot be asked.
+        OSError: The registry does not answer.
     """
     held = subject_contract(spec, metadata, found.subject, found.version, found.schema, followers=followers)
     if not held.may_rename:
@@ -191,11 +191,11 @@ def asked_contracts(
     registry: Callable[[], RegistryClient],
     followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> tuple[list[SubjectContract], str | None]:
-    """The newest versions of a stream's subjects held against it; and why the registry could not be asked.
+    """The newest versions of a stream's subjects compared with it; and the reason if the registry does not answer.
 
     Args:
-        registry: Connects to the registry; asked only for a stream whose records name schemas of it.
-        followers: Of the tables that follow its table, by name.
+        registry: Connects to the registry; called only if the stream's records name schemas of it.
+        followers: Metadata of the dependent tables, by name.
     """
     if not subjects_of(spec) and not key_subjects_of(spec):
         return [], None
@@ -219,15 +219,15 @@ def subject_contract(
     *,
     followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> SubjectContract:
-    """One writer schema, held against a stream.
+    """One writer schema compared with a stream.
 
     Args:
-        metadata: Of its table.
-        name: Of the subject, or of a file.
-        version: None of a file.
+        metadata: Metadata of the main table.
+        name: Name of the subject or the file.
+        version: Version; None for a file.
         schema: The schema.
-        before: The one of the version before, where it was asked for: it tells what was renamed.
-        followers: Of the tables that follow it, by name.
+        before: Schema of the previous version, if it was requested: it shows renames.
+        followers: Metadata of the dependent tables, by name.
     """
     try:
         rows = writer_rows(spec, schema)
@@ -242,17 +242,17 @@ def subject_contract(
 def _renames(
     spec: StreamSpec, rows: Schema, metadata: TableMetadata, before: Schema | None = None
 ) -> tuple[RenameSuggestion, ...]:
-    """Columns of a stream's table that may be called otherwise in records of a writer schema.
+    """Columns of a stream's table that may have another name in records of a writer schema.
 
-    The table keeps every column that it ever had, so the version before tells more than the table alone.
+    The table keeps every column that it ever had, so the previous version shows more than the table alone.
 
     Args:
-        rows: The fields of the records, with the types that their schema gives them.
-        metadata: Of the stream's table.
-        before: The fields of the schema before, if there is one that was asked for.
+        rows: Fields of the records, with the types of their schema.
+        metadata: Metadata of the main table.
+        before: Fields of the previous schema, if it was requested.
     """
     if spec.shapes:
-        # The table's columns are those behind the steps, which name them.
+        # The table has the columns after the steps, which name them.
         return ()
     columns = spec.resolved_for(metadata.schema(), metadata.properties)
     own = {EXTRA_COLUMN}
@@ -276,16 +276,16 @@ def _rows_before(spec: StreamSpec, schema: RegistrySchema | None) -> Schema | No
     try:
         return writer_rows(spec, schema)
     except (BadWriterSchema, FrazilError):
-        # Whatever it was, it tells nothing.
+        # Any error means that it shows nothing.
         return None
 
 
 def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:
-    """The fields of records of a writer schema, as the stream's format reads them.
+    """Fields of records of a writer schema, as the stream's format reads them.
 
     Raises:
-        BadWriterSchema: It is none of this format.
-        FrazilError: It is of another kind.
+        BadWriterSchema: The schema is invalid in this format.
+        FrazilError: The schema is of another type.
     """
     format_ = FORMATS[spec.decode.format]
     if format_.writer_rows is None or schema.kind != _kind(spec):
@@ -294,7 +294,7 @@ def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:
 
 
 def schema_in_file(spec: StreamSpec, file: Path) -> RegistrySchema:
-    """A writer schema of the stream's format that stands in a file.
+    """Read a writer schema of the stream's format from a file.
 
     Raises:
         FrazilError: The file cannot be read, or records of the format have no such schema.
@@ -308,7 +308,7 @@ def schema_in_file(spec: StreamSpec, file: Path) -> RegistrySchema:
 
 
 def _kind(spec: StreamSpec) -> str:
-    """What the schemas of the stream's format are called; some stand in the records themselves, and in no registry."""
+    """Name for schemas of the stream's format; some are in the records themselves, and in no registry."""
     return FORMATS[spec.decode.format].registry_kind or spec.decode.format
 
 
@@ -321,7 +321,7 @@ _BAD: dict[Outcome, str] = {
 
 
 def subject_sentences(subject: SubjectContract, table: str) -> str:
-    """What records of a subject would lead to: what is bad of it, then what changes the table, and what is left out."""
+    """Effects on records of a subject: faults first, then changes of the table, then omitted fields."""
     if subject.problem is not None:
         return f"Records of {subject.shown} would become dead letters: {subject.problem.rstrip('.')}."
     bad = [
@@ -341,7 +341,7 @@ def subject_sentences(subject: SubjectContract, table: str) -> str:
 
 
 def renames_sentence(stream: str, renames: Iterable[RenameSuggestion]) -> str:
-    """What somebody can do about columns that may be called otherwise, before their records come."""
+    """What a person can do about possible renames before their records arrive."""
     told = [f"{each}: frazil schema apply {stream} {each.option} keeps its values together" for each in renames]
     return f"Nothing is renamed by itself; {'; '.join(told)}."
 
@@ -352,7 +352,7 @@ def listed(findings: Sequence[ContractFinding]) -> str:
 
 
 def advice(spec: StreamSpec, subject: SubjectContract) -> str | None:
-    """What somebody can do before such a record comes; None where all of them land."""
+    """What a person can do before such a record arrives; None if all of them land."""
     if subject.level == "ok":
         return None
     file = f"streams/{spec.stream}.yaml"

@@ -18,25 +18,25 @@ from jobs.config.documents.validation import load_model
 from jobs.config.documents.yaml_document import YamlDocument
 
 FOLDER = "tests"
-"""Folder of the case files below that of the streams; only files directly in the latter are streams."""
+"""Folder of the case files, below the streams' folder. Only files directly in the latter are streams."""
 
 FIRST_TIMESTAMP = datetime(2026, 1, 1, tzinfo=UTC)
-"""Timestamp of records that bear none."""
+"""Timestamp of records without one."""
 
 _JSON = msgspec.json.Encoder(decimal_format="number")
 _HEX = "hex"
 
 
 class CaseRecord(SpecModel):
-    """A record as Kafka would give it.
+    """A record as Kafka would return it.
 
     Args:
-        value: Text as it is; a mapping, list, number or flag as JSON, numbers with the digits that stand in the file;
-            null for a tombstone.
-        value_hex: The value's bytes in hexadecimal, in place of `value`.
-        key: Key, as `value` is written; without it the record has none.
-        key_hex: The key's bytes in hexadecimal, in place of `key`.
-        headers: Values by name, as `value` is written, or `{hex: …}`.
+        value: A text is used unchanged; a mapping, list, number or flag is written as JSON, numbers with the digits in
+            the file; null is a tombstone.
+        value_hex: Bytes of the value in hexadecimal, instead of `value`.
+        key: Key, written like `value`; without it the record has none.
+        key_hex: Bytes of the key in hexadecimal, instead of `key`.
+        headers: Values by name, written like `value`, or `{hex: …}`.
         timestamp: Instant in ISO 8601; without a zone it is UTC.
         topic: Topic; without it the stream's first one.
         offset: Offset; without it the next one of the partition.
@@ -66,7 +66,7 @@ class CaseRecord(SpecModel):
 
     @property
     def value_bytes(self) -> bytes | None:
-        """The value; None of a tombstone."""
+        """The value; None for a tombstone."""
         return _unhex(self.value_hex) if self.value_hex is not None else _encoded(self.value)
 
     @property
@@ -88,7 +88,7 @@ class CaseRecord(SpecModel):
 
 
 class ExpectedLetter(SpecModel):
-    """A dead letter; what is not given is not compared.
+    """A dead letter; missing entries are not compared.
 
     Args:
         error_class: `class` in the file: the letter's class, such as `wrong_type`.
@@ -104,10 +104,10 @@ class ExpectedLetter(SpecModel):
 
 
 class Case(SpecModel):
-    """Records, and all that the stream makes of them.
+    """Records, and everything that the stream makes of them.
 
     Args:
-        rows: Rows in the order of the records: a list, or lists by table. Columns that are not given are not compared.
+        rows: Rows in the order of the records: a list, or lists by table. Missing columns are not compared.
         dead_letters: Dead letters, in the order of the records.
     """
 
@@ -135,7 +135,7 @@ class Case(SpecModel):
 
     @property
     def rows_by_table(self) -> Mapping[str | None, Sequence[Mapping[str, Any]]]:
-        """The rows by table; under None those of all tables together."""
+        """The rows by table; under None the rows of all tables together."""
         return self.rows if isinstance(self.rows, dict) else {None: self.rows or ()}
 
 
@@ -152,7 +152,7 @@ class CaseFile(SpecModel):
 
 
 def case_files(streams: Path) -> dict[str, Path]:
-    """The case files of a deployment, by the stream that each is about.
+    """The case files of a deployment, by the stream that each tests.
 
     Args:
         streams: Folder of the streams' files.
@@ -166,20 +166,20 @@ def load_cases(path: Path) -> tuple[CaseFile, YamlDocument]:
     """Read the cases of a stream.
 
     Returns:
-        The cases, whose numbers with a point are decimals with the digits of the file; and the document.
+        The cases, whose numbers with a point are exact decimals; and the document.
 
     Raises:
-        SpecError: With every problem of the file, each with its line.
+        SpecError: Lists every problem of the file with its line.
     """
     _, document = load_model(path, CaseFile, show_values=True)
     return cases_of(document), document
 
 
 def cases_of(document: YamlDocument) -> CaseFile:
-    """The cases of a document that was read.
+    """The cases in a document that was parsed.
 
     Raises:
-        ValueError: They are no cases.
+        ValueError: The document has no cases.
     """
     return CaseFile.model_validate(_exact(document.root))
 
@@ -230,7 +230,7 @@ def _instant(text: str) -> datetime | None:
 
 
 def as_decimal(value: Any) -> Decimal | None:
-    """A number, or a text that is one, as a decimal; None of all else."""
+    """A number, or a text with a number, as a decimal; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         return None
     if isinstance(value, float) and math.isfinite(value):

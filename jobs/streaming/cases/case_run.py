@@ -1,4 +1,4 @@
-"""Run of a case: its records through the stream's task, as `frazil preview` runs those of a topic."""
+"""Run of a case: its records go through the stream's task, as in `frazil preview`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What a stream makes of a case's records, in their order; records are counted from 1.
+    """Rows and dead letters that a stream makes of a case's records, in their order; records are counted from 1.
 
     Attributes:
         rows: Number of the record, name of the table, and the row.
@@ -44,19 +44,19 @@ class CaseOutcome:
 def run_case(spec: StreamSpec, settings: Settings, case: Case) -> CaseOutcome:
     """Run a case's records through the stream's task.
 
-    The tables are taken as a first start makes them. A stream whose schemas are in a registry asks it, and one whose
-    columns are those of an existing table asks the catalog.
+    Tables count as created by a first start. If the stream's schemas are in a registry, the registry is asked. If its
+    columns are those of an existing table, the catalog is asked.
 
     Raises:
-        FrazilError: The stream's file or the case leaves open which columns the table has, or a service that knows
-            them does not answer.
+        FrazilError: The stream's file and the case do not determine the table's columns, or a service that knows them
+            does not answer.
     """
     messages = case_messages(spec, case)
     numbers = {place: number for number, (place, _) in enumerate(messages, 1)}
     lookup = schema_lookup(spec, settings)
     rows: list[tuple[int, str, Row]] = []
     letters: list[tuple[int, PreviewedLetter]] = []
-    # If each table has columns of its own, a preview is of one table, and so of the topics that go there.
+    # If each table has its own columns, a preview covers one table, and so the topics that go there.
     topics = list(dict.fromkeys(place.topic for place in numbers))
     for part in [[topic] for topic in topics] if spec.own_columns else [topics]:
         chosen = [(place, message) for place, message in messages if place.topic in part]
@@ -89,7 +89,7 @@ def _previewed(
 
 
 def case_messages(spec: StreamSpec, case: Case) -> list[tuple[Coordinates, Message]]:
-    """The records of a case as Kafka's client gives them, in the order of the case.
+    """The records of a case as Kafka's client returns them, in the order of the case.
 
     Raises:
         FrazilError: The stream does not read a record's topic.

@@ -1,4 +1,4 @@
-"""Expectations written into a case file: what came out takes the place of `rows` and `dead_letters`, all else stays."""
+"""Expectations written into a case file: they replace `rows` and `dead_letters`, and everything else stays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WIDTH = 118
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as the case files' reader resolves it: a text that would be read as a number is quoted."""
+    """YAML dumper that quotes a text which the case files' reader would read as a number."""
 
     yaml_implicit_resolvers = plain_resolvers()
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        # Lists stand two blanks in from their key.
+        # Lists are indented two blanks from their key.
         super().increase_indent(flow, False)
 
 
@@ -38,11 +38,11 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def expectation(outcome: CaseOutcome, kafka: KafkaColumns) -> dict[str, Any]:
-    """What came out, as a case expects it; rows without the columns of Kafka's own.
+    """The outcome in the form of a case's expectation, without Kafka's columns.
 
     Args:
-        outcome: What a case's records became.
-        kafka: The stream's columns of Kafka's own.
+        outcome: Rows and dead letters of a case's records.
+        kafka: The stream's columns of Kafka's coordinates.
     """
     own = kafka.names
     by_table: dict[str, list[dict[str, Any]]] = {}
@@ -69,22 +69,22 @@ def expectation(outcome: CaseOutcome, kafka: KafkaColumns) -> dict[str, Any]:
 
 
 def with_expectations(text: str, document: YamlDocument, made: Mapping[int, Mapping[str, Any]]) -> str:
-    """The text of a case file with other expectations.
+    """The text of a case file with new expectations.
 
     Args:
-        text: Of the file, as it was read.
-        document: The same, read.
+        text: Text of the file, as it was read.
+        document: The same text, parsed.
         made: Expectations by the index of their case; see `expectation`.
 
     Raises:
-        FrazilError: A case is written on one line, `{name: …}`, in which nothing can be put.
+        FrazilError: A case is written on one line, `{name: …}`, where nothing can be inserted.
     """
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     cases = _value(document.root, "cases")
     assert isinstance(cases, yaml.SequenceNode)
-    # From the end on, so that line numbers before an edit stay true.
+    # From the end, so that line numbers before an edit stay valid.
     for index in sorted(made, reverse=True):
         case = cases.value[index]
         assert isinstance(case, yaml.MappingNode)
@@ -123,7 +123,7 @@ def _end(node: yaml.Node, lines: Sequence[str]) -> int:
     mark = node.end_mark
     end = mark.line if mark.column == 0 or not lines[mark.line : mark.line + 1] else mark.line + 1
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
-        # The end of a block is where the next thing begins.
+        # The end of a block is the start of the next one.
         end = min(len(lines), mark.line)
         while end > node.start_mark.line + 1 and lines[end - 1].strip().partition("#")[0] == "":
             end -= 1

@@ -1,4 +1,4 @@
-"""Comparison of a case's expectation with its outcome. Pure."""
+"""Comparison of a case's expectation with its outcome. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST = 200
 
 
 def differences(case: Case, outcome: CaseOutcome) -> list[str]:
-    """What came out otherwise than the case expects, as sentences; empty if nothing did."""
+    """Differences between outcome and expectation, as sentences; empty if there are none."""
     return [*_row_differences(case, outcome), *_letter_differences(case, outcome)]
 
 
@@ -91,15 +91,15 @@ def _sentence(letter: PreviewedLetter) -> str:
 def aligned(
     expected: Sequence[ExpectedT], found: Sequence[FoundT], same: Callable[[ExpectedT, FoundT], bool]
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Pairs of indices of two sequences, in order: as many that are the same as possible, and the others in turn.
+    """Pairs of indices of two sequences, in order: as many equal pairs as possible, and the others in turn.
 
     Args:
         expected: One sequence.
-        found: The other; None in place of its index where it has nothing for an expected one, and the reverse.
-        same: Whether two belong together.
+        found: The other sequence. In a pair, None stands for a missing partner.
+        same: Whether two entries are equal.
     """
     equal = [[same(want, have) for have in found] for want in expected]
-    # Longest common subsequence, from the ends on.
+    # Longest common subsequence, computed from the ends.
     length = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
     for i in reversed(range(len(expected))):
         for j in reversed(range(len(found))):
@@ -128,11 +128,11 @@ def _in_turn(left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[int | 
 
 
 def fits(expected: Any, found: Any) -> bool:
-    """Whether a value is the expected one; of a struct only the given fields are compared.
+    """Whether a value is the expected one; for a struct only the given fields are compared.
 
     Args:
-        expected: As the case has it: numbers are exact, instants and bytes are texts or, for bytes, `{hex: …}`.
-        found: As Arrow gives it.
+        expected: Value in the case: numbers are exact, instants and bytes are texts or, for bytes, `{hex: …}`.
+        found: Value from Arrow.
     """
     match expected, found:
         case (None, _) | (_, None):
@@ -153,7 +153,7 @@ def fits(expected: Any, found: Any) -> bool:
         case Mapping(), Mapping():
             return all(name in found and fits(value, found[name]) for name, value in expected.items())
         case Mapping(), list():
-            # A map, as pairs.
+            # A map is a list of pairs.
             pairs = {str(key): value for key, value in found}
             return pairs.keys() == expected.keys() and all(fits(value, pairs[key]) for key, value in expected.items())
         case list(), list():
@@ -180,7 +180,7 @@ def _parsed(kind: Any, text: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A found value as a case file has it: texts for instants, mappings for maps, `{hex: …}` for bytes."""
+    """A value as written in a case file: texts for instants, mappings for maps, `{hex: …}` for bytes."""
     match value:
         case datetime():
             text = (value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value).isoformat()
@@ -202,7 +202,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence, as JSON with exact numbers; cut when it is long."""
+    """A value for a sentence, as JSON with exact numbers; long values are cut."""
     text = _json(plain(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

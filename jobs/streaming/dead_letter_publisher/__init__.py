@@ -1,1 +1,1 @@
-"""Dead letters to a topic, in Kafka Connect's form."""
+"""Publisher of dead letters to a topic, in Kafka Connect's form."""

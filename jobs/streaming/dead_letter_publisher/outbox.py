@@ -1,9 +1,9 @@
-"""Publishing dead letters to a topic: the table is the truth, the topic is its outbox.
+"""Publisher of a stream's dead letters to a topic; the dead-letter table is the source of truth.
 
-Letters go to the topic in Kafka transactions, and each commits the stream's position to a consumer group of the
-stream's own together with its letters. Whoever publishes first takes the transactional id over (what its predecessor
-left undecided is then aborted, or committed, and decided), and *then* reads the position. So a `read_committed` reader
-sees each letter once, whatever was killed, and however many publish at the same time.
+Dead letters go to the topic in Kafka transactions. Each transaction also commits the stream's position to a consumer
+group of the stream's own. A new publisher first takes the transactional id over, which ends its predecessor's open
+transaction, and *then* reads the position. So a `read_committed` reader gets each dead letter once, whatever is killed,
+and however many publishers run.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from jobs.tables.dead_letter_table.kafka_record import KafkaRecord, RecordLimits
 log = logging.getLogger(__name__)
 
 GROUP = "frazil-dead-letters-"
-# Kafka forgets the offsets of a group without members some days after the last commit.
+# Kafka forgets the offsets of an empty group some days after the last commit.
 REFRESH_SECONDS = 3600.0
 
 
 def outbox_group(stream: str) -> str:
-    """The consumer group, and the transactional id, of the outbox of a stream's dead letters."""
+    """Consumer group, and transactional id, of the publisher of a stream's dead letters."""
     return GROUP + stream
 
 
 class Outbox:
-    """The letters of one stream on their way to a topic. For one thread.
+    """Publisher of one stream's dead letters to a topic. For one thread.
 
     Args:
         kafka: The cluster of the topic, see `cluster_of`.
-        load: Loads the dead-letter table as it is now.
+        load: Loads the current dead-letter table.
         store: The stream's own record of its position.
-        epoch: The driver's epoch; the first time, letters of earlier ones count as published, if only new ones are
-            wanted.
+        epoch: The driver's epoch. At the first start, dead letters of earlier epochs count as published if `publish` is
+            `new`.
         check: Called before anything is committed; raises if this process has lost the stream.
     """
 
@@ -80,7 +80,7 @@ class Outbox:
         self._check: Callable[[], None] = check
         self._transactions: Transactions | None = None
         self._limits: RecordLimits = RecordLimits()
-        # Before anything of this driver's epoch is in the table, and whether or not the cluster answers.
+        # Recorded before this driver writes to the table, and even if the cluster does not answer.
         self._position: OutboxPosition = store.begin(
             OutboxPosition.before_epoch(epoch if topic.publish == "new" else 1)
         )
@@ -88,17 +88,17 @@ class Outbox:
     def publish(
         self, progress: Callable[[int], None] = lambda waiting: None, go_on: Callable[[], bool] = lambda: True
     ) -> int:
-        """Publish what the table holds now, and is not published.
+        """Publish the dead letters that are in the table and not yet published.
 
         Args:
-            progress: Told after each transaction how many letters wait.
-            go_on: Asked after each transaction whether to go on.
+            progress: Called after each transaction with the number of waiting dead letters.
+            go_on: Called after each transaction; False ends the call.
 
         Returns:
-            How many letters were published.
+            Number of published dead letters.
 
         Raises:
-            OutboxError, FrazilError: The rest is left to the next call.
+            OutboxError, FrazilError: The next call publishes the rest.
         """
         published = 0
         try:
@@ -126,27 +126,27 @@ class Outbox:
                     if not go_on():
                         return published
         except BaseException as problem:
-            # Whatever it was: the next call begins with what Kafka says.
+            # After any error the next call begins with Kafka's position.
             self.close()
             if isinstance(problem, KafkaException):
                 raise OutboxError(f"Kafka: {problem.args[0].str()}") from problem
             raise
 
     def count(self) -> int:
-        """How many letters wait, as far as is known without the cluster; it reads the table."""
+        """Number of waiting dead letters, as far as known without the cluster; reads the table."""
         table = self._load()
         refuse_altered(table, self._table_name)
         self.waiting = count_unpublished(table, self._stream, self._position.in_table(str(table.metadata.table_uuid)))
         return self.waiting
 
     def close(self) -> None:
-        """Give up the connection; a transaction that is open is aborted."""
+        """Close the connection, which aborts an open transaction."""
         if self._transactions:
             self._transactions.close()
         self._transactions = None
 
     def _ready(self) -> Transactions:
-        """The transactions of the stream's letters, taken over from whoever held their id before."""
+        """Transactions of the stream's dead letters, taken over from a former publisher."""
         if self._transactions is None:
             self._check()
             cluster, group = TopicCluster(self._kafka, self._topic, self._stream), outbox_group(self._stream)
@@ -163,7 +163,7 @@ class Outbox:
         return self._transactions
 
     def _send(self, transactions: Transactions, letters: pa.Table, through: OutboxPosition) -> None:
-        """Publish letters, and that everything up to `through` is published, as one."""
+        """Publish dead letters, and the position `through`, in one transaction."""
         step("outbox_before_produce")
         transactions.begin()
         now_ms = time.time_ns() // 1_000_000
@@ -187,13 +187,13 @@ class Outbox:
         return record
 
     def _commit_position(self, transactions: Transactions, position: OutboxPosition) -> None:
-        """Commit a position without letters: one that is new to Kafka, or that it would forget."""
+        """Commit a position without dead letters: because Kafka has none yet, or before it forgets it."""
         transactions.begin()
         transactions.offer(position.offset, position.metadata(self._table_name))
         transactions.commit()
 
     def _follow_the_table(self, table: Table, transactions: Transactions) -> None:
-        """Epochs only grow as long as the table is the same, or the stream's state is; else both were begun anew."""
+        """Begin again if the table or the stream's state was recreated. Otherwise epochs only grow."""
         newest = greatest_epoch(table.metadata, self._stream)
         if newest > self._epoch:
             raise OutboxError(f"stream {self._stream} was taken over by a driver with epoch {newest}", lasting=True)

@@ -1,8 +1,8 @@
-"""Position up to which a stream's dead letters are published, and the letters behind it.
+"""Position up to which a stream's dead letters are published, and the dead letters behind it.
 
-Letters are published in the order of `(epoch, batch, topic, partition, offset)`. Epochs and batches only grow, and a
-batch's letters are committed to the table at once and never again, so in this order nothing ever appears before a place
-that was published, whoever rewrites the table's files. Kafka keeps the position as a number and a text of a group.
+Dead letters are published in the order of `(epoch, batch, topic, partition, offset)`. Epochs and batches only grow, and
+a batch's dead letters are committed to the table once and together. So nothing ever appears before a published
+position, even if the table's files are rewritten. Kafka keeps the position as a group's offset and metadata text.
 """
 
 # PyIceberg's conditions take a column and a value, which a type checker does not see.
@@ -36,7 +36,7 @@ MOST_LETTERS = 5_000
 _FIRST_LETTERS = 200
 _GROWTH = 4
 CHUNK_BYTES = 16 * 2**20
-# What a letter is made of; tables of earlier versions have no `masked`.
+# Columns of a published record; tables of earlier versions have no `masked`.
 COLUMNS = (
     *("stream", "topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"),
     *("stage", "error_class", "message", "field", "config_hash", "batch_id", "epoch", "first_seen"),
@@ -47,12 +47,12 @@ _SORTING: list[tuple[str, str]] = [(name, "ascending") for name in ORDER]
 
 @dataclass(frozen=True, slots=True)
 class OutboxPosition:
-    """A place in the order of a stream's letters.
+    """A position in the order of a stream's dead letters.
 
     Attributes:
         epoch, batch: All batches before this one are published.
-        after: Of this batch, the letters up to the record `(topic, partition, offset)`; None for all of them.
-        table_uuid: The table whose letters are meant; None in positions of earlier versions, and before any was read.
+        after: The last published record `(topic, partition, offset)` of this batch; None for the whole batch.
+        table_uuid: Table of the dead letters; None in positions of earlier versions, and before any was read.
     """
 
     epoch: int
@@ -62,27 +62,27 @@ class OutboxPosition:
 
     @staticmethod
     def before_epoch(epoch: int) -> OutboxPosition:
-        """Everything of earlier epochs counts as published."""
+        """Position at which everything of earlier epochs counts as published."""
         return OutboxPosition(epoch - 1, _BATCHES - 1)
 
     @staticmethod
     def through(key: Key) -> OutboxPosition:
-        """The letter with this key was the last one."""
+        """Position after the dead letter with this key."""
         return OutboxPosition(key[0], key[1], (key[2], key[3], key[4]))
 
     def in_table(self, uuid: str) -> OutboxPosition:
-        """The place in the table with this id: of one that was begun anew since, nothing is published."""
+        """The position in the table with this uuid; the beginning if the table was recreated since."""
         if self.table_uuid in (None, uuid):
             return replace(self, table_uuid=uuid)
         return replace(OutboxPosition.before_epoch(1), table_uuid=uuid)
 
     @property
     def offset(self) -> int:
-        """The number that the group keeps: `epoch · 2³² + batch`."""
+        """The group's offset: `epoch · 2³² + batch`."""
         return self.epoch * _BATCHES + self.batch
 
     def metadata(self, table: str) -> str:
-        """The text that the group keeps beside the number, for programs and for whoever lists the group."""
+        """The group's metadata text, for programs and for people who list the group."""
         document: dict[str, Any] = {
             "v": 1,
             "means": "offset = epoch * 2^32 + batch: dead letters up to here are in the topic, of this batch those up "
@@ -100,7 +100,7 @@ class OutboxPosition:
         """The inverse of `offset` and `metadata`.
 
         Raises:
-            FrazilError: Somebody else has committed to the group.
+            FrazilError: Another program has committed to the group.
         """
         epoch, batch = divmod(offset, _BATCHES)
         try:
@@ -122,7 +122,7 @@ class OutboxPosition:
             ) from None
 
     def rows_after(self, stream: str, through: Key | None = None) -> BooleanExpression:
-        """The letters of `stream` behind this place, as a filter of a scan; up to `through`, if it is given."""
+        """Row filter for the dead letters of `stream` behind this position; up to `through`, if it is given."""
         later: BooleanExpression = GreaterThan("epoch", self.epoch)
         within: BooleanExpression = GreaterThan("batch_id", self.batch)
         if self.after is not None:
@@ -149,11 +149,11 @@ def _up_to(key: Key) -> BooleanExpression:
 
 
 class PositionDocument(msgspec.Struct, frozen=True):
-    """The position as the stream keeps it itself, under `KEY`.
+    """The position as the stream stores it, under `KEY`.
 
     Attributes:
-        topic, servers: Where the letters go; another topic or other servers are begun anew.
-        offset, metadata: The position, as in the group.
+        topic, servers: Destination of the dead letters; for another topic or other servers, publishing begins again.
+        offset, metadata: The position, as in Kafka's group.
     """
 
     topic: str
@@ -163,15 +163,15 @@ class PositionDocument(msgspec.Struct, frozen=True):
 
 
 class PositionStore:
-    """The stream's own record of its position in one topic, beside its lease.
+    """The stream's own copy of its position in one topic, stored beside its lease.
 
-    The position that counts is the group's in Kafka, which is committed with the letters. But Kafka forgets it some
-    days after the group's last commit (`offsets.retention.minutes`) and with the topic, and before the first commit
-    there is none: then this record says where to go on.
+    The group's position in Kafka counts, which is committed with the dead letters. But Kafka forgets it some days after
+    the group's last commit (`offsets.retention.minutes`), or when the topic is deleted, and has none before the first
+    commit. Then this copy counts.
 
     Args:
         store: The stream's part of the state store.
-        servers: The cluster, as it was written down by whoever configured it; empty for the local broker.
+        servers: The cluster, as written in the configuration; empty for the local broker.
     """
 
     def __init__(self, store: StateStore, topic: str, servers: str, table: str) -> None:
@@ -182,7 +182,7 @@ class PositionStore:
         self._last: OutboxPosition | None = None
 
     def begin(self, first: OutboxPosition) -> OutboxPosition:
-        """The position; the first time for this topic it is `first`, which is kept."""
+        """The position; the first time for this topic, `first` is stored and returned."""
         self._last = self.read()
         if self._last is None:
             self.keep(first)
@@ -190,7 +190,7 @@ class PositionStore:
         return self._last
 
     def keep(self, published: OutboxPosition) -> None:
-        """Record that everything up to here is published."""
+        """Store that everything up to here is published."""
         if published == self._last:
             return
         document = PositionDocument(self._topic, self._servers, published.offset, published.metadata(self._table))
@@ -203,34 +203,34 @@ class PositionStore:
             document = decode_json(self._store.get(KEY) or b"", PositionDocument)
             position = OutboxPosition.from_group(document.offset, document.metadata)
         except (*DAMAGED, FrazilError):
-            # A damaged one says no more than none: what counts is the group's.
+            # A damaged copy counts as none; the group's position counts.
             return None
         return position if (document.topic, document.servers) == (self._topic, self._servers) else None
 
 
 @dataclass(frozen=True, slots=True)
 class LetterWindow:
-    """The next letters that the outbox reads, behind a place.
+    """The next dead letters to publish, behind a position.
 
     Attributes:
-        total: How many letters are behind it, also beyond the window.
-        keys: The columns `ORDER` of the first of them, in order.
+        total: Number of all dead letters behind it, also beyond the window.
+        keys: Columns `ORDER` of the first ones, in order.
     """
 
     total: int
     keys: pa.Table
 
     def key(self, index: int) -> Key:
-        """Where the letter with this index stands in the order."""
+        """Key of the dead letter with this index."""
         epoch, batch, topic, partition, offset = (self.keys.column(name)[index].as_py() for name in ORDER)
         return (epoch, batch, topic, partition, offset)
 
 
 def refuse_altered(table: Table, name: str) -> None:
-    """Check that the table has what a letter is made of.
+    """Check that the table has the columns of a published record.
 
     Raises:
-        FrazilError: Somebody has taken columns out of it.
+        FrazilError: Columns are missing.
     """
     missing = sorted(set(COLUMNS) - set(table.schema().column_names))
     if missing:
@@ -242,12 +242,12 @@ def refuse_altered(table: Table, name: str) -> None:
 
 
 def count_unpublished(table: Table, stream: str, position: OutboxPosition) -> int:
-    """How many letters of the stream are behind a place."""
+    """Number of the stream's dead letters behind a position."""
     return table.scan(row_filter=position.rows_after(stream), selected_fields=("epoch",)).count()
 
 
 def next_window(table: Table, stream: str, position: OutboxPosition, most: int = WINDOW_LETTERS) -> LetterWindow:
-    """The keys of the next letters. It reads the key columns of all that are behind, and keeps `most` of them."""
+    """Keys of the next dead letters. Reads the key columns of all that are behind, and returns `most` of them."""
     reader = table.scan(row_filter=position.rows_after(stream), selected_fields=ORDER).to_arrow_batch_reader()
     kept: list[pa.Table] = []
     total = rows = 0
@@ -274,12 +274,12 @@ def letter_chunks(
     most: int = MOST_LETTERS,
     most_bytes: int = CHUNK_BYTES,
 ) -> Iterator[tuple[Key, pa.Table]]:
-    """Read the letters of a window, some at a time, each with the key of its last one.
+    """Read the dead letters of a window in chunks, each with the key of its last one.
 
-    How many is learnt from the size of those before: nobody knows it of letters that were not read.
+    The size of a chunk follows from the records before, as the size of unread ones is unknown.
 
     Raises:
-        FrazilError: The table's files do not hold what they held a moment ago.
+        FrazilError: The table's files no longer hold the dead letters of the window.
     """
     count, done = min(_FIRST_LETTERS, most), 0
     columns = (*COLUMNS, *({_MASKED} & set(table.schema().column_names)))
@@ -293,7 +293,7 @@ def letter_chunks(
                 f"{last[2]}-{last[3]} offset {last[4]} of batch {last[1]}, epoch {last[0]}.",
                 fix="see whether something else writes files of the dead-letter table",
             )
-        # Earlier versions kept any time that a producer gave.
+        # Earlier versions kept any time that a producer set.
         at = letters.schema.get_field_index("timestamp")
         times = within_years(letters.column(at).combine_chunks())
         yield last, letters.set_column(at, letters.schema.field(at), times).sort_by(_SORTING)

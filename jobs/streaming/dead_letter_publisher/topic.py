@@ -1,4 +1,4 @@
-"""Topic of the dead letters on its cluster: looked up, created, and what it takes."""
+"""Topic of the dead letters on its cluster: existence, creation, and limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OutboxError(FrazilError):
 
 
 def cluster_of(topic: DeadLetterTopic, kafka: KafkaSettings) -> KafkaSettings:
-    """Where the topic is: in a Kafka of its own, or in that of the settings. Time-outs are those of the settings."""
+    """Settings of the topic's cluster: its own Kafka, or that of the settings. Timeouts are those of the settings."""
     if topic.kafka is None:
         return kafka
     return KafkaSettings(
@@ -62,7 +62,7 @@ def cluster_of(topic: DeadLetterTopic, kafka: KafkaSettings) -> KafkaSettings:
 
 
 def command_to_create(topic: DeadLetterTopic, servers: str) -> str:
-    """What a person types, or writes, for a topic that is missing."""
+    """Command, or configuration, that creates a missing topic."""
     return (
         f"kafka-topics.sh --bootstrap-server {servers} --create --topic {topic.name} --partitions "
         f"{topic.partitions or 1} --replication-factor {topic.replication_factor or 3}; or create: true and "
@@ -71,13 +71,13 @@ def command_to_create(topic: DeadLetterTopic, servers: str) -> str:
 
 
 class TopicCluster:
-    """The cluster that the topic is on.
+    """The cluster with the topic.
 
     Attributes:
-        identity: The transactional id and group under which it is written, for messages; empty until it is.
+        identity: Transactional id and group of the publisher, for messages; empty until it publishes.
 
     Raises:
-        LocalBrokerDown: It is the local broker, which does not run.
+        LocalBrokerDown: The cluster is the local broker, which does not run.
     """
 
     def __init__(self, kafka: KafkaSettings, topic: DeadLetterTopic, stream: str) -> None:
@@ -90,7 +90,7 @@ class TopicCluster:
         self._last_error: KafkaError | None = None
 
     def options(self) -> dict[str, Any]:
-        """What a client is made with that reads or writes the topic; holds secrets in the clear."""
+        """Client options to read or write the topic; secrets are in the clear."""
         return self._options(self._kafka.security)
 
     def _options(self, security: KafkaSecurity | None) -> dict[str, Any]:
@@ -99,17 +99,17 @@ class TopicCluster:
             "bootstrap.servers": self.servers,
             "error_cb": self._note,
             "log_level": 0,
-            # What is fatal to a client would be printed at any level; it is an error of ours all the same.
+            # The client would print fatal errors at any level; they are raised as errors here.
             "logger": _silent,
             "socket.timeout.ms": max(1000, int(self.timeout * 1000)),
             **librdkafka_options(security),
         }
 
     def limits(self) -> RecordLimits:
-        """What the topic takes; it is created first if it is missing and may be created.
+        """Limits of the topic; creates it first if it is missing and may be created.
 
         Raises:
-            OutboxError: It is missing, or the cluster does not answer, or refuses us.
+            OutboxError: The topic is missing, or the cluster does not answer or refuses.
         """
         admin = AdminClient(self._options(self._kafka.admin_security))
         if not self._exists(admin):
@@ -119,15 +119,15 @@ class TopicCluster:
         try:
             found = futures[resource].result(2 * self.timeout)
         except KafkaException:
-            # Whoever may write to a topic need not be allowed to look at its settings; most have the default.
+            # A user who may write to a topic need not be allowed to describe it; most topics have the default.
             return RecordLimits()
         return limits_from({name: entry.value for name, entry in found.items()})
 
     def ask(self, question: Callable[[], T], client: Any) -> T:
-        """The answer of a client.
+        """Answer of a client.
 
         Raises:
-            OutboxError: In the client's own last word, such as a wrong password.
+            OutboxError: With the client's own last message, such as a wrong password.
         """
         try:
             return question()
@@ -137,8 +137,8 @@ class TopicCluster:
             raise OutboxError(f"Kafka at {self.servers} gave no answer") from problem
 
     def failure(self, problem: KafkaException, client: Any) -> OutboxError:
-        """What a client's exception says, as a sentence."""
-        # The callback that carries the reason, such as a refused password, is served by a poll.
+        """A client's exception as an error with a sentence."""
+        # A poll serves the callback that carries the reason, such as a refused password.
         with contextlib.suppress(KafkaException):
             client.poll(0.2)
         error: KafkaError = problem.args[0]
@@ -162,7 +162,7 @@ class TopicCluster:
         return OutboxError(f"Kafka at {self.servers}: {reason.str()}: {missing}", fix=rule, lasting=True)
 
     def _exists(self, admin: AdminClient) -> bool:
-        # All topics: to ask for one by name may create it, without anybody's replication factor.
+        # All topics are listed: asking for one by name may create it, with the default replication factor.
         return self._topic.name in self.ask(lambda: admin.list_topics(timeout=self.timeout), admin).topics
 
     def _create(self, admin: AdminClient) -> None:
@@ -174,7 +174,8 @@ class TopicCluster:
                 fix=command_to_create(topic, self.servers),
                 lasting=True,
             )
-        # A letter whose value went to the table only has none, which a compacted topic would take for a deletion.
+        # A dead letter whose value is in the table only has a null value, which a compacted topic would take for a
+        # deletion.
         wanted = NewTopic(topic.name, partitions, factor or -1, config={"cleanup.policy": "delete"})
         futures = self.ask(lambda: admin.create_topics([wanted], request_timeout=self.timeout), admin)
         try:
@@ -198,7 +199,7 @@ class TopicCluster:
             time.sleep(_POLL_SECONDS)
 
     def _note(self, error: KafkaError) -> None:
-        # "All brokers down" follows the real reason and says less.
+        # "All brokers down" follows the real reason and hides it.
         if self._last_error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
 

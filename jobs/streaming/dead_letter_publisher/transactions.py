@@ -1,4 +1,4 @@
-"""Kafka transactions under one id: records, and a consumer group's position that is committed together with them."""
+"""Kafka transactions under one id: they commit records together with a consumer group's position."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from jobs.streaming.dead_letter_publisher.topic import OutboxError, TopicCluster
 from jobs.tables.dead_letter_table.kafka_record import KafkaRecord
 
-# A process that was killed in a transaction holds up `read_committed` readers of the topic for so long at most; its
-# successor ends the transaction at once.
+# Longest time that a process killed in a transaction blocks `read_committed` readers; a successor ends the transaction
+# at once.
 _TRANSACTION_MS = 60_000
 _POLL_SECONDS = 0.1
 _BY_KEY = -1
@@ -29,16 +29,16 @@ _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 
 
 class Transactions:
-    """One producer that takes a transactional id over, and the group of the same name.
+    """Producer that takes a transactional id over, with the consumer group of the same name.
 
     Args:
-        name: Of the transactional id and of the group.
-        topic: Where records go; the group's position is that of its partition 0.
-        max_bytes: The largest record that the topic takes.
-        check: Called before anything is committed; raises if this process has lost what it holds.
+        name: Name of the transactional id and of the group.
+        topic: Topic of the records; the group's position is that of its partition 0.
+        max_bytes: Size of the largest record that the topic takes.
+        check: Called before each commit; raises if this process has lost the stream.
 
     Attributes:
-        committed_at: When the last transaction was committed, by the monotonic clock.
+        committed_at: Time of the last commit, by the monotonic clock.
     """
 
     def __init__(self, cluster: TopicCluster, name: str, topic: str, max_bytes: int, check: Callable[[], None]) -> None:
@@ -57,19 +57,20 @@ class Transactions:
                 "transactional.id": name,
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "compression.type": "lz4",
-                # That of Kafka's own producer, so that a key's records stay together whoever writes.
+                # The partitioner of Kafka's Java producer, so that a key's records stay together whichever client
+                # writes.
                 "partitioner": "murmur2_random",
                 "message.max.bytes": min(max(max_bytes, 1000), 1_000_000_000),
             }
         )
 
     def take_over(self) -> tuple[int, str | None] | None:
-        """Fence whoever held the id before, and read the group's position and text; None if there is none.
+        """Fence a former holder of the id, and read the group's position and text; None if there is none.
 
-        What was left undecided is aborted, or committed, and decided.
+        An open transaction of the former holder is aborted, or its commit is completed.
 
         Raises:
-            OutboxError: The cluster does not answer, or refuses us.
+            OutboxError: The cluster does not answer or refuses.
         """
         self._ask(lambda: self._producer.init_transactions(2 * self._cluster.timeout))
         found = self._cluster.ask(self._committed, self._group)
@@ -82,7 +83,7 @@ class Transactions:
         self._ask(self._producer.begin_transaction)
 
     def produce(self, record: KafkaRecord, partition: int | None = None) -> None:
-        """Give the client a record; without a partition its key decides."""
+        """Produce a record; without a partition the key decides."""
         deadline = time.monotonic() + self._cluster.timeout
         headers: list[tuple[str, str | bytes | None]] = list(record.headers)
         while True:
@@ -104,7 +105,7 @@ class Transactions:
                 self._poll(_POLL_SECONDS)
 
     def deliver(self) -> None:
-        """Wait until the broker has all records. (The client's own `flush` cannot say that it was fenced.)"""
+        """Wait until the broker has all records. (The client's own `flush` does not report that it was fenced.)"""
         deadline = time.monotonic() + self._cluster.timeout
         while len(self._producer):
             if time.monotonic() > deadline:
@@ -114,7 +115,7 @@ class Transactions:
             raise self._cluster.failure(KafkaException(self._failed), self._producer)
 
     def offer(self, offset: int, text: str) -> None:
-        """Make a position of the group part of the open transaction."""
+        """Add a position of the group to the open transaction."""
         position = ClientPartition(self._topic, 0, offset, text)
         self._ask(
             lambda: self._producer.send_offsets_to_transaction(
@@ -123,13 +124,13 @@ class Transactions:
         )
 
     def commit(self) -> None:
-        """Decide the transaction."""
+        """Commit the transaction."""
         self._check()
         self._ask(lambda: self._producer.commit_transaction(self._cluster.timeout))
         self.committed_at = time.monotonic()
 
     def close(self) -> None:
-        """Abort what is open, if the cluster answers."""
+        """Abort an open transaction, if the cluster answers."""
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(min(2.0, self._cluster.timeout))
         self._group.close()
@@ -149,7 +150,7 @@ class Transactions:
         self._ask(lambda: self._producer.poll(seconds))
 
     def _ask(self, question: Callable[[], Any]) -> None:
-        """Do a step of a transaction, again while Kafka says that it helps, until the time is over."""
+        """Call a step of a transaction, and repeat it while Kafka reports that this helps and time is left."""
         deadline = time.monotonic() + self._cluster.timeout
         while True:
             try:

@@ -1,8 +1,8 @@
 """Driver process of one stream, which runs for as long as it is wanted: `python -m jobs.streaming.driver.main`.
 
-It is started detached by a control action and belongs to nobody: no web server, daemon or run has to live for it. It
-takes its configuration from the state folder, where the launch put it, and does what `control.json` says between
-batches. Its heartbeat says how it is, and its last heartbeat how it ended.
+A control action starts it detached, so no web server, daemon or run has to live for it. It takes its configuration from
+the state folder, where the launch put it, and obeys `control.json` between batches. Its heartbeat reports its state,
+and its last heartbeat how it ended.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _of_deployment(given: argparse.Namespace) -> list[str]:
 
 
 def _is_held(spec: StreamSpec, settings: Settings) -> bool:
-    """Whether another driver seems to have the stream; a start of Spark would be in vain."""
+    """Whether another driver seems to hold the stream, so that starting Spark would be in vain."""
     with contextlib.suppress(FrazilError, OSError):
         lease = stream_lease(settings, spec.stream).read()
         return lease is not None and lease.held()

@@ -1,1 +1,1 @@
-"""The process that runs several streams."""
+"""The process of a driver group, which runs several streams."""

@@ -1,4 +1,4 @@
-"""Stream that the driver of a group carries: its own heartbeat, requests, lease and log, in threads of one process."""
+"""One stream in a group's driver: its own heartbeat, requests, lease and log, in threads of the group's process."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ EXIT_JVM_GONE = 4
 
 
 def begin_again(group: str, what: str) -> NoReturn:
-    """End the process of a group that has lost its JVM, or the application in it.
+    """End the process of a group that has lost its JVM, or its Spark application.
 
-    No stream says a last word: whoever keeps the group starts it again, and each of them with it.
+    No stream writes a last heartbeat, so the watchdog starts the group again, and each stream with it.
     """
     log.error("%s of group %s has ended: all of its streams begin again", what, group)
     logging.shutdown()
@@ -53,10 +53,10 @@ def begin_again(group: str, what: str) -> NoReturn:
 
 
 class CarriedStream:
-    """One stream of a group, from when it is taken up until its last word.
+    """One stream of a group, from its start to its last heartbeat.
 
     Args:
-        metrics_url: Where the metrics of all streams of the group are.
+        metrics_url: URL of the metrics of all streams of the group.
     """
 
     def __init__(
@@ -96,25 +96,25 @@ class CarriedStream:
             CURRENT_STREAM.reset(token)
 
     def start(self) -> None:
-        """Say that it starts, and begin to."""
+        """Write the heartbeat of a start, and begin."""
         self._heartbeat.write()
         self._thread.start()
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the stream has not ended."""
         return self._thread.is_alive()
 
     def beat(self) -> Heartbeat:
-        """The heartbeat as of now."""
+        """The present heartbeat."""
         return self._heartbeat.current()
 
     def end(self) -> None:
-        """Let it end after its batch, whatever its operator wants."""
+        """Let it end after its batch, whatever its operator has requested."""
         self._control.signalled = True
 
     def look(self, timeouts: Timeouts) -> None:
-        """Give up its batch, if it was asked to end and has not within the grace. To be called now and then."""
+        """Cancel its batch if it was asked to end and exceeds the grace; call this periodically."""
         if not self.lives or self._control.now() != "end":
             self._asked_at, self._cancelled = None, False
             return
@@ -124,7 +124,7 @@ class CarriedStream:
         if now - self._asked_at > timeouts.grace_seconds and not self._cancelled and query is not None:
             self._cancelled = True
             log.warning("stream %s does not end: its batch is given up", self.stream)
-            # In a thread of its own: the JVM, which is asked, may hang.
+            # A thread of its own, as the JVM may hang.
             background_thread(self._cancel, "cancel", query).start()
 
     def _cancel(self, query: StreamQuery) -> None:
@@ -132,11 +132,11 @@ class CarriedStream:
             query.cancel()
 
     def leave(self) -> None:
-        """Say nothing of how it ends from here on but that this process does: its Spark is about to end."""
+        """From now on, report any end as an end of this process: its Spark is about to end."""
         self._left = True
 
     def join(self, seconds: float) -> None:
-        """Wait for its end, for so long."""
+        """Wait up to some seconds for its end."""
         self._thread.join(seconds)
 
     def _carry(self) -> None:
@@ -147,7 +147,7 @@ class CarriedStream:
             try:
                 entered.enter_context(stream_logging(self._folder.root, self._settings, self.stream, secrets))
             except FrazilError as problem:
-                # The group's log has it all the same.
+                # The group's log has it anyway.
                 log.warning("%s", problem)
             self._control.superseded = lambda: heartbeat.superseded
             generation = heartbeat.current().generation
@@ -168,8 +168,8 @@ class CarriedStream:
         return self._runner
 
     def _spark(self) -> SparkSession:
-        """A session of its own in the group's Spark, with a pool of its own in Spark's scheduler."""
+        """A session of its own in the group's Spark, with its own pool in Spark's scheduler."""
         session = self._session()
-        # Jobs of a query belong to the pool of the thread that has started it.
+        # Jobs of a query belong to the pool of the thread that started it.
         session.sparkContext.setLocalProperty("spark.scheduler.pool", self.stream)
         return session

@@ -1,4 +1,4 @@
-"""Documents of a group's streams, as its driver reads and writes them: launches, processes and last words."""
+"""Documents of a group's streams for its driver: launches, processes and last heartbeats."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _KEPT_NEWEST = 5
 
 
 class MemberDocuments:
-    """What stands in the folders of a group's streams.
+    """State documents in the folders of a group's streams.
 
     Args:
-        process: The group's driver, which is this process, as launches record it.
+        process: The group's driver (this process), as launches record it.
     """
 
     def __init__(self, group: DriverGroup, process: LaunchedProcess) -> None:
@@ -56,7 +56,7 @@ class MemberDocuments:
         self._process: LaunchedProcess = process
 
     def member(self, stream: str, launch: Launch) -> Member:
-        """A stream as it stands, of which this is the newest launch.
+        """Present state of a stream with this newest launch.
 
         Raises:
             UnreadableStateError, FrazilError: A document cannot be read.
@@ -64,26 +64,26 @@ class MemberDocuments:
         store = stream_folder(self._settings, stream).store
         actual = read_certain(store, stream, looker(self._settings))
         driver, note = actual.driver, actual.launched_process
-        # Its newest launch may be recorded as this very process's, which has not begun it.
+        # Its newest launch may name this very process, which has not begun it yet.
         driven = actual.other_holder is not None or (driver is not None and not self._is_own(driver))
         given_here = note is not None and (
             note.handle == self._process.handle if note.remote else note.host == self._process.host
         )
         if store.shared and not given_here and actual.awaited:
-            # Given to the driver of another machine, which may be about to begin it.
+            # It was given to the driver of another machine, which may be about to begin it.
             driven = True
         return Member(stream, launch, read_control(store), actual.heartbeat, driven)
 
     def _is_own(self, driver: Driver) -> bool:
-        """Whether a driver is this very process, by its handle where its launcher alone sees it."""
+        """Whether a driver is this very process; by its handle if only its launcher sees it."""
         me, noted = self._process, driver.launched
         if noted is not None and noted.remote and noted.handle == me.handle:
             return True
         return (driver.pid, driver.started) == (me.pid, me.started)
 
     def is_named(self, launch: Launch) -> bool:
-        """Whether the file that a stream was launched from is still there, and says this group, if it can be read."""
-        # As it was found: by a path that may be relative to where its launcher stood, or to the deployment.
+        """Whether the file that a stream was launched from exists, and names this group, if it can be read."""
+        # The path may be relative to the launcher's folder or to the deployment.
         places = (Path(launch.file), self._settings.home / launch.file)
         file = next((each for each in places if each.exists()), None)
         if file is None:
@@ -93,7 +93,7 @@ class MemberDocuments:
         return True
 
     def launched_anew(self, member: Member, folder: StreamFolder) -> Launch:
-        """The next launch of a stream that an earlier driver of the group left without a word."""
+        """Next launch of a stream that an earlier driver of the group left without a last heartbeat."""
         former, kept = member.launch, launched_file(folder)
         attempt, now = former.attempt + 1, time.time()
         why = f"the driver of group {self._group.name} ended without a last word"
@@ -107,7 +107,7 @@ class MemberDocuments:
             reason=why,
             kept=former.kept + 1,
             kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_KEPT_NEWEST:],
-            # Until the launch's process is recorded, these say who is about to begin it.
+            # Until the launch's process is recorded, these name the driver that is about to begin it.
             launcher=self._process.launcher,
             handle=self._process.handle,
         )
@@ -115,7 +115,7 @@ class MemberDocuments:
         return launch
 
     def note(self, folder: StreamFolder, launch: Launch) -> None:
-        """Record this process as that of a stream's launch."""
+        """Record this process as the process of a stream's launch."""
         note = msgspec.structs.replace(
             self._process,
             attempt=launch.attempt,
@@ -126,7 +126,7 @@ class MemberDocuments:
         write_launched_process(folder.store, note)
 
     def say(self, member: Member, state: State, error: LastError | None = None) -> None:
-        """Write a last word on a stream that is not taken up."""
+        """Write a last heartbeat for a stream that is not started."""
         folder, launch, beat = stream_folder(self._settings, member.stream), member.launch, member.heartbeat
         if error is not None:
             log.error("stream %s: %s", member.stream, error.message)
@@ -140,5 +140,5 @@ class MemberDocuments:
 
 
 def process_note(attempt: int, beat: Heartbeat, group: str) -> LaunchedProcess:
-    """This process as launches of the group's streams record it."""
+    """This process, as launches of the group's streams record it."""
     return msgspec.structs.replace(itself(beat, group), attempt=attempt, at=time.time())

@@ -1,4 +1,4 @@
-"""Driver of a group of streams: takes up those given to it, sees each to its end, and ends when it has none."""
+"""Driver of a group of streams: starts those given to it, runs each to its end, and ends when it has none."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _LATER_SECONDS = 2.0
 
 
 class GroupDriver:
-    """Carries the streams of a group until it is asked to end, or none has been left for a while.
+    """Runs the streams of a group until its end is requested, or it has had none for a while.
 
     Args:
-        on_secrets: Told of the secrets that its streams' files name, before anything is logged for one with another.
-        on_ending: Called once it takes up no stream any more.
-        timeouts: How long a batch may take once its stream is asked to end.
-        started_with: The deployment's folder and settings file, as it was given them itself.
+        on_secrets: Called with the secrets of its streams' files, before anything is logged for a stream with new ones.
+        on_ending: Called once it starts no further stream.
+        timeouts: Longest time of a batch after its stream was asked to end.
+        started_with: Folder and settings file of the deployment, as passed to this process.
     """
 
     def __init__(
@@ -87,24 +87,24 @@ class GroupDriver:
         self._timeouts: Timeouts = timeouts or Timeouts()
         self._idle_seconds: float = idle_seconds
         self._streams: dict[str, CarriedStream] = {}
-        # The newest launch of each stream that this process has carried, or has said something of.
+        # Newest launch of each stream that this process has run or reported on.
         self._had: dict[str, Launch] = {}
-        # One for each stream, whatever its attempt: Spark lets go of nothing of a session.
+        # One session for each stream, whatever its attempt: Spark never frees a session.
         self._sessions: dict[str, SparkSession] = {}
         self._secrets: frozenset[Secret] = frozenset()
         self._alone: tuple[str, float] | None = None
         self._batches: int = 0
-        # When a stream that was left alone is looked at again, unless it is launched anew: most stay as they are.
+        # When to look again at a stream that was left alone, unless it is launched anew: most do not change.
         self._later: dict[str, tuple[Launch, float]] = {}
         self._reported: dict[str, str] = {}
         self._stop: threading.Event = threading.Event()
 
     def beats(self) -> list[Heartbeat]:
-        """The heartbeats of the streams that it carries."""
+        """Heartbeats of its streams."""
         return [each.beat() for each in list(self._streams.values())]
 
     def work(self, now: float) -> Work:
-        """What its own heartbeat tells: whether any of its streams gets on, or is at work."""
+        """Work for its own heartbeat: whether any of its streams progresses or is busy."""
         works = [each.work for each in self.beats()]
         busy = [each.busy_since for each in works if each.busy_since is not None]
         return Work(
@@ -114,7 +114,7 @@ class GroupDriver:
         )
 
     def run(self) -> State:
-        """Carry them; returns the group's last word."""
+        """Run the streams; returns the group's last state."""
         shared = self._group.folder.store.shared
         alive_at = time.monotonic()
         while self._control.now() != "end":
@@ -134,8 +134,8 @@ class GroupDriver:
         return "terminated" if self._control.signalled else "stopped"
 
     def _take_up(self) -> None:
-        """Take up streams that were given to the group; after a death those first, and alone, that it may be of."""
-        # Also while one stream starts alone: a request to stop another one is answered at once.
+        """Start streams that were given to the group; after a death, first its suspects, one at a time."""
+        # Requests are handled while one stream starts alone, so that a stop of another one is answered at once.
         wanted = [each for each in self._members() if self._is_wanted(each)]
         if self._alone is not None:
             stream, since = self._alone
@@ -164,14 +164,14 @@ class GroupDriver:
             return False
         before = self._streams.get(member.stream)
         if before is not None:
-            # Whoever launched it has not waited for the end of this attempt.
+            # Its launcher has not waited for the end of this attempt.
             before.end()
         return before is None
 
     def _carried(self, stream: str, launch: Launch) -> int:
-        """The newest attempt of a stream that this process has had; 0 if a launch is of another count of attempts."""
+        """Newest attempt of a stream in this process; 0 if a launch belongs to another count of attempts."""
         had = self._had.get(stream)
-        # Its state may have been lost, or taken from a backup, and then attempts are counted anew.
+        # Its state may have been lost, or restored from a backup, and then attempts are counted anew.
         return had.attempt if had is not None and (launch.attempt > had.attempt or launch.at <= had.at) else 0
 
     def _members(self, *, all_of_them: bool = False) -> Iterable[Member]:
@@ -191,7 +191,7 @@ class GroupDriver:
                 self._report(stream, problem.message)
 
     def _begin(self, member: Member) -> bool:
-        """Take a stream up; False if it was not, or something else has happened to it meanwhile."""
+        """Start a stream; False if it was not started, or has changed meanwhile."""
         stream, folder = member.stream, stream_folder(self._settings, member.stream)
         try:
             with exclusive(folder.root / LOCK, deadline_seconds=0.0):
@@ -218,7 +218,7 @@ class GroupDriver:
         return True
 
     def _launch_now(self, member: Member, folder: StreamFolder) -> Launch | None:
-        """The launch to be carried out, under the stream's lock; None if it is not wanted any more."""
+        """The launch to carry out, under the stream's lock; None if it is no longer wanted."""
         now = self._documents.member(member.stream, member.launch)
         if read_launch(folder.store) != member.launch:
             return None
@@ -232,7 +232,7 @@ class GroupDriver:
         )
 
     def _refuse_other_secrets(self, spec: StreamSpec) -> None:
-        """Raise if a stream names other secrets in its file than those that are carried."""
+        """Raise if a stream's file names other secrets than those of the running streams."""
         own = frozenset(secrets_in(spec))
         if self._streams and own != self._secrets:
             names = ", ".join(sorted(str(each) for each in own ^ self._secrets))
@@ -245,8 +245,8 @@ class GroupDriver:
         self._on_secrets(own)
 
     def _session_of(self, stream: str) -> SparkSession:
-        """A stream's own session in the group's Spark, for as long as this process lives."""
-        # Asked each time: where the application is over, it has this process ended.
+        """A stream's own session in the group's Spark, for the life of this process."""
+        # Called each time, as it ends this process if the application is over.
         shared = self._session()
         if stream not in self._sessions:
             made = shared.newSession()
@@ -255,7 +255,7 @@ class GroupDriver:
         return self._sessions[stream]
 
     def _leave_out(self, member: Member) -> None:
-        """Say of a stream that drivers die of that it is left out, as its last word."""
+        """Write as a stream's last heartbeat that it is left out, because drivers die of it."""
         message = (
             f"the driver of group {self._group.name} died {member.deaths} times in a row while stream {member.stream} "
             "had a batch at hand or was opening, so the others go on without it."
@@ -265,7 +265,7 @@ class GroupDriver:
         self._say(member, "failed", LastError(message, "operator", time.time(), fix, question=False))
 
     def _say(self, member: Member, state: State, error: LastError | None = None) -> None:
-        """Say a last word on a stream that is not taken up."""
+        """Write a last heartbeat for a stream that is not started."""
         try:
             self._documents.say(member, state, error)
         except OSError as problem:
@@ -274,7 +274,7 @@ class GroupDriver:
         self._had[member.stream] = member.launch
 
     def _put_away(self) -> None:
-        """Look after those that are asked to end, and forget those that have."""
+        """Check streams that are asked to end, and drop those that have ended."""
         for stream, carried in list(self._streams.items()):
             carried.look(self._timeouts)
             if not carried.lives:
@@ -285,12 +285,12 @@ class GroupDriver:
                 del self._later[stream]
 
     def _ends_idle(self) -> bool:
-        """Whether it ends, as nobody is about to give it a stream; nobody can, from then on."""
+        """Whether it ends because no launch is under way; from then on it takes no stream."""
         if not self._group.folder.root.is_dir():
-            # The deployment was taken away, and nobody can give it anything.
+            # The deployment was removed, so nobody can give it a stream.
             return True
         if self._is_wanted_by_any():
-            # Looked at without the lock, which others wait for.
+            # Checked without the lock, which other processes wait for.
             return False
         try:
             with self._group.locked_at_once():
@@ -302,9 +302,10 @@ class GroupDriver:
             return False
 
     def _rung(self) -> float:
-        """When somebody of this machine last came to give it a stream; 0 where its launches are of other machines.
+        """Time when a process of this machine last came to give it a stream; 0 if launches come from other machines.
 
-        A stream that one of those gives it meanwhile is started anew there, as its launcher knows that this has ended.
+        A stream given by another machine meanwhile is started anew there, as its launcher sees that this driver has
+        ended.
         """
         try:
             return (self._group.folder.root / BELL).stat().st_mtime
@@ -319,7 +320,7 @@ class GroupDriver:
             return True
 
     def _end_all(self) -> None:
-        """Let every stream end after its batch, and give up batches that take longer than the grace."""
+        """Let every stream end after its batch, and cancel batches that take longer than the grace."""
         for each in self._streams.values():
             each.end()
         deadline = time.monotonic() + self._timeouts.grace_seconds + self._timeouts.term_seconds

@@ -1,7 +1,7 @@
 """Driver process of a group of streams: `python -m jobs.streaming.groups.main`.
 
-It is started detached by whoever starts the first of its streams, and belongs to nobody, as a stream's own driver. It
-looks for streams whose newest launch names the group, and carries each by itself.
+The start of its first stream starts it detached; like a stream's own driver it depends on no other process. It looks
+for streams whose newest launch names the group, and runs each of them separately.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWITCH_SECONDS = 0.001
-"""How long a thread keeps the interpreter: with fifty at work, one that renews a lease waits for it at every step."""
+"""Longest time that a thread keeps the interpreter: with fifty busy ones, a lease renewal waits at every step."""
 _CONF = {"spark.ui.port": "0", "spark.scheduler.mode": "FAIR"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry the streams of a group until it is asked to end, or none is left; returns the exit status."""
+    """Run the streams of a group until its end is requested, or none is left; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.streaming.groups.main", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the deployment's folder")
     parser.add_argument("--settings", type=Path, help="the settings file, if it is not frazil.yaml in the home folder")
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def is_over(started: SparkSession) -> bool:
         if application_ended(started):
-            # Imported here, for the same reason as below.
+            # Imported here, for the reason below.
             from jobs.streaming.groups.carried_stream import begin_again
 
             begin_again(group.name, "the application")

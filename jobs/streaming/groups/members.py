@@ -1,8 +1,8 @@
-"""Members of a group: which of its streams its driver takes up, which it launches anew, and in which order: pure.
+"""Members of a group: the streams that its driver starts, launches anew, and in which order. Pure functions.
 
-A stream belongs to the group that its newest launch names. One that was launched and has not begun is taken up as it
-is. One that an earlier driver of the group carried when that ended without a word is launched anew, as a keeper does
-for a stream that has a driver of its own. All else is left to the actions and the supervisor.
+A stream belongs to the group that its newest launch names. A stream that was launched and has not begun is started. If
+an earlier driver of the group ended without a last heartbeat, its streams are launched anew, as a watchdog does for a
+stream's own driver. Everything else is left to the actions and the supervisor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jobs.streaming.supervision.documents.launches import Launch, deaths_in_a_ro
 TakeUp: TypeAlias = Literal["no", "launched", "anew"]
 
 MOST_DEATHS = 2
-"""So often in a row the driver may die with a stream's batch at hand, before the stream is left out."""
+"""Number of consecutive deaths of the driver during a stream's batch after which the stream is left out."""
 PROVEN_SECONDS = 3.0
-"""A stream that has run for so long with nothing at hand does no harm: one that has records begins a batch at once."""
+"""Idle running time after which a stream counts as harmless: one with records begins a batch at once."""
 ALONE_SECONDS = 120.0
-"""The longest that all others wait for one stream."""
+"""Longest time that all other streams wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Member:
     """A stream whose newest launch names the group.
 
     Attributes:
-        heartbeat: The newest, of whatever attempt.
-        driven: A driver carries it, as far as can be seen, or something else lands its records.
+        heartbeat: The newest heartbeat, of any attempt.
+        driven: Whether a driver seems to run it, or something else lands its records.
     """
 
     stream: str
@@ -42,19 +42,19 @@ class Member:
 
     @property
     def unwanted(self) -> bool:
-        """Whether its operator wants no driver, or none of this attempt."""
+        """Whether its operator wants no driver, or no driver of this attempt."""
         return self.control.mode == "stopped" or self.control.end_attempt >= self.launch.attempt
 
     @property
     def unbegun(self) -> bool:
-        """Whether nobody has begun its newest launch."""
+        """Whether its newest launch has not begun."""
         return self.heartbeat is None or self.heartbeat.attempt < self.launch.attempt
 
     def take_up(self, carried: int) -> TakeUp:
-        """Whether the group's driver takes it up now, and how.
+        """Whether and how the group's driver starts it now.
 
         Args:
-            carried: The newest attempt that this driver carries, or has carried; 0 for none.
+            carried: Newest attempt that this driver runs or has run; 0 for none.
         """
         attempt, beat = self.launch.attempt, self.heartbeat
         if self.unwanted or attempt <= carried or (beat is not None and beat.attempt > attempt):
@@ -67,7 +67,7 @@ class Member:
 
     @property
     def deaths(self) -> int:
-        """How many drivers of the group died in a row while it was opening, or had a batch at hand."""
+        """Number of consecutive drivers of the group that died while it was opening or had a batch."""
         return deaths_in_a_row(self.launch, self.heartbeat)
 
     @property
@@ -77,17 +77,17 @@ class Member:
 
     @property
     def left_out(self) -> bool:
-        """Whether drivers have died of it so often that it is not tried again."""
+        """Whether so many drivers have died of it that it is not tried again."""
         return self.deaths >= MOST_DEATHS
 
 
 def proven(beat: Heartbeat, now: float, since: float) -> bool:
-    """Whether a stream that was started alone does the driver no harm, or others have waited for it long enough.
+    """Whether a stream that was started alone proved harmless, or others have waited long enough.
 
     Args:
-        beat: Of its present attempt.
-        now: Seconds since 1970.
-        since: When it was started.
+        beat: Heartbeat of its present attempt.
+        now: Present time, seconds since 1970.
+        since: Time when it was started.
     """
     if beat.final or beat.state in ("paused", "retrying") or beat.work.made_progress:
         return True
@@ -96,6 +96,6 @@ def proven(beat: Heartbeat, now: float, since: float) -> bool:
 
 
 def in_order(members: Iterable[Member]) -> tuple[list[Member], list[Member]]:
-    """Those to be started one by one, and those that start after them, each in the order of their ids."""
+    """Streams to start one by one, and streams to start after them, each ordered by id."""
     ordered = sorted(members, key=lambda each: each.stream)
     return [each for each in ordered if each.suspect], [each for each in ordered if not each.suspect]

@@ -1,4 +1,4 @@
-"""Acceptance of a stop: an operator's answer, stamped on the tables, with which the stream goes on."""
+"""Acceptance of a stop: an operator's answer, stamped on the tables, after which the stream goes on."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _READ_AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An operator's answer: which stop it accepts, and how; exactly one of the fields is given.
+    """An operator's answer to a stop; exactly one of the fields is set.
 
     Attributes:
         rollback: `keep` leaves the records of a rollback out, `reland` lands them again.
-        lost_offsets: Go on behind the records that retention removed.
-        lost_topic: Go on without what a deleted topic still held.
-        recreated_topic: Read the topic of that name from its beginning.
-        recreated_table: Begin the table of that name anew.
-        unpark: Take the parked table of that name for a target again.
+        lost_offsets: Whether to go on behind the records that retention removed.
+        lost_topic: Deleted topic to go on without.
+        recreated_topic: Recreated topic to read from its beginning.
+        recreated_table: Table to begin anew.
+        unpark: Suspended table to resume.
     """
 
     rollback: str | None = None
@@ -73,7 +73,7 @@ class Answer:
 
     @property
     def of_topics(self) -> bool:
-        """Whether the answer is about records in Kafka, and not about tables."""
+        """Whether the answer is about records in Kafka, not about tables."""
         return self.lost_offsets or self.lost_topic is not None or self.recreated_topic is not None
 
 
@@ -87,21 +87,22 @@ def record_answer(
     *,
     dry_run: bool = False,
 ) -> dict[str, Decision]:
-    """Stamp an operator's answer on the tables that it concerns.
+    """Stamp an operator's answer on the tables concerned.
 
     Args:
         spec: The stream, which must not be running.
-        kafka: Connects to the brokers of its topics, where the answer needs them.
-        note: Who answers, and why.
-        tell: Called with what the answer leaves lost.
-        dry_run: Whether to stamp nothing.
+        kafka: Connects to the brokers of its topics, if the answer needs them.
+        note: Author and reason.
+        tell: Called with sentences about what the answer gives up.
+        dry_run: Whether to change nothing.
 
     Returns:
-        What was, or would be, stamped, by table. A dry run of `unpark` is empty: it is known under the lease only.
+        Stamps that were, or would be, committed, by table. A dry run of `unpark` is empty: it is known under the lease
+        only.
 
     Raises:
         LeaseHeldError: The stream is running.
-        NothingToAcceptError: It is not stopped for that reason.
+        NothingToAcceptError: The stream is not stopped for that reason.
     """
     with connect_catalog(settings) as catalog:
         return _record(spec, settings, catalog, kafka, answer, note, tell, dry_run=dry_run)
@@ -121,7 +122,7 @@ def _record(
     spec = with_named_tables(spec, catalog)
     anchored = coordinator_stamp(spec, catalog)
     if answer.unpark:
-        # Before the lease is taken: a stream that has no such table is left as it is.
+        # Checked before the lease is taken, so that a stream without such a table is left alone.
         refuse_unless_parked(spec, answer.unpark, anchored)
     if anchored is not None and answer.recreated_table in anchored.parked:
         raise NothingToAcceptError(
@@ -144,7 +145,7 @@ def _record(
         targets |= aside
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
-    # Before the lease is taken: a stream that waits for no answer is left as it is.
+    # Checked before the lease is taken, so that a stream that waits for no answer is left alone.
     histories = _histories(spec, targets)[0]
     if answer.rollback == "reland" and aside and not any(past.rolled_back for past in histories.values()):
         raise NothingToAcceptError(
@@ -169,7 +170,7 @@ def _record(
     )
     with session.held():
         if answer.of_topics:
-            # What is about to be committed was read before the topic changed, and is in no log any more.
+            # The files about to be committed were read before the topic changed, and no log has their records any more.
             take_over(session, catalog)
         for record in folder.pending_records():
             content = folder.store.get(record)
@@ -200,16 +201,16 @@ def _record(
 
 
 def _histories(spec: StreamSpec, targets: Mapping[str, Target]) -> tuple[dict[str, History], tuple[str, ...]]:
-    """The histories of the tables, in which a restored one counts as rolled back; and which those are."""
+    """Histories of the tables, with restored tables counted as rolled back; and the names of those."""
     histories = {name: target.history() for name, target in targets.items()}
     uuids = {name: target.uuid for name, target in targets.items() if target.identity == target.uuid}
     return with_restored(histories, spec.coordinator, uuids)
 
 
 def with_restored_known(new: accept.NewStamps, coordinator: str, histories: Mapping[str, History]) -> accept.NewStamps:
-    """The stamps of an answer after which restored tables count as they are.
+    """Stamps of an answer after which restored tables are accepted as they are.
 
-    An answer's stamp does not say the coordinator's sequence number. The coordinator comes last and forgets those of
+    An answer's stamp does not have the coordinator's sequence number. The coordinator comes last and forgets those of
     the other tables, so the stop stands until all of them are stamped.
     """
     found = dict(new)
@@ -223,7 +224,7 @@ def with_restored_known(new: accept.NewStamps, coordinator: str, histories: Mapp
 def _lost_letters(
     spec: StreamSpec, answer: Answer, anchored: Stamp | None, targets: Mapping[str, Target]
 ) -> dict[str, int]:
-    """By parked table, how many of its letters are gone with the dead letters, where the answer is about either."""
+    """Number of missing dead letters by suspended table, if the answer concerns either."""
     if answer.recreated_table == spec.dead_letter_table:
         letters = targets.get(spec.dead_letter_table)
         return lost_letters(anchored, parked_places(letters.table.metadata, spec.stream) if letters else {})
@@ -239,9 +240,9 @@ def _tell_lost(tell: Callable[[str], object], anchored: Stamp | None, lost: Mapp
 
 
 def _rolled_back_aside(spec: StreamSpec, catalog: Catalog, anchored: Stamp | None) -> dict[str, Target]:
-    """The tables that were rolled back while letters held their places; or that values may name, while no targets."""
+    """Suspended tables that were rolled back meanwhile, and dynamic tables that were rolled back while no targets."""
     parked = [name for name in spec.target_names if anchored is not None and name in anchored.parked]
-    # Under their own names stand their places.
+    # Their own names stand for their placeholders.
     keys = {f"{name} (parked)": name for name in parked if is_readable(catalog, name)}
     keys |= {name: name for name in former_named_tables(spec, catalog)}
     former = {key: Target(catalog, name, spec.stream, branch=spec.branch_of(name)) for key, name in keys.items()}
@@ -249,10 +250,10 @@ def _rolled_back_aside(spec: StreamSpec, catalog: Catalog, anchored: Stamp | Non
 
 
 def _takes_back(spec: StreamSpec, answer: Answer, targets: Mapping[str, Target], content: bytes) -> bool:
-    """Whether what a pending record is about to commit belongs to positions that an answer takes back.
+    """Whether a pending record's batch belongs to positions that an answer moves back.
 
-    A table that is begun anew takes nothing back from the others: those that lack a batch which the coordinator has get
-    it from the record.
+    A table that begins anew does not move the others back: those that lack a batch of the coordinator get it from the
+    record.
     """
     if answer.rollback == "reland" or answer.recreated_table == spec.coordinator:
         return True
@@ -307,9 +308,9 @@ def _decision(
 def _with_kept_letters(
     new: accept.NewStamps, targets: Mapping[str, Target], histories: Mapping[str, History]
 ) -> accept.NewStamps:
-    """The stamps of a rollback, in which places of parked tables count the letters that are still there.
+    """Stamps of a rollback in which placeholders of suspended tables count the dead letters that still exist.
 
-    No ledger tells of those that a rollback took out, so an audit holds the letters against the newest totals.
+    No ledger has those that a rollback removed, so an audit compares the dead letters with the newest totals.
     """
     found = dict(new)
     for name, stamp in new.items():
@@ -321,14 +322,14 @@ def _with_kept_letters(
 
 
 def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str, str], *, waits: bool) -> None:
-    """Refuse to begin anew with a table that is the one that the stream wrote before.
+    """Raise if a table to begin anew is the one that the stream wrote before.
 
     Args:
-        identities: The tables' uuids as the stream remembers them.
-        waits: Whether another table has to record that this one is begun anew.
+        identities: Uuids of the tables in the stream's record.
+        waits: Whether another table has to record that this one begins anew.
 
     Raises:
-        NothingToAcceptError: It was not dropped; with what stands in the stream's way, if its columns do.
+        NothingToAcceptError: The table was not dropped; if its columns stop the stream, the message names them.
     """
     name, known = target.name, identities.get(target.name)
     if known != target.uuid and (known is not None or waits):

@@ -1,4 +1,4 @@
-"""Stream of a backfill: a stream of its own on the tables of another, as which ranges of offsets are landed later."""
+"""Stream of a backfill: a stream of its own on the tables of another one, which lands offset ranges later."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _PART = "~backfill"
 
 
 def backfill_id(stream: str) -> str:
-    """The id under which backfills of a stream stamp its tables; no stream can have it."""
+    """Id under which backfills of a stream stamp its tables; no stream can have it."""
     return f"{stream}{_PART}"
 
 
 def backfilled_stream(stream: str) -> str:
-    """The stream whose letters and rows a backfill writes, by its id; another id is its own."""
+    """The stream whose dead letters and rows a backfill writes, by its id; any other id is returned unchanged."""
     return stream.removesuffix(_PART)
 
 
 def as_backfill(spec: StreamSpec) -> StreamSpec:
-    """The stream as its backfill reads it: its failures stop nothing, nothing is late, and no table is suspended.
+    """The stream for its backfill: failures do not stop it, nothing is late, and no table is suspended.
 
-    What a backfill reads is old, so it says nothing of the stream's watermark.
+    A backfill reads old records, so it does not move the stream's watermark.
     """
     return spec.model_copy(
         update={

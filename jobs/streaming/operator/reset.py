@@ -1,4 +1,4 @@
-"""Reset of a stream's offsets: whether it may be done, the plan of it, and carrying it out."""
+"""Reset of a stream's offsets: the check whether it may be done, the plan, and the execution."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def control_lock(folder: StreamFolder, stream: str) -> Iterator[None]:
     """Guard a reset with the stream's control lock, so that nobody starts the stream meanwhile.
 
     Raises:
-        ResetRefusedError: Another control action keeps it.
+        ResetRefusedError: Another control action holds the lock.
     """
     private_folder(folder.root)
     with contextlib.ExitStack() as held:
@@ -73,7 +73,7 @@ def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | N
     filled = backfill_id(spec.stream)
     beside = read_certain(stream_folder(settings, filled).store, filled, looker(settings))
     if beside.lease.state == "live":
-        # It has decided by the stream's position what the stream will not read.
+        # The backfill has decided by the stream's position what the stream will not read.
         return ResetRefusedError(
             f"stream {spec.stream} is backfilled by {beside.lease.name}; offsets are reset once that has ended.",
             fix=f"wait for process {beside.lease.pid} to end, then run this again",
@@ -103,7 +103,7 @@ def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | N
 
 
 def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str]) -> dict[str, Target]:
-    """The tables of a stream to be reset, the anchor first, read and known to be the ones it wrote; none is created.
+    """Tables of a stream to be reset, the coordinator first, loaded and checked to be those it wrote; creates none.
 
     Args:
         remembered: Uuids by name, from the lease.
@@ -130,14 +130,14 @@ def plan_reset(
     *,
     on_count: Counting = lambda *_: None,
 ) -> ResetPlan:
-    """Find out what a reset would do; changes nothing.
+    """Plan what a reset would do; changes nothing.
 
     Args:
         connect: Connects to the brokers of the stream's topics.
-        on_count: Called with how far the counting of rows is.
+        on_count: Called with the progress of counting rows.
 
     Raises:
-        ResetRefusedError: It cannot be done like this, whether or not the stream is stopped.
+        ResetRefusedError: It is not possible, whether or not the stream is stopped.
     """
     folder = stream_folder(settings, spec.stream)
     with connect_catalog(settings) as catalog:
@@ -154,7 +154,7 @@ def plan_reset(
         except ResetRefusedError:
             if not unfinished or anchored is None:
                 raise
-            # The batch is finished first, and ends where the target that has it stands.
+            # The batch is finished first, and ends at the position of the target that has it.
             known = dict(anchored.position)
         made = reset_moves(spec.stream, known, log, request.offsets(spec.stream, log, kafka))
         older = _stamps_of(targets[spec.coordinator])
@@ -181,17 +181,17 @@ def reset(
     *,
     on_count: Counting = lambda *_: None,
 ) -> ResetPlan:
-    """Move a stopped stream's position, recorded in its stamps with who did it and why.
+    """Move a stopped stream's position, and record author and reason in its stamps.
 
     Args:
         connect: Connects to the brokers of the stream's topics.
-        on_count: Called with how far the counting of rows is.
+        on_count: Called with the progress of counting rows.
 
     Returns:
-        What was done.
+        The plan that was carried out.
 
     Raises:
-        ResetRefusedError: The stream is not stopped, or it cannot be done like this; its position is unchanged.
+        ResetRefusedError: The stream is not stopped, or the reset is not possible; its position is unchanged.
     """
     folder = stream_folder(settings, spec.stream)
     with connect_catalog(settings) as catalog:
@@ -207,7 +207,7 @@ def reset(
             newest = targets[spec.coordinator].newest
             if newest is None:
                 complete_positions(spec.stream, {}, spec.coordinator)
-            # Before anything is taken: what cannot be done leaves everything as it is.
+            # Checked before anything is taken, so that a refusal leaves everything unchanged.
             log = kafka.state(spec.source)
             wanted = request.offsets(spec.stream, log, kafka)
             reset_moves(spec.stream, {}, log, wanted)
@@ -217,7 +217,7 @@ def reset(
             stream = OpenStream(*given, spec=spec, settings=settings, folder=folder, log=log)
             with stream.held():
                 made, note = move_positions(stream, catalog, wanted, f"{who}: {reason}", older)
-        # Counting may take a while, and the tables are looked at as they were left.
+        # Counting may take a while; it uses the tables as the reset left them.
         return describe_reset(
             spec, request, targets, made, newest, older, on_count=on_count, unfinished=unfinished, note=note
         )
@@ -233,11 +233,11 @@ def move_positions(
     """Take the targets over, finish what a crash left, and commit the stamps of `jobs.tables.commit.recovery.reset`.
 
     Args:
-        stream: With the lease held and its targets read.
-        older: The anchor's stamps before this, newest first.
+        stream: Stream with the lease held and its targets loaded.
+        older: Earlier stamps of the coordinator, newest first.
 
     Returns:
-        What was done, and the note on the stamps; an empty one if nothing moved.
+        The moves, and the note on the stamps; an empty note if nothing moved.
 
     Raises:
         ResetRefusedError: Nothing moved.
@@ -284,7 +284,7 @@ def _as_claimed(targets: Mapping[str, Target], anchor: str) -> dict[str, Stamp |
 
 
 def _restamp(stream: OpenStream, target: Target, stamp: Stamp) -> None:
-    """Commit a stamp on whatever head there is: others may append or compact meanwhile, but no other driver."""
+    """Commit a stamp on any head: others may append or compact meanwhile, but no other driver may commit."""
 
     def given_up(said: str) -> ResetRefusedError:
         return ResetRefusedError(

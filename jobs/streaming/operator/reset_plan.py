@@ -1,4 +1,4 @@
-"""Plan of a reset of offsets: what it does, as data that a person decides on."""
+"""Plan of a reset of offsets: its effects, as data for a person's decision."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Counting = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PlannedRollback:
-    """A rollback that would do in place of the reset: to a snapshot with nothing of what would be read again.
+    """A rollback that could replace the reset: to a snapshot without anything that would be read again.
 
     Attributes:
-        position: Where the stream stood then.
+        position: Position of the stream in that snapshot.
     """
 
     snapshot_id: int
@@ -42,19 +42,20 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset does, or did.
+    """Effects of a reset, planned or done.
 
     Attributes:
-        moves: Of every partition that the request concerns, also of those that stay.
-        tables: The stream's tables, the coordinator first, each with its rows from the ranges concerned.
-        obstacle: Why it cannot be done now; None if it can.
-        unfinished: A batch was being committed when the last driver died; it is finished first.
-        valid_through_ms: What the stream is complete through, before and after.
-        rollback: The newest one that serves, of a reset that only goes back.
-        late_below_ms: Of a reset that goes back, where what is read again and is of an earlier event time is late;
-            None where it lands among the timely rows. Milliseconds since 1970.
-        late_table: Where that goes, with ``{table}`` in it where each table has one; None where it becomes a letter.
-        note: What the stamps say, once it is done.
+        moves: Moves of all partitions in the request, also of those that stay.
+        tables: Tables of the stream, the coordinator first, each with its rows from the ranges concerned.
+        obstacle: Reason why it cannot be done now; None if it can.
+        unfinished: Whether a batch was being committed when the last driver died; it is finished first.
+        valid_through_ms: Time through which the stream is complete, before and after.
+        rollback: Newest possible rollback, for a reset that only goes back.
+        late_below_ms: Event time below which records read again are late, for a reset that goes back; None if they land
+            among the timely rows. Milliseconds since 1970.
+        late_table: Table of those late rows, with ``{table}`` in it if each table has one; None if they become dead
+            letters.
+        note: Note on the stamps, once it is done.
     """
 
     stream: str
@@ -70,39 +71,39 @@ class ResetPlan:
     late_table: str | None = None
 
     def table(self, role: Role) -> PlannedTable:
-        """The stream's table of this role."""
+        """The stream's table with this role."""
         return next(table for table in self.tables if table.target.role == role)
 
     @property
     def names(self) -> str:
-        """The names of the tables, as a sentence lists them."""
+        """Names of the tables, as a sentence lists them."""
         return " and ".join(table.target.name for table in self.tables)
 
     @property
     def changed(self) -> tuple[ResetMove, ...]:
-        """The partitions whose position moves."""
+        """Moves of the partitions whose position changes."""
         return tuple(move for move in self.moves if move.before != move.after)
 
     @property
     def skipped(self) -> int:
-        """Offsets that are passed over."""
+        """Number of offsets that are passed over."""
         return sum(move.skipped for move in self.moves)
 
     @property
     def again(self) -> int:
-        """Offsets that are read a second time."""
+        """Number of offsets that are read a second time."""
         return sum(move.again for move in self.moves)
 
     def command(self, reason: str | None = None) -> str:
-        """The command that does it."""
+        """Command that carries it out."""
         why = shlex.quote(reason) if reason else "TEXT"
         return f"frazil reset-offsets {self.stream} {self.request.arguments} --reason {why} --yes"
 
     @property
     def undo(self) -> str | None:
-        """The command that takes it back, as long as the stream has not run since; None if there is none.
+        """Command that undoes it, as long as the stream has not run since; None if there is none.
 
-        Positions that Kafka no longer keeps cannot be gone back to.
+        The stream cannot go back to offsets that Kafka no longer keeps.
         """
         before = {m.partition: m.before for m in self.changed if m.kept.start <= m.before <= m.kept.end}
         if not before:
@@ -126,8 +127,8 @@ def describe_reset(
     """A plan of `made`, with the rows of its ranges counted.
 
     Args:
-        newest: The anchor's newest stamp before the reset.
-        older: The anchor's stamps before the reset that are still kept, newest first.
+        newest: The coordinator's newest stamp before the reset.
+        older: Earlier stamps of the coordinator that still exist, newest first.
     """
     ranges = {move.partition: move.range for move in made}
     return ResetPlan(
@@ -149,7 +150,7 @@ def describe_reset(
 
 
 def _late_below(spec: StreamSpec, newest: Stamp | None) -> int | None:
-    """The watermark, which a reset leaves where it is, of a stream whose late records do not land among the timely."""
+    """The watermark, which a reset leaves unchanged, if the stream's late records do not land among the timely rows."""
     if spec.event_time is None or spec.event_time.late == "land" or newest is None or newest.event_time is None:
         return None
     return newest.event_time.watermark_ms
@@ -167,12 +168,12 @@ def _rollback(anchor: Target, made: tuple[ResetMove, ...]) -> PlannedRollback | 
     if not back or any(move.skipped for move in made):
         return None
     found: PlannedRollback | None = None
-    # From the oldest on, up to the first that stood further: later ones, of a reset, may hold the records all the same.
+    # From the oldest up to the first that is further. Later ones, after a reset, may hold the records nevertheless.
     for snapshot_id, stamp in reversed(stamps_along_main(anchor.table.metadata, anchor.stream)):
         at = {partition: stamp.position.get(partition, 0) for partition in back}
         if any(at[partition] > move.after for partition, move in back.items()):
             break
-        # Landing again would begin there, so Kafka must have it.
+        # Landing again would begin there, so Kafka must still have it.
         if all(at[partition] >= move.kept.start for partition, move in back.items()):
             found = PlannedRollback(snapshot_id, stamp.position)
     return found

@@ -1,4 +1,4 @@
-"""Reset request: the offsets that an operator asks for, parsed from words."""
+"""Reset request: the offsets that an operator asks for, parsed from text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FORMS = "earliest, latest, a time such as 2026-01-31T08:00:00Z, or topic:partit
 
 
 class OffsetsByTime(Protocol):
-    """Who can tell which offset a time stands for."""
+    """Lookup of the offset at a time."""
 
     def at_time(self, partitions: list[TopicPartition], millis: int) -> Positions:
-        """The first offset that is not older, or the end where there is none."""
+        """First offset that is not older, or the end if there is none."""
         ...
 
 
@@ -30,9 +30,9 @@ class ResetRequest:
     """A checked request.
 
     Attributes:
-        to: As it was given.
-        only: Topics, or single partitions as `topic:partition`, as they were given; empty for the whole stream.
-        target: What `to` means.
+        to: Text as given.
+        only: Topics, or partitions as `topic:partition`, as given; empty for the whole stream.
+        target: Parsed `to`.
     """
 
     to: str
@@ -40,7 +40,7 @@ class ResetRequest:
     target: Literal["earliest", "latest"] | datetime | Mapping[TopicPartition, int]
 
     def offsets(self, stream: str, log: LogState, log_times: OffsetsByTime) -> dict[TopicPartition, int]:
-        """The new offset of every partition that the request concerns.
+        """New offset of every partition in the request.
 
         Raises:
             ResetRefusedError: The stream has no such topic or partition.
@@ -76,14 +76,14 @@ class ResetRequest:
 
 
 def reset_request(to: str, only: tuple[str, ...] = ()) -> ResetRequest:
-    """Read a request.
+    """Parse a request.
 
     Args:
         to: `earliest`, `latest`, a time with its zone, or `topic:partition=offset`, several separated by commas.
-        only: Topics or `topic:partition`; none for the whole stream.
+        only: Topics or `topic:partition`; empty for the whole stream.
 
     Raises:
-        ResetRefusedError: It means nothing.
+        ResetRefusedError: The text is not valid.
     """
     to = to.strip()
     for scope in only:
@@ -99,7 +99,7 @@ def reset_request(to: str, only: tuple[str, ...] = ()) -> ResetRequest:
 
 
 def explicit_offsets(positions: Positions) -> str:
-    """Positions as the request `--to` takes them."""
+    """Positions as text for `--to`."""
     return ",".join(f"{at.topic}:{at.partition}={offset}" for at, offset in sorted(positions.items()))
 
 

@@ -1,4 +1,4 @@
-"""Takeover of a stream by an operator's command: claim its tables, then finish the batch of a pending record."""
+"""Takeover of a stream by an operator's command: claims its tables, then finishes the batch of a pending record."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jobs.tables.commit.stamp.stamps import Stamp
 def take_over(stream: OpenStream, catalog: Catalog) -> None:
     """Claim every table of the stream, and commit what earlier drivers left half committed.
 
-    The claims keep the configuration that ran last, since the command lands nothing itself.
+    The claims keep the configuration that ran last, as the command itself lands nothing.
 
     Args:
-        stream: Its lease is held, its coordinator has a stamp, and its tables were not rolled back.
+        stream: Stream whose lease is held, whose coordinator has a stamp, and whose tables were not rolled back.
 
     Raises:
         FencedError: A later driver has claimed a table.

@@ -1,4 +1,4 @@
-"""Unparking of a table: an operator's word that it takes commits again, stamped on it and on the coordinator."""
+"""Resumption of a suspended table: an operator's statement that it takes commits, stamped on it and the coordinator."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class UnparkTooEarlyError(StreamStopped):
 
 
 def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> None:
-    """See that a table is parked.
+    """Raise unless a table is suspended.
 
     Args:
         newest: The coordinator's newest stamp.
 
     Raises:
-        NothingToAcceptError: It is not; the message names those that are.
+        NothingToAcceptError: The table is not suspended; the message names those that are.
     """
     parked = sorted(newest.parked) if newest else []
     if table in parked:
@@ -65,21 +65,21 @@ def unpark_table(
     make_target: Callable[..., Target] = Target,
     ensure: Callable[[StreamSpec, Catalog, str], object] = ensure_routed_table,
 ) -> dict[str, Decision]:
-    """Take a parked table for a target again, from the coordinator's position on; what came before waits for a replay.
+    """Resume a suspended table at the coordinator's position; its earlier records wait for a replay.
 
-    A table that is not there is made, as the file says. It is claimed first: whoever was about to commit to it before
-    it was parked commits nothing any more, so that a replay may look at its rows.
+    A missing table is created by the stream's file. The table is claimed first: nobody who was about to commit before
+    the suspension can commit any more, so a replay may read its rows.
 
     Args:
-        session: Of the stream, held.
-        note: Who says so, and why.
+        session: Commit session of the stream, with the lease held.
+        note: Author and reason.
 
     Raises:
-        NothingToAcceptError: It is not parked.
-        UnparkTooEarlyError: Its letters of the newest batch are not all made yet, or another table lacks that batch.
+        NothingToAcceptError: The table is not suspended.
+        UnparkTooEarlyError: Its dead letters of the newest batch are incomplete, or another table lacks that batch.
         RolledBackError: A table was rolled back.
-        TableForbiddenError: It may still not be read.
-        FrazilError: It cannot hold the stream's rows, or somebody has committed meanwhile.
+        TableForbiddenError: The table may still not be read.
+        FrazilError: The table cannot hold the stream's rows, or somebody has committed meanwhile.
     """
     anchor = session.targets[spec.coordinator]
     for each in session.targets.values():
@@ -101,7 +101,7 @@ def unpark_table(
     try:
         target.claim(session.epoch, lambda known: _from(session, known, newest), again=True)
     except RolledBackError as back:
-        # Landed again, its records would be those of a table that takes none.
+        # Its records would be landed again into a table that takes none.
         raise RolledBackError(
             back.message,
             fix=f"bring its snapshots back, or `frazil accept {spec.stream} --rollback keep` to leave the records out; "
@@ -110,7 +110,7 @@ def unpark_table(
     step("after_unpark_claim")
     left = {name: at for name, at in newest.parked.items() if name != table}
     decision = Decision("unparked")
-    # What the newest batch had for it are letters.
+    # The newest batch's records for it are dead letters.
     rows, targets = {**newest.rows, table: 0}, {**newest.targets, table: target.uuid}
     stamp = replace(newest.decided(decision), rows=rows, targets=targets).with_parked(left)
     anchor.restamp(signed_answer(stamp, session.epoch, note))
@@ -118,29 +118,29 @@ def unpark_table(
 
 
 def with_lost(note: str, lost: int | None) -> str:
-    """The note of an answer, with how many of the table's letters were gone."""
+    """Note of an answer, with the number of the table's missing dead letters."""
     return f"{note} ({lost:,} of its letters were gone)" if lost else note
 
 
 def ensure_parked_table(
     spec: StreamSpec, catalog: Catalog, name: str, settings: Settings, kafka: Callable[[], KafkaLog]
 ) -> None:
-    """Create a table that was parked, if it is gone, and see that it holds the rows; one that follows catches up.
+    """Create a suspended table if it was dropped, and check that it holds the rows; a dependent one is aligned.
 
-    One that has columns of its own is made, as ever, of its topics' newest schemas or of their first records.
+    A table with its own columns is created, as usual, from its topics' newest schemas or from their first records.
 
     Args:
-        kafka: Connects to the brokers, where the table has to be made of records.
+        kafka: Connects to the brokers, if the table has to be created from records.
 
     Raises:
-        FrazilError: It cannot be made, or cannot hold the rows; it stays parked.
+        FrazilError: The table cannot be created, or cannot hold the rows; it stays suspended.
     """
     again = "then give the same answer again"
     if not spec.own_columns:
         try:
             ensure_routed_table(spec, catalog, name)
         except SchemaChangeError as refused:
-            # The stream would go on, and the table would stay parked.
+            # Otherwise the stream would go on, and the table would stay suspended.
             raise SchemaChangeError(refused.message, fix=f"alter table {name} so that it can; {again}") from refused
         return
 
@@ -151,15 +151,15 @@ def ensure_parked_table(
     try:
         ensure_row_table(spec.for_table(name), catalog, columns)
     except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
-        # It is no table that waits by itself.
+        # The command does not wait for records or schemas.
         raise FrazilError(awaited.message, fix=f"create table {name}; {again}") from awaited
 
 
 def _refuse_half(spec: StreamSpec, targets: Mapping[str, Target], stamps: NewestStamps, catalog: Catalog) -> None:
-    """See that all tables have the newest batch: the record that would give it to them is of no use after the answer.
+    """Raise unless all tables have the newest batch: after the answer its pending record is of no use.
 
     Raises:
-        UnparkTooEarlyError: One lacks it.
+        UnparkTooEarlyError: A table lacks it.
     """
     former = previous_stamps(spec, targets, catalog)
     aside = {name: stamp for name, stamp in former.items() if name not in spec.target_names}

@@ -1,4 +1,4 @@
-"""Block of records on its way through a pipeline: what was read, the rows made of it so far, and what gave none."""
+"""Block of records in a pipeline: the records, the rows made from them so far, and the records without rows."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ _ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class RoutedRows:
-    """Rows of a block for one of several tables, as that table holds them.
+    """Rows of a block for one of several tables, in that table's columns.
 
     Attributes:
-        positions: The record of each row, ascending.
+        positions: Index of each row's record, ascending.
     """
 
     rows: pa.RecordBatch
     positions: Indices
 
     def without(self, records: Indices) -> RoutedRows:
-        """Without the rows of some records, given ascending."""
+        """These rows without the rows of some records, given ascending."""
         kept = ~np.isin(self.positions, records, assume_unique=True)
         return self if kept.all() else RoutedRows(self.rows.filter(pa.array(kept)), self.positions[kept])
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records and what became of them: `positions`, rows of `failures`, `dropped` and `filtered` are records' indices.
+    """Records and their fates; `positions`, `failures`, `dropped` and `filtered` use indices of records.
 
     Attributes:
-        records: As they were read: value, topic, partition, offset and timestamp.
-        rows: One for each record that has not failed and was not dropped or filtered. Of any columns if there is none.
-        positions: The record of each row, ascending.
-        failures: One for each record that failed, ascending.
-        filtered: The records that a filter dropped, ascending.
-        dropped: The records that give no row and have not failed, ascending: tombstones.
-        destination: Name of the target that the rows are for.
-        unknown_fields: Records that were decoded, by the path of a key that the schema does not name.
+        records: Records as they were read: value, topic, partition, offset and timestamp.
+        rows: One row for each record that has not failed and was not dropped or filtered. Any columns if empty.
+        positions: Index of each row's record, ascending.
+        failures: One for each failed record, ascending.
+        filtered: Records that a filter dropped, ascending.
+        dropped: Records without a row that have not failed, ascending: tombstones.
+        destination: Name of the rows' target.
+        unknown_fields: Decoded records by the path of an undeclared key.
         needs: Changes of the table without which records were left out in part, or failed; each by a record's index.
-        undecided: Of some records no stage says what became of them, see `Decoded.undecided`.
-        changed: What steps have put in place of parts of the records, one entry for each row, see `Frame`.
-        gone: Which rows have no value any more, see `jobs.records.transforms.transform.Rows`; None where none is so.
-        warned: The records that broke a rule and land nevertheless, by the rule's name.
-        routed: Of a stream with several tables of rows, those for each, by its name; `rows` are then those of no table.
-        unnamed: Of one with a route, the records that wait for a table of their own, by the value that names it.
+        undecided: Whether no stage decided some records, see `Decoded.undecided`.
+        changed: Replacements by steps for parts of the records, one entry for each row, see `Frame`.
+        gone: Rows that have no value any more, see `jobs.records.transforms.transform.Rows`; None without any.
+        warned: Records that broke a rule and land nevertheless, by the rule's name.
+        routed: For a stream with several tables of rows, the rows of each by name; `rows` then belong to no table.
+        unnamed: With a route, records that wait for a table of their own, by the value that names it.
     """
 
     records: pa.RecordBatch
@@ -76,12 +76,12 @@ class Block:
 
     @classmethod
     def of(cls, records: pa.RecordBatch, destination: str) -> Block:
-        """Records that no stage has seen: each is its own row."""
+        """Records that no stage has processed: each is its own row."""
         return cls(records, records, np.arange(records.num_rows, dtype=np.int64), [], _NONE, destination, {})
 
     @property
     def is_whole(self) -> bool:
-        """Whether every record has a row, which then has the record's index."""
+        """Whether every record has a row, so that rows and records have the same indices."""
         return len(self.positions) == self.records.num_rows
 
     def with_rows(
@@ -101,22 +101,22 @@ class Block:
         routed: Mapping[str, RoutedRows] | None = None,
         unnamed: Mapping[str, Indices] | None = None,
     ) -> Block:
-        """The block behind a stage that looked at rows only, and counted from the first of them.
+        """The block after a stage that processed rows only, and counted them from the first row.
 
         Args:
-            rows: The new ones.
-            kept: Which rows of this block they were made of, ascending; without it, all.
-            failures: By rows of this block.
-            dropped: Likewise.
-            unknown_fields: Met by the stage.
-            needs: By rows of this block.
-            undecided: The stage says nothing of the records but their needs.
-            filtered: By rows of this block.
-            changed: Of the new rows; without it those of this block are kept.
-            gone: Likewise, where `changed` is given.
-            warned: By rows of this block.
-            routed: The rows for each of several tables, by records; without it, those that there are.
-            unnamed: Those that wait for a table, by rows of this block.
+            rows: New rows.
+            kept: Rows of this block that they were made from, ascending; None: all.
+            failures: Failures by rows of this block.
+            dropped: Dropped rows of this block.
+            unknown_fields: Unknown fields found by the stage.
+            needs: Needs by rows of this block.
+            undecided: Whether the stage only reports the records' needs.
+            filtered: Filtered rows of this block.
+            changed: Replacements for the new rows; None: those of this block stay.
+            gone: Rows without a value, if `changed` is given.
+            warned: Warnings by rows of this block.
+            routed: Rows of each of several tables, by records; None: unchanged.
+            unnamed: Rows of this block that wait for a table.
 
         Raises:
             RuntimeError: The stage has more or fewer rows than records that it kept.
@@ -149,7 +149,7 @@ class Block:
         )
 
     def _changes_of(self, kept: Indices | slice) -> tuple[Mapping[str, pa.Array], pa.BooleanArray | None]:
-        """What steps have changed, of some of the rows."""
+        """Replacements by steps, for some of the rows."""
         if not self.changed and self.gone is None:
             return self.changed, None
         indices = pa.array(np.arange(self.rows.num_rows)[kept], pa.int64())
@@ -158,11 +158,11 @@ class Block:
 
     @property
     def frame(self) -> Frame:
-        """What Kafka keeps of the records of the rows, as steps left it."""
+        """Kafka's parts of the rows' records, as changed by steps."""
         return Frame(self.records, None if self.is_whole else self.positions, self.changed)
 
     def part(self, start: int, stop: int) -> Block:
-        """Some of the rows, without what is known of other records."""
+        """Some of the rows, without what is known about other records."""
         changed, gone = self._changes_of(slice(start, stop))
         return replace(
             self,
@@ -181,7 +181,7 @@ class Block:
         )
 
     def replaced_by(self, parts: Sequence[Block]) -> Block:
-        """The block with what became of its parts, which are all of its rows in their order, in place of its rows."""
+        """The block with the results of its parts, which cover all of its rows in order, in place of its rows."""
         filled = [part for part in parts if part.rows.num_rows] or [parts[0]]
         changed = {name for part in filled for name in part.changed}
         gone = any(part.gone is not None for part in filled)

@@ -1,7 +1,7 @@
-"""Lanes of a stream: one for each of its tables that has columns of its own, with the topics whose records go there.
+"""Outputs of a stream (lanes): one for each table with its own columns, with the topics whose records go there.
 
-Where a record goes is known by its topic, before it is decoded. So a lane is what a stream with one table is: its
-records are decoded, pass the steps, and are fitted by the columns of that table alone.
+The topic determines a record's table before it is decoded. So an output works like a stream with one table: its records
+are decoded, transformed and fitted by the columns of that table only.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from jobs.streaming.pipeline.stages import Stage
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The way of the records of some topics; travels to the tasks pickled.
+    """Output for the records of some topics; pickled for the tasks.
 
     Attributes:
-        topics: Theirs.
-        table: Where their rows go; None where they go to none.
-        resolved: What values become, and how.
-        columns: Those of the rows that are not from the value.
-        steps: The stream's own between decoding and the table; None where it has none.
-        refused: Of a lane without a table, why, as the message of their letters.
-        error_class: Of these.
-        drops: Of a lane without a table, whether its records are filtered.
-        late: Where those of their rows go that come late; None where these go to the same table.
-        decoded: Whether its records are decoded; not those of a table that is parked, whose columns nobody knows.
+        topics: The topics.
+        table: Table of the rows; None if they go to none.
+        resolved: Columns of the values, and their decoder.
+        columns: Columns of the rows that do not come from the value.
+        steps: The stream's own steps between decoding and the table; None without any.
+        refused: Without a table, the reason, as the message of the dead letters.
+        error_class: Error class of these dead letters.
+        drops: Without a table, whether the records are filtered.
+        late: Table of the late rows; None if they go to the same table.
+        decoded: Whether the records are decoded; False for a suspended table with unknown columns.
     """
 
     topics: frozenset[str]
@@ -52,18 +52,18 @@ class Lane:
 
     @property
     def fetched(self) -> frozenset[str]:
-        """What has to be fetched of a record beyond its value and coordinates."""
+        """Parts to fetch of a record beyond its value and coordinates."""
         asks = self.table is not None and self.decoded
         return fetched_parts(self.resolved.decoder, self.columns, self.steps) if asks else frozenset()
 
 
 class NoTable:
-    """The stage of records that no table takes: each is a dead letter, or filtered, and tombstones are dropped.
+    """Stage of records without a table: each is a dead letter, or filtered, and tombstones are dropped.
 
-    None of them is decoded.
+    None of the records is decoded.
 
     Args:
-        lane: Without a table.
+        lane: An output without a table.
     """
 
     name: str = STAGE
@@ -91,7 +91,7 @@ class NoTable:
 
 
 class AsTheyAre:
-    """The stage of records for a table that is parked: each is kept as it is, and tombstones are dropped."""
+    """Stage of records for a suspended table: each is kept unchanged, and tombstones are dropped."""
 
     name: str = STAGE
 
@@ -108,16 +108,16 @@ class AsTheyAre:
 
 
 def undecoded_pipeline(table: str) -> Pipeline:
-    """The pipeline of a lane whose table is parked, and whose records nobody decodes."""
+    """Pipeline of an output whose table is suspended and whose records are not decoded."""
     return Pipeline([AsTheyAre()], table)
 
 
 def unrouted_pipeline(lane: Lane, coordinator: str, first: Sequence[Stage] = ()) -> Pipeline:
-    """The pipeline of a lane without a table.
+    """Pipeline of an output without a table.
 
     Args:
-        lane: The lane.
-        coordinator: Stands for the destination of its rows, of which there are none.
-        first: Stages before.
+        lane: The output.
+        coordinator: Name used as the destination of its rows, of which there are none.
+        first: Stages to run before.
     """
     return Pipeline([*first, NoTable(lane)], coordinator)

@@ -1,4 +1,4 @@
-"""Pipeline of a stream: the stages that its records pass, from bytes to rows that its table holds."""
+"""Pipeline of a stream: the stages of its records, from bytes to rows in its table's form."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Routed: TypeAlias = tuple[Destinations, Mapping[str, Fit], NamingState | None]
 
 
 class Pipeline:
-    """Takes blocks of records through stages; of a record that fails, the first stage that refuses it counts.
+    """Runs blocks of records through stages; a record fails by the first stage that refuses it.
 
     Args:
-        stages: In their order.
-        destination: Name of the target that rows are for.
-        decoder: Of the values.
+        stages: Stages in order.
+        destination: Name of the rows' target.
+        decoder: Decoder of the values.
     """
 
     def __init__(self, stages: Sequence[Stage], destination: str, decoder: ValueDecoder | None = None) -> None:
@@ -54,31 +54,31 @@ class Pipeline:
 
     @property
     def groups(self) -> int:
-        """How many writer schemas the last block's records had; 1 if they name none."""
+        """Number of writer schemas in the last block's records; 1 if they name none."""
         return self._decoder.groups if isinstance(self._decoder, RegistryDecoder) else 1
 
     def run(self, records: pa.RecordBatch) -> Block:
-        """What becomes of each record: exactly one of row, failure and dropped.
+        """Run records through all stages: each becomes a row, fails or is dropped.
 
         Args:
-            records: With value, topic, partition, offset and timestamp.
+            records: Records with value, topic, partition, offset and timestamp.
 
         Raises:
             OSError, MemoryError: The machine or the network failed.
-            ProjectionError: The table cannot hold rows of this stream at all.
+            ProjectionError: The table cannot hold any row of this stream.
         """
         return self._through(records, self._stages)
 
     def landing_needs(self, block: Block) -> tuple[Need, ...]:
-        """What those records of a block need whose values are decoded and which a later stage does not take out.
+        """Needs of the decoded records of a block that no later stage takes out.
 
         Args:
-            block: Behind the pipeline, with what else has become of its records.
+            block: Block after the pipeline, with the fates of its records.
         """
         gone = [*block.filtered, *block.dropped, *(each.row for each in block.failures if each.stage != DECODE_VALUE)]
         if block.undecided or {need.row for need in block.needs}.isdisjoint(gone):
             return block.needs
-        # A need names the first record that has it: others may need the same.
+        # A need names the first record that has it, but other records may share it.
         left = np.setdiff1d(np.arange(block.records.num_rows), gone)
         decode = next(at for at, stage in enumerate(self._stages) if stage.name == DECODE_VALUE)
         again = self._through(block.records.take(pa.array(left)), self._stages[: decode + 1])
@@ -97,9 +97,9 @@ def fetched_parts(decoder: DecoderSpec, columns: RecordColumns, steps: RowSteps 
     """Parts of a record to fetch beyond value and coordinates, see `jobs.clients.kafka.records.fetched_block`.
 
     Args:
-        decoder: Of the values.
-        columns: Those of the rows that are not from the value.
-        steps: Of the stream's own, if it has any.
+        decoder: Decoder of the values.
+        columns: Columns of the rows that do not come from the value.
+        steps: The stream's own steps, if it has any.
     """
     parts = columns.fetched | (steps.asks if steps else frozenset())
     if columns.schema_id == "prefix":
@@ -123,20 +123,20 @@ def stream_pipeline(
     routed: Routed | None = None,
     hide_values: bool = True,
 ) -> Pipeline:
-    """The pipeline of a stream: in a task of its driver, in a replay, and for a dead-letter topic of Kafka Connect.
+    """Pipeline of a stream, for its driver's tasks, for replays, and for a dead-letter topic of Kafka Connect.
 
     Args:
-        decoder: Of the values.
-        destination: Name of the target that the rows are for.
-        fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
-        columns: Those of the rows that are not from the value.
-        steps: The stream's own between decoding and the table, if it has any.
-        first: Stages before all others.
-        reference: Decode by the reference alone: of records that have failed before, it is the faster one.
-        routed: The several tables of the rows, what gives rows as each of them holds them (`fit` is not asked then),
-            and what is decided of tables that values name; None of the last if they name none. Of a route `steps` say
-            what the rows are that it is asked of.
-        hide_values: Whether dead letters of rows tell nothing of their values.
+        decoder: Decoder of the values.
+        destination: Name of the rows' target.
+        fit: Converts rows to that target's table; raises as `TableFit.apply` does.
+        columns: Columns of the rows that do not come from the value.
+        steps: The stream's own steps between decoding and the table, if it has any.
+        first: Stages to run before all others.
+        reference: Whether to use the reference decoder only, which is faster for records that have failed before.
+        routed: The tables of the rows, the function that converts rows for each (`fit` is then unused), and the
+            decisions about dynamic tables; None of these if there are none. For a route, `steps` determine the rows on
+            which it decides.
+        hide_values: Whether dead letters of rows contain no values.
     """
     format_ = FORMATS[decoder.kind]
     values = (format_.reference if reference else format_.block)(decoder)
@@ -167,22 +167,22 @@ UNEXPECTED = "unexpected_error"
 
 
 def apply_stage(stage: Stage, block: Block) -> Block:
-    """What a stage makes of a block with rows; a record that it raises for becomes a failure.
+    """Apply a stage to a block with rows; a record for which it raises becomes a failure.
 
     Raises:
-        Exception: What the stage raises for its probe: it is broken, which is no record's fault. Also OSError,
-            MemoryError and ProjectionError, whatever they are raised for.
+        Exception: The stage raises for its probe too, so it is broken, and no record is at fault. OSError, MemoryError
+            and ProjectionError are always raised.
     """
     made = _attempt(stage, block)
     if isinstance(made, Block):
         return made
-    # What is raised here is about no record, and has none of the exceptions above, which may quote one, as its context.
+    # An error here concerns no record. It must not have the errors above as context, as they may quote one.
     stage.apply(stage.probe(block))
     return block.replaced_by(list(_isolated(stage, block.part(0, block.rows.num_rows), made)))
 
 
 def _isolated(stage: Stage, part: Block, failure: Failure) -> Iterator[Block]:
-    """What a stage makes of the parts of a part that it has failed for, in their order."""
+    """Results of a stage for the halves of a part for which it failed, in order."""
     count = part.rows.num_rows
     if count == 1:
         if isinstance(stage, RowStage):
@@ -198,7 +198,7 @@ def _isolated(stage: Stage, part: Block, failure: Failure) -> Iterator[Block]:
 
 
 def _attempt(stage: Stage, block: Block) -> Block | Failure:
-    """The block behind the stage, or the failure of its first row: of the row at fault, if it has no other."""
+    """The block after the stage, or the failure of its first row: the row at fault, if it is the only one."""
     try:
         return stage.apply(block)
     except ValueProblem as problem:
@@ -210,7 +210,7 @@ def _attempt(stage: Stage, block: Block) -> Block | Failure:
 
 
 def _described(problem: Exception) -> str:
-    """A fault of frazil's own that a record brings out. What the exception says may quote the record: left out."""
+    """Description of a fault in frazil caused by a record; without the exception's text, which may quote the record."""
     frames = traceback.extract_tb(problem.__traceback__)
     place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(problem).__name__}{place}"

@@ -1,4 +1,4 @@
-"""Stages of keys and headers: columns of rows that are not from the value."""
+"""Stages of keys and headers: columns of rows that do not come from the value."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ class _HeadedDecoder(Protocol):
 def headed_decode(
     decoder: ValueDecoder, records: pa.RecordBatch, header: str, column: str, named: SchemaIdPlace
 ) -> Callable[[pa.BinaryArray], Decoded]:
-    """The decoding of records whose headers may name their writer schemas.
+    """Decode records whose headers may name their writer schemas.
 
     Args:
-        decoder: Of a format whose records name their schemas; it takes their ids as well, if a header may have them.
-        records: Of which all have a row.
-        header: The name of the header.
-        column: Of the records, what the header says, if it has been fetched; else their headers are looked through.
-        named: Where the schemas are named.
+        decoder: Decoder of a format whose records name their schemas; it also takes schema ids, if a header may have
+            them.
+        records: Records that all have a row.
+        header: Name of the header.
+        column: Values of the header, if they were fetched; otherwise the records' headers are searched.
+        named: Place of the schema ids.
     """
     if named == "prefix":
         return decoder.decode
@@ -67,18 +68,18 @@ def headed_decode(
         found = [(value or b"") if has else None for value, has in zip(values, there.tolist(), strict=True)]
         ids = pa.array(found, pa.binary())
     if ids is not None and named == "header":
-        # A header that is not there is as good as one that says nothing.
+        # A missing header counts like an empty one.
         ids = pc.fill_null(ids, b"")
     return partial(cast("_HeadedDecoder", decoder).decode, schema_ids=ids)
 
 
 def with_subject(failure: Failure, block: Block, part: Literal["value", "key"]) -> Failure:
-    """The failure of a record whose writer schema is not there, or is none, with the subject that its topic has.
+    """A failure about a missing or invalid writer schema, with the subject of the record's topic.
 
     Args:
-        failure: By the block's rows.
-        block: As the stage got it.
-        part: Of the record, whose schema it is.
+        failure: Failure by the block's rows.
+        block: Input of the stage.
+        part: Part of the record with the schema.
     """
     if failure.error_class not in (UNKNOWN_SCHEMA, BAD_SCHEMA) or "topic" not in block.records.schema.names:
         return failure
@@ -87,12 +88,12 @@ def with_subject(failure: Failure, block: Block, part: Literal["value", "key"]) 
 
 
 def last_of(headers: pa.Array, name: str) -> tuple[list[bytes | None], np.ndarray]:
-    """The value of each record's last header of a name, null without one; and which records have one."""
+    """Value of each record's last header of a name, null without one; and which records have one."""
     count = len(headers)
     offsets = headers.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     names, values = headers.values.field("key"), headers.values.field("value")
     hits = np.flatnonzero(_equal(names, name))
-    # A hit belongs to the record whose headers begin last before it; a later one takes the place of an earlier one.
+    # A match belongs to the record whose headers begin last before it; a later match replaces an earlier one.
     last = np.full(count, -1, np.int64)
     hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
     last[np.searchsorted(offsets, hits, side="right") - 1] = hits
@@ -106,16 +107,16 @@ def _equal(names: pa.Array, name: str) -> np.ndarray:
 
 
 _WIDENED = {OUT_OF_RANGE: ("needs int,", "needs float,", "needs decimal("), PRECISION_LOSS: ("needs float,",)}
-"""By class, how messages begin of values that a wider type of Iceberg's holds."""
+"""Beginnings of messages, by error class, about values that a wider Iceberg type holds."""
 
 
 class ReadHeaders:
-    """Refuses records whose headers could not be read, of a stream that has columns of them."""
+    """Refuses records whose headers could not be read, if the stream has columns of headers."""
 
     name: str = DECODE_HEADER
 
     def apply(self, block: Block) -> Block:
-        """The block without them; records without a value pass, which become no rows."""
+        """The block without these records; records without a value pass, as they become no rows."""
         lacking = block.rows.column("headers").is_null().to_numpy(zero_copy_only=False)
         refused = lacking & block.rows.column("value").is_valid().to_numpy(zero_copy_only=False)
         message = "needs names of headers in UTF-8, found others"
@@ -131,10 +132,10 @@ class DecodeKey:
     """Decodes the key of each record that has a row.
 
     Args:
-        columns: What rows have of it.
-        decoder: Of the keys.
-        probe: A key that a decoder of this format takes, if only to refuse it.
-        named: Where a key's writer schema is named; the decoder takes what a header says of it, if one may.
+        columns: Columns of the key.
+        decoder: Decoder of the keys.
+        probe: A key that a decoder of this format accepts or refuses without failing itself.
+        named: Place of a key's schema id; the decoder takes it from a header, if one may have it.
     """
 
     name: str = DECODE_KEY
@@ -149,12 +150,12 @@ class DecodeKey:
         self._fields: list[pa.Field] = [
             pa.field(each.name, rows_arrow_type(each.field_type), nullable=not each.required) for each in columns.fields
         ]
-        # A key that is null has no columns; where one is required, or the struct of all, the record is refused.
+        # A null key has no columns. If one is required, or the struct of all, the record is refused.
         self._required: str | None = next((each.name for each in columns.fields if each.required), None)
         self._undeclared: bool = isinstance(columns.decoder.schema, TableSchema)
 
     def apply(self, block: Block) -> Block:
-        """The block with the key's columns behind its own; they are null where a record has no key."""
+        """The block with the key's columns appended; they are null for records without a key."""
         wanted = [each for each in ("key", "headers", KEY_SCHEMA_ID) if each in block.records.schema.names]
         records = block.records.select(wanted if self._named != "prefix" else ["key"])
         records = records if block.is_whole else records.take(pa.array(block.positions))
@@ -172,11 +173,11 @@ class DecodeKey:
                 Failure(row, self.name, NULL_IN_REQUIRED, message, f"$.{self._required}")
                 for row in decoded.tombstones.tolist()
             ]
-        # Where each row's key is among those decoded; none of a key that is null.
+        # Index of each row's key among the decoded ones; -1 for a null key.
         at = np.full(block.rows.num_rows, -1, np.int64)
         at[decoded.positions] = np.arange(len(decoded.positions))
         unknown = {KEY_PATH + path.removeprefix("$"): count for path, count in decoded.unknown_fields.items()}
-        # What a key would need of the table is left out: its columns are declared.
+        # Needs of keys are ignored: their columns are declared.
         rows = _beside(block.rows, self._fields, self._arrays(decoded.rows, at))
         with_columns = block.with_rows(rows, unknown_fields=unknown)
         return _without(with_columns, sorted(failures, key=lambda each: each.row)) if failures else with_columns
@@ -192,7 +193,7 @@ class DecodeKey:
         return [column.take(indices) for column in columns]
 
     def _said(self, failure: Failure) -> str:
-        """Why a key is refused, with the way on where its table has a narrower type: no key widens that by itself."""
+        """Message about a refused key, with the next step if its column has a narrower type: keys widen no column."""
         if not self._undeclared or not failure.message.startswith(_WIDENED.get(failure.error_class, ())):
             return failure.message
         column = self._place(failure.field).removeprefix("$.")
@@ -203,7 +204,7 @@ class DecodeKey:
         return f"{needed} as the table's keys are, which no record widens ({way}){found}{rest}"
 
     def _place(self, field: str | None) -> str:
-        """Where in the row a failure is, of where in the key it is."""
+        """Path in the row for a failure's path in the key."""
         if self._columns.into is not None:
             return f"$.{self._columns.into}{(field or '$').removeprefix('$')}"
         return field or f"$.{self._fields[0].name}"
@@ -215,10 +216,10 @@ class DecodeKey:
 
 
 class DecodeHeaders:
-    """Decodes headers of each record that has a row; of several with one name the last counts.
+    """Decodes headers of each record that has a row; the last of several with one name counts.
 
     Args:
-        columns: What rows have of them.
+        columns: Columns of the headers.
     """
 
     name: str = DECODE_HEADER
@@ -227,7 +228,7 @@ class DecodeHeaders:
         self._columns: tuple[HeaderColumn, ...] = tuple(columns)
 
     def apply(self, block: Block) -> Block:
-        """The block with a column for each header behind its own; null where a record has none."""
+        """The block with a column for each header appended; null for records without it."""
         headers = _of_rows(block, "headers")
         fields: list[pa.Field] = []
         arrays: list[pa.Array] = []
@@ -251,7 +252,7 @@ class DecodeHeaders:
         return _without(with_columns, [refused[row] for row in sorted(refused)]) if refused else with_columns
 
     def probe(self, block: Block) -> Block:
-        """No records: what is made of none can be made of all that are."""
+        """No records: if the stage works for none it works for all."""
         return block.part(0, 0)
 
 
@@ -266,6 +267,6 @@ def _beside(rows: pa.RecordBatch, fields: Sequence[pa.Field], arrays: Sequence[p
 
 
 def _without(block: Block, failures: Sequence[Failure]) -> Block:
-    """The block without the rows that failed, ascending."""
+    """The block without the failed rows, which are ascending."""
     kept = np.setdiff1d(np.arange(block.rows.num_rows), [failure.row for failure in failures])
     return block.with_rows(block.rows.take(pa.array(kept, pa.int64())), kept, failures=failures)

@@ -1,4 +1,4 @@
-"""Route stage: each row to the tables that it is for, fitted to every one of them before any is written."""
+"""Route stage: sends each row to its tables, and fits it to all of them before any is written."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from jobs.tables.write.projection import UnfitValueError
 
 
 class Narrowing:
-    """Leaves out of rows what a table does not have; what is no column of the rows' own stays, such as Kafka's.
+    """Removes fields of rows that a table lacks; columns outside the rows' schema stay, such as Kafka's.
 
     Args:
-        every: The columns of the rows.
-        kept: Those of them that the table has.
+        every: Columns of the rows.
+        kept: Columns that the table has.
     """
 
     def __init__(self, every: Columns, kept: Columns) -> None:
@@ -47,7 +47,7 @@ class Narrowing:
         self._gone: frozenset[str] = frozenset(every.names) - self._kept.keys()
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows without the others. Copies no values."""
+        """The rows without the removed fields. Copies no values."""
         arrays, fields = list[pa.Array](), list[pa.Field]()
         for field, array in zip(rows.schema, rows.columns, strict=True):
             if field.name in self._gone:
@@ -70,7 +70,7 @@ def _narrow(array: pa.Array, kind: ice.IcebergType) -> pa.Array:
 
 
 def _narrow_list(array: pa.ListArray, kind: ice.ListType) -> pa.Array:
-    # A slice has its offsets as they are in the whole.
+    # Offsets of a slice are those of the whole array.
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     first, last = int(offsets[0]), int(offsets[-1])
     elements = array.values.slice(first, last - first)
@@ -105,24 +105,24 @@ def _narrow_struct(array: pa.StructArray, kind: ice.StructType) -> pa.Array:
 
 
 STAGE = "route"
-"""The stage that refuses a record which no table takes, as dead letters call it."""
+"""Name of the stage in dead letters, for a record that no table takes."""
 
 _LONGEST = 60
 _NONE: Indices = np.zeros(0, np.int64)
 
 LateRows: TypeAlias = Callable[[Block, pa.RecordBatch], np.ndarray]
-"""Which rows of a block are late, of the block and its rows with the columns of Kafka's own."""
+"""Returns the late rows of a block, given the block and its rows with Kafka's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The tables of a stream's rows, and what says which of them a row is for.
+    """The tables of a stream's rows, and the choice between them.
 
     Attributes:
-        own: The stream's own table.
-        route: Says which tables a timely row is for; without it the stream's own.
-        late: The table of late rows, if they have one, whatever the route says of them.
-        which: Says which rows those are.
+        own: The stream's main table.
+        route: Chooses the tables of timely rows; None: the main table.
+        late: Table of late rows, if they have one; it overrides the route.
+        which: Chooses the late rows.
     """
 
     own: str
@@ -131,18 +131,18 @@ class Destinations:
     which: LateRows | None = None
 
     def columns_of(self, table: str) -> TableColumns | None:
-        """Which columns of the rows a table has; None of all."""
+        """Columns of the rows that a table has; None for all."""
         return None if self.route is None or table in (self.own, self.late) else self.route.columns_of(table)
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Every table that a row may be for."""
+        """Every table that may get rows."""
         timely = self.route.table_names if self.route else (self.own,)
         return (*timely, self.late) if self.late else timely
 
 
 class _Sent(NamedTuple):
-    """Where a block's rows go, by number: to each table, nowhere, dropped, or waiting for one that a value names."""
+    """Row numbers of a block: for each table, for none, dropped, and waiting for a table that a value names."""
 
     tables: dict[str, Indices]
     refused: dict[int, RowFailure]
@@ -151,18 +151,18 @@ class _Sent(NamedTuple):
 
 
 class FitToRoutedTables:
-    """Brings rows into the columns and types of each table that they are for.
+    """Converts rows to the columns and types of each of their tables.
 
     A row that one of its tables cannot hold goes to none of them.
 
     Args:
-        destinations: Say which those are.
-        fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
-        naming: The state of the tables that values name.
-        kafka: The columns that rows have of Kafka's own.
-        columns: Those of the rows; needed of a route by an expression, or with tables that have columns of their own.
-        batch_time: Of the batch, UTC; needed only of a route by an expression that asks for it.
-        hide_values: Whether dead letters tell nothing of the row's values.
+        destinations: Chooses the tables.
+        fits: Function by target name that converts rows for it; raises as `TableFit.apply` does.
+        naming: State of the dynamic tables.
+        kafka: Kafka's columns of the rows.
+        columns: Columns of the rows; needed for a route by an expression, or if tables have their own columns.
+        batch_time: Time of the batch, UTC; needed only if the route's expression uses it.
+        hide_values: Whether dead letters contain no values of the rows.
     """
 
     name: str = WRITE
@@ -190,12 +190,12 @@ class FitToRoutedTables:
         self._dispatch: Dispatch | None = None
         self._naming: Naming | None = None
         if route is not None:
-            # What no entry takes is looked at by value, before it is unmatched.
+            # Rows that no entry matches are checked for dynamic tables before they count as unmatched.
             self._dispatch = Dispatch(route.model_copy(update={"unmatched": "dead_letter"}) if named else route)
             self._naming = Naming(route, fits, naming) if named and naming else None
 
     def apply(self, block: Block) -> Block:
-        """The block with the rows of each table; a record that none takes has failed, or is filtered."""
+        """The block with the rows of each table; a record without a table has failed, or is filtered."""
         rows = with_kafka_columns(block, self._kafka)
         if not rows.num_rows:
             for name in self._of.tables:
@@ -226,7 +226,7 @@ class FitToRoutedTables:
         )
 
     def _fitted(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as a table holds them, without what is no column of it."""
+        """The rows in a table's form, without columns that it lacks."""
         if name not in self._narrowings:
             self._narrowings[name] = self._narrowing(name)
         narrowing = self._narrowings[name]
@@ -241,7 +241,7 @@ class FitToRoutedTables:
         return Narrowing(self._columns, chosen.of(self._columns))
 
     def _sent(self, block: Block, rows: pa.RecordBatch) -> _Sent:
-        """Where the rows go: late ones to their table, and of these the route is not asked."""
+        """Destinations of the rows: late ones go to their table, without the route."""
         late = _NONE if self._of.which is None else np.flatnonzero(self._of.which(block, rows)).astype(np.int64)
         sent = self._by_route(block, self._of.route, late)
         if self._of.late is not None and len(late):
@@ -249,7 +249,7 @@ class FitToRoutedTables:
         return sent
 
     def _by_route(self, block: Block, route: Route | None, late: Indices) -> _Sent:
-        """Where those that are not late go."""
+        """Destinations of the rows that are not late."""
         if route is None or self._dispatch is None:
             return _Sent({self._of.own: _without(np.arange(block.rows.num_rows, dtype=np.int64), late)}, {}, _NONE, {})
         values, failed = self._values(block, route)
@@ -276,7 +276,7 @@ class FitToRoutedTables:
     def _named(
         self, naming: Naming, values: pa.Array, rows: Indices
     ) -> tuple[dict[str, Indices], dict[str, Indices], dict[int, str]]:
-        """What becomes of rows that no entry takes: rows of tables, those that wait for one, and why of all others."""
+        """Fate of rows that no entry matches: rows of dynamic tables, waiting rows, and the reasons of all others."""
         tables, unnamed, why = dict[str, Indices](), dict[str, Indices](), dict[int, str]()
         encoded = values.take(pa.array(rows)).dictionary_encode(null_encoding="encode")
         texts = encoded.dictionary.to_pylist()
@@ -292,15 +292,15 @@ class FitToRoutedTables:
         return tables, unnamed, why
 
     def probe(self, block: Block) -> Block:
-        """No rows: a table that cannot hold even those holds no row of the stream."""
+        """No rows: a table that cannot hold even these holds no row of the stream."""
         return block.part(0, 0)
 
     def before(self, block: Block) -> str:
-        """The first row, without the columns of Kafka's own."""
+        """The first row, without Kafka's columns."""
         return row_json(block.rows, 0, hidden=self._hide_values)
 
     def _values(self, block: Block, route: Route) -> tuple[pa.Array, list[RowFailure]]:
-        """What decides where each row goes, as text; and the rows of which that cannot be said."""
+        """Routed value of each row, as text; and the rows for which it fails."""
         if (text := route.expression) is not None:
             return self._evaluated(block, text)
         if (path := route.column) is None:
@@ -334,5 +334,5 @@ def _ascending(rows: Mapping[int, RowFailure]) -> Indices:
 
 
 def _without(rows: Indices, others: Indices) -> Indices:
-    """Some rows, ascending, without others."""
+    """Rows without others, both ascending."""
     return np.setdiff1d(rows, others, assume_unique=True) if len(others) else rows

@@ -1,4 +1,4 @@
-"""Dispatch of rows to the tables of a route, a block at a time: each value that comes is looked at once, no row is."""
+"""Dispatch of rows to the tables of a route, block by block: looks at each distinct value once, not at each row."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from jobs.config.stream.route import Route
 from jobs.streaming.pipeline.block import Indices
 
 MOST_KNOWN = 4_096
-"""Values whose tables are remembered, and the most of a block that are looked up one by one."""
+"""Number of values whose tables are cached, and most values of a block that are looked up one by one."""
 
 _MEANING = frozenset(r".^$*+?{}[]\()")
-"""Characters that mean something in a regular expression, beside the bar."""
+"""Characters with a meaning in a regular expression, beside the bar."""
 _ALIKE = re.compile(
     r"(?:[^\\^$*+?{}\[\]()]|\\[dw.\-_/+*?|(){}\[\]^$]|\[\^?[A-Za-z0-9_ .:-]+\]|\((?:\?:|(?!\?))|\)"
     r"|[*+?](?![*+?{])|\{\d{1,3}(?:,\d{0,3})?\}(?![*+?{]))*"
 )
-"""Patterns that mean the same to Arrow's engine (RE2) as to Python's."""
+"""Patterns with the same meaning in Arrow's engine (RE2) and in Python's."""
 
 
 class Dispatched(NamedTuple):
-    """Which rows of a block go where.
+    """Destinations of a block's rows.
 
     Attributes:
-        tables: For each table that has any, its rows, ascending.
-        nowhere: The rows that no table takes, ascending.
+        tables: Rows of each table that has any, ascending.
+        nowhere: Rows without a table, ascending.
     """
 
     tables: dict[str, Indices]
@@ -38,7 +38,7 @@ class Dispatched(NamedTuple):
 
 
 class Dispatch:
-    """Tells where rows go, by their values, as `Route.destinations` says of each value.
+    """Dispatches rows by their values, as `Route.destinations` decides for each value.
 
     Args:
         route: The route.
@@ -62,13 +62,13 @@ class Dispatch:
         self._of_literal: list[list[int]] = list(literals.values())
 
     def rows_of(self, values: pa.Array) -> Dispatched:
-        """Which rows go where.
+        """Destinations of rows.
 
         Args:
-            values: Texts, one for each row; null where a row has no value.
+            values: Texts, one for each row; null for a row without a value.
         """
         if len(values) and values.slice(1).equals(values.slice(0, len(values) - 1)):
-            # One value throughout, which is told without a hash of each; where it is not so, the first other one tells.
+            # A block with one value needs no hash of each. If others follow, the first different one shows it.
             tables = self._sets[int(self._sets_of(values.slice(0, 1))[0])]
             rows = np.arange(len(values), dtype=np.int64)
             return Dispatched(dict.fromkeys(tables, rows), np.zeros(0, np.int64) if tables else rows)
@@ -84,7 +84,7 @@ class Dispatch:
         return Dispatched({name: _ascending(parts, len(values)) for name, parts in found.items()}, nowhere)
 
     def _sets_of(self, values: pa.Array) -> Indices:
-        """For each of some values that differ, the number of the set of tables that its rows go to."""
+        """Number of the set of tables, for each of some distinct values."""
         sets = np.full(len(values), -1, np.int64)
         if len(values) <= MOST_KNOWN:
             known = self._known
@@ -100,7 +100,7 @@ class Dispatch:
         return sets
 
     def _matched(self, values: pa.Array) -> Indices:
-        """As `_sets_of`, of texts: those that match the same entries are told apart side by side."""
+        """As `_sets_of`, for texts: values that match the same entries are found with vectorized patterns."""
         at = pc.fill_null(pc.index_in(values, value_set=self._literals), -1).to_numpy(zero_copy_only=False)
         masks = [(entry, _matches(pattern, values)) for entry, pattern in self._others]
         keys = at.astype(np.int64) + 1
@@ -124,12 +124,12 @@ class Dispatch:
 
 
 def _literals(pattern: str) -> tuple[str, ...] | None:
-    """The texts that a pattern such as `INS|UPD` names; None if it is another kind of pattern."""
+    """Texts that a pattern such as `INS|UPD` lists; None for any other pattern."""
     return None if _MEANING.intersection(pattern) else tuple(pattern.split("|"))
 
 
 def _matches(pattern: re.Pattern[str], values: pa.Array) -> np.ndarray:
-    """Which whole values match."""
+    """Which whole values match a pattern."""
     text = pattern.pattern
     by_category = r"\d" in text or r"\w" in text
     if _ALIKE.fullmatch(text) and not (by_category and not pc.all(pc.string_is_ascii(values)).as_py()):
@@ -137,16 +137,16 @@ def _matches(pattern: re.Pattern[str], values: pa.Array) -> np.ndarray:
             found = pc.match_substring_regex(values, rf"\A(?:{text})\z")
             return found.to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            pass  # It is beyond what Arrow's engine takes: too many repetitions, say.
+            pass  # Arrow's engine refuses the pattern, such as for too many repetitions.
     return np.fromiter((pattern.fullmatch(each) is not None for each in values.to_pylist()), bool, len(values))
 
 
 def grouped(sets: Indices, codes: np.ndarray) -> Iterable[tuple[int, Indices]]:
-    """The rows of each set, ascending, by one sort.
+    """Rows of each set, ascending, by one sort.
 
     Args:
-        sets: Of each value.
-        codes: For each row, which value it has.
+        sets: Set of each value.
+        codes: Index of each row's value.
     """
     present, narrow = np.unique(sets, return_inverse=True)
     if len(present) <= 1:
@@ -159,7 +159,7 @@ def grouped(sets: Indices, codes: np.ndarray) -> Iterable[tuple[int, Indices]]:
 
 
 def _ascending(parts: Sequence[Indices], count: int) -> Indices:
-    """Rows of several sets, each ascending, as one."""
+    """Rows of several sets, each ascending, merged in order."""
     if len(parts) == 1:
         return parts[0]
     if sum(map(len, parts)) == count:

@@ -1,4 +1,4 @@
-"""Naming of tables by values: which table a value has, whether it is to get one, or why it gets none."""
+"""Dynamic tables named by values: the table of a value, whether it gets a new one, or why it gets none."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MOST_KNOWN = 100_000
 
 @dataclass(frozen=True, slots=True)
 class NamingState:
-    """What the driver has decided of values without a table.
+    """The driver's decisions about values without a table.
 
     Attributes:
-        taken: Names of tables that no value may name, the stream's own and its dead letters among them.
-        refused: By value, why it gets no table: what a value has to be that gets one.
-        closed: Likewise of every value without a table; None while one may get its table.
-        late: The tables of late rows, where each table has one for itself: no value may name one.
+        taken: Names that no value may use, among them the main table and the dead letters.
+        refused: Reason by value why it gets no table, as a condition for values that get one.
+        closed: The same for every value without a table; None while they may get one.
+        late: Tables of late rows, if each table has its own: no value may name one.
     """
 
     taken: Collection[str] = ()
@@ -41,17 +41,17 @@ class NamingState:
 
 
 def is_full(spec: StreamSpec) -> bool:
-    """Whether a stream's route has as many tables as it may have."""
+    """Whether a stream's route has the most tables that it may have."""
     return spec.route is None or len({*spec.route.table_names, *spec.named_tables}) >= spec.route.limit
 
 
 def naming_state(spec: StreamSpec, refused: Mapping[str, str], *, decided: bool) -> NamingState | None:
-    """What the tasks of a batch are told of values that have no table; None without tables that values name.
+    """Decisions about values without a table, for the tasks of a batch; None without dynamic tables.
 
     Args:
-        spec: The stream, with the tables that values have named.
-        refused: By value, why it gets no table.
-        decided: The coordinator has the batch: who had no table then got none.
+        spec: The stream with its dynamic tables.
+        refused: Reason by value why it gets no table.
+        decided: Whether the coordinator has the batch, so that values without a table then got none.
     """
     if spec.route is None or spec.route.to is None:
         return None
@@ -61,11 +61,11 @@ def naming_state(spec: StreamSpec, refused: Mapping[str, str], *, decided: bool)
 
 
 class Named(NamedTuple):
-    """A value's table.
+    """Table of a value.
 
     Attributes:
-        table: Its name; None without.
-        refused: Why it gets none; None with one, and of a value that waits for it.
+        table: Name of the table; None without one.
+        refused: Reason why it gets none; None with a table, and for a value that waits for one.
     """
 
     table: str | None
@@ -73,12 +73,12 @@ class Named(NamedTuple):
 
 
 class Naming:
-    """The tables that values name.
+    """Dynamic tables by value.
 
     Args:
-        route: Says how.
-        tables: Names of the stream's tables that there are.
-        state: What is decided of other values.
+        route: Route with the rule for names.
+        tables: Names of the stream's existing tables.
+        state: Decisions about other values.
     """
 
     def __init__(self, route: Route, tables: Collection[str], state: NamingState) -> None:
@@ -96,7 +96,7 @@ class Naming:
         self._known: dict[str, Named] = {}
 
     def of(self, value: str | None) -> Named:
-        """The table of a value; neither table nor reason of one that is to get it."""
+        """Table of a value; neither table nor reason if it is to get one."""
         if value is None:
             return Named(None, NO_TABLE)
         if (known := self._known.get(value)) is None:
@@ -114,10 +114,10 @@ class Naming:
         if (other := self._whose_late(name)) is not None:
             return Named(None, f"names a table of its own: {name} is for the late rows of {other}")
         if (other := self._lower.get(name.lower())) is not None:
-            # A catalog that folds names would give both one table.
+            # A catalog that folds names would give both the same table.
             return Named(None, f"names a table of its own: {other} has that name but for upper and lower case")
         return Named(None, self._state.refused.get(value, self._state.closed))
 
     def _whose_late(self, table: str) -> str | None:
-        """The table whose late rows one has, or would have but for upper and lower case."""
+        """The table whose late rows go to this table, or would apart from upper and lower case."""
         return self._state.late.clash(table) if self._state.late else None

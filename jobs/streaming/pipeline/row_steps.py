@@ -1,4 +1,4 @@
-"""Stages of a stream's own steps: transforms in their order, then rules, each a stage of its own."""
+"""Stages of a stream's own steps: transforms in order, then rules, each a stage of its own."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _FILTERED_NOW = "the stream's transforms drop the record now: dismiss its letter
 
 @dataclass(frozen=True)
 class RowSteps:
-    """What rows pass between decoding and their table; travels to the tasks pickled.
+    """Steps of rows between decoding and their table; pickled for the tasks.
 
     Attributes:
-        decoded: The columns of rows as they were decoded, with those of key and headers.
+        decoded: Columns of decoded rows, with those of key and headers.
         chain: The transforms.
-        rules: What is asked of the rows behind them.
-        choice: What leaves out of the rows behind both what their table does not have.
-        hide_values: Whether the row before a step is kept in a dead letter without its values.
-        refuse_dropped: Whether a record that a step drops has failed: of records that are dead letters already, which
-            do not vanish because a filter came later.
-        route_asks: What has to be fetched of a record for the stream's route.
-        ahead: What values pass before the keys of their records are read; None of a stream without such a step.
-        values: The columns of values alone; needed only with `ahead`.
-        keep_tombstones: Whether records without a value are rows, which the first step makes something of.
-        batch_time: Of the batch, UTC: what now() is; needed only if `asks_batch_time`.
+        rules: Rules for the rows after the transforms.
+        choice: Removal of columns that the table lacks, after both.
+        hide_values: Whether dead letters keep the row before a step without its values.
+        refuse_dropped: Whether a record that a step drops has failed. Used for dead letters, which must not vanish
+            because a filter was added later.
+        route_asks: Parts of a record to fetch for the stream's route.
+        ahead: Steps of values before the records' keys are read; None without such steps.
+        values: Columns of values only; needed only with `ahead`.
+        keep_tombstones: Whether records without a value are rows, which the first step handles.
+        batch_time: Time of the batch, UTC, for now(); needed only if `asks_batch_time`.
     """
 
     decoded: Columns
@@ -69,12 +69,12 @@ class RowSteps:
 
     @property
     def asks(self) -> frozenset[str]:
-        """What has to be fetched of a record for them, and for the route behind them."""
+        """Parts of a record to fetch for the steps, and for the route after them."""
         return self._asked - {BATCH_TIME}
 
     @property
     def asks_batch_time(self) -> bool:
-        """Whether an expression among them, or that of the route, asks for the batch's time."""
+        """Whether one of their expressions, or the route's, uses the batch's time."""
         return BATCH_TIME in self._asked
 
     @property
@@ -83,20 +83,20 @@ class RowSteps:
 
     @property
     def columns(self) -> Columns:
-        """The columns behind all of them."""
+        """Columns after all steps."""
         return self.choice.output(self.chain.output(self.decoded))
 
     def first_stages(self) -> Iterator[Stage]:
-        """The stage of values alone, if there is one."""
+        """Stage of values only, if there is one."""
         if self.ahead is not None and self.values is not None:
             take = TakeStep(self.ahead.name, self.ahead, self.values, hide_values=self.hide_values, last=False)
             yield RefuseDropped(take) if self.refuse_dropped else take
 
     def stages(self) -> Iterator[Stage]:
-        """A stage for each step; what a step needs of the machine has been looked up.
+        """A stage for each step, with what it needs from the machine.
 
         Raises:
-            FrazilError: It is not there.
+            FrazilError: The machine lacks it.
         """
         if self.asks_batch_time and self.batch_time is None:
             raise TypeError("expressions with now() need the time of the batch")
@@ -113,12 +113,12 @@ class RowSteps:
 
 
 def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordColumns | None = None) -> RowSteps | None:
-    """The steps of a stream; None where its rows go to their one table as they are decoded.
+    """The steps of a stream; None if rows go to their one table as decoded.
 
     Args:
         spec: The stream.
-        rows: What values become; None of a stream whose file declares it.
-        columns: Those that are not from the value; None as above.
+        rows: Columns of the values; None if the stream's file declares them.
+        columns: Columns that do not come from the value; None likewise.
     """
     lane = spec.lane_columns
     chain = spec.chain
@@ -144,31 +144,31 @@ def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordCo
 
 
 def asks_batch_time(spec: StreamSpec) -> bool:
-    """Whether an expression of a stream's file asks for the time of the batch."""
+    """Whether an expression of a stream's file uses the time of the batch."""
     route = spec.route.asks if spec.route else frozenset[str]()
     return BATCH_TIME in spec.chain.asks | rules_of(spec.rules).asks | route
 
 
 def prepare_steps(spec: StreamSpec) -> None:
-    """See, before the first record, that this machine has what a stream's steps need.
+    """Check before the first record that this machine has what a stream's steps need.
 
     Raises:
-        FrazilError: A secret or a package is not there.
+        FrazilError: A secret or a package is missing.
     """
     for each in (*spec.chain.steps, *rules_of(spec.rules).steps):
         each.prepare()
 
 
 class TakeStep:
-    """One step of a stream, taken by each row of a block.
+    """Stage of one step of a stream.
 
     Args:
-        name: What dead letters call it: the list, the index in it, and the step.
+        name: Name in dead letters: the list, the index in it, and the step.
         step: The step.
-        columns: Those before it.
+        columns: Columns before the step.
         batch_time: See `RowSteps`.
         hide_values: See `RowSteps`.
-        last: Whether rows that have no value any more are tombstones behind it.
+        last: Whether rows without a value are tombstones after it.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class TakeStep:
         self._last: bool = last
 
     def apply(self, block: Block) -> Block:
-        """The block behind the step."""
+        """The block after the step."""
         frame = block.frame.at(self._batch_time)
         rows = Rows(self._columns, aligned(block.rows, self._columns), frame, block.gone)
         made = self._applied(rows)
@@ -221,12 +221,12 @@ class TakeStep:
     def _failure(self, rows: Rows, failure: RowFailure) -> Failure:
         message, before = failure.message, row_json(rows.batch, failure.row, hidden=self._hide_values)
         if self._hide_values:
-            # What is masked in the record may stand under any name here.
+            # Masked values may be under any name here.
             message = untold(message)
         return Failure(failure.row, self.name, failure.error_class, message, failure.path, before)
 
     def probe(self, block: Block) -> Block:
-        """No rows: a step that fails for those is broken."""
+        """No rows: a step that fails for them is broken."""
         return block.part(0, 0)
 
     def before(self, block: Block) -> str:
@@ -235,12 +235,12 @@ class TakeStep:
 
 
 class RefuseDropped:
-    """A stage whose dropped rows have failed instead.
+    """Stage whose dropped rows count as failed.
 
     Args:
         take: The stage.
-        by: What drops them, as dead letters call it; without it the stage.
-        said: Why the record has failed.
+        by: Name in dead letters of what drops the rows; None: the stage.
+        said: Message of the failure.
     """
 
     def __init__(self, take: RowStage, by: str | None = None, said: str = _FILTERED_NOW) -> None:
@@ -250,7 +250,7 @@ class RefuseDropped:
         self._said: str = said
 
     def apply(self, block: Block) -> Block:
-        """The block behind the stage, with a failure for each record that it filters or leaves without a value."""
+        """The block after the stage, with a failure for each record that it filters or leaves without a value."""
         made = self._take.apply(block)
         earlier = {*block.filtered.tolist(), *block.dropped.tolist()}
         gone = sorted({*made.filtered.tolist(), *made.dropped.tolist()} - earlier)
@@ -259,16 +259,16 @@ class RefuseDropped:
         return replace(made, failures=failures, filtered=block.filtered, dropped=block.dropped)
 
     def probe(self, block: Block) -> Block:
-        """As of the stage."""
+        """The stage's probe."""
         return self._take.probe(block)
 
     def before(self, block: Block) -> str:
-        """As of the stage."""
+        """The stage's row before."""
         return self._take.before(block)
 
 
 def aligned(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """Rows in the schema of columns: decoders may call the elements of lists otherwise."""
+    """Rows in the schema of columns: decoders may name the elements of lists otherwise."""
     if rows.schema.equals(columns.arrow):
         return rows
     arrays = [

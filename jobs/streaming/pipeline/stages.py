@@ -1,4 +1,4 @@
-"""Stages of a pipeline: what each is asked, and those that decode values and fit rows to a table."""
+"""Stages of a pipeline: their protocol, and the stages that decode values and fit rows to a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.streaming.pipeline.record_stages import headed_decode, with_subject
 from jobs.tables.write.projection import UnfitValueError
 
 WRITE = "write"
-"""The stage that refuses a row which its table cannot hold, as dead letters call it."""
+"""Name of the stage in dead letters, for a row that its table cannot hold."""
 
 
 class Stage(Protocol):
@@ -29,34 +29,34 @@ class Stage(Protocol):
 
     @property
     def name(self) -> str:
-        """What dead letters call it."""
+        """Name in dead letters."""
         ...
 
     def apply(self, block: Block) -> Block:
-        """The block behind the stage, of a block with rows.
+        """The block after the stage, for a block with rows.
 
         Raises:
-            ValueProblem: A record is at fault, and the stage does not know which.
+            ValueProblem: A record is at fault, and the stage does not know which one.
             OSError, MemoryError: The machine or the network failed.
-            ProjectionError: The table cannot hold rows of this stream at all.
+            ProjectionError: The table cannot hold any row of this stream.
         """
         ...
 
     def probe(self, block: Block) -> Block:
-        """A block that the stage takes unless it can do nothing at all.
+        """A block that a working stage takes.
 
         Args:
-            block: One that it has failed for; of another one it may have other columns.
+            block: A block for which it has failed; other blocks may have other columns.
         """
         ...
 
 
 @runtime_checkable
 class RowStage(Stage, Protocol):
-    """A stage that makes rows of rows: the letter of a record that it refuses keeps the row as it was before."""
+    """Stage from rows to rows: the dead letter of a refused record keeps the row before the stage."""
 
     def before(self, block: Block) -> str:
-        """The first row of a block that the stage has not seen, as JSON for people."""
+        """The first row of a block before the stage, as JSON for people."""
         ...
 
 
@@ -64,11 +64,11 @@ class DecodeValue:
     """Decodes the value of each record.
 
     Args:
-        decoder: Of the values.
-        probe: A value that a decoder of this format takes, if only to refuse it.
-        named: Where a value's writer schema is named; the decoder takes what a header says of it, if one may.
-        keep_tombstones: Whether a record without a value is a row of nulls, marked as gone, for the steps to say what
-            it is; otherwise it is dropped.
+        decoder: Decoder of the values.
+        probe: A value that a decoder of this format accepts or refuses without failing itself.
+        named: Place of a value's schema id; the decoder takes it from a header, if one may have it.
+        keep_tombstones: Whether a record without a value is a row of nulls, marked as gone, which the steps handle;
+            otherwise it is dropped.
     """
 
     name: str = DECODE_VALUE
@@ -102,13 +102,13 @@ class DecodeValue:
         )
 
     def probe(self, block: Block) -> Block:
-        """A record with the probe for its value."""
+        """A record with the probe as its value."""
         value = pa.array([self._probe], pa.binary())
         return Block.of(pa.RecordBatch.from_arrays([value], ["value"]), block.destination)
 
 
 def _with_tombstones(decoded: Decoded) -> tuple[pa.RecordBatch, Indices, pa.BooleanArray]:
-    """The rows with one of nulls for each record without a value, the record of each, and which those are."""
+    """Rows, with a row of nulls for each record without a value; the record of each; and the marks of those rows."""
     positions = np.concatenate([decoded.positions, decoded.tombstones])
     order = np.argsort(positions, kind="stable")
     gone = order >= len(decoded.positions)
@@ -121,12 +121,12 @@ Fit: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class FitToTable:
-    """Brings rows into the columns and types of the table that they are for.
+    """Converts rows to the columns and types of their table.
 
     Args:
-        fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
-        kafka: The columns that rows have of Kafka's own.
-        hide_values: Whether dead letters tell nothing of the row's values.
+        fits: Function by target name that converts rows for it; raises as `TableFit.apply` does.
+        kafka: Kafka's columns of the rows.
+        hide_values: Whether dead letters contain no values of the rows.
     """
 
     name: str = WRITE
@@ -137,7 +137,7 @@ class FitToTable:
         self._hide_values: bool = hide_values
 
     def apply(self, block: Block) -> Block:
-        """The block with rows that its table holds as they are."""
+        """The block with rows in its table's form."""
         rows = with_kafka_columns(block, self._kafka)
         try:
             return block.with_rows(self._fits[block.destination](rows))
@@ -145,22 +145,22 @@ class FitToTable:
             raise unfit(problem, hide_values=self._hide_values) from None
 
     def probe(self, block: Block) -> Block:
-        """No rows: a table that cannot hold even those holds no row of the stream."""
+        """No rows: a table that cannot hold even these holds no row of the stream."""
         return block.part(0, 0)
 
     def before(self, block: Block) -> str:
-        """The first row, without the columns of Kafka's own."""
+        """The first row, without Kafka's columns."""
         return row_json(block.rows, 0, hidden=self._hide_values)
 
 
 def unfit(problem: UnfitValueError, *, hide_values: bool) -> ValueProblem:
-    """The problem of a value that a table cannot hold; a masked one may stand under any name in a row."""
+    """Problem of a value that a table cannot hold; a masked value may be under any name in a row."""
     message = untold(problem.message) if hide_values else problem.message
     return ValueProblem(problem.error_class, message, f"$.{problem.path}")
 
 
 def with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
-    """A block's rows with the columns that they have of Kafka's own.
+    """A block's rows with Kafka's columns.
 
     Raises:
         ValueProblem: A row has a time beyond the years 0001 to 9999.
@@ -184,8 +184,8 @@ def with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
 
 def _part(records: pa.RecordBatch, part: str) -> pa.Array:
     if part == "timestamp_type" and part not in records.schema.names:
-        # Kafka's number, where dead letters have its name.
+        # Kafka's number; dead letters have its name.
         return timestamp_types(records)
     column = records.column(part)
-    # A letter of a record without headers has none; a record has a list of them in any case.
+    # A dead letter of a record without headers has none; a record always has a list of them.
     return type(column).from_arrays(column.offsets, column.values) if part == "headers" else column

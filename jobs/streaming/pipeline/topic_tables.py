@@ -1,4 +1,4 @@
-"""Tables of topics: where the records of each topic go, of a route whose tables have columns of their own."""
+"""Tables of topics: the destination of each topic's records, for a route whose tables have their own columns."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from jobs.streaming.pipeline.route_naming import (
 
 
 class TopicTable(NamedTuple):
-    """Where the records of a topic go.
+    """Destination of a topic's records.
 
     Attributes:
-        table: The table; None where they go to none.
-        value: What decides.
-        refused: Why they go to none, as the message of their letters.
-        error_class: Of these.
-        unmade: Whether it is because their table cannot be made yet.
+        table: The table; None without one.
+        value: Value that decides.
+        refused: Reason why they go to none, as the message of their dead letters.
+        error_class: Error class of these dead letters.
+        unmade: Whether the reason is that the table cannot be created yet.
     """
 
     table: str | None
@@ -52,14 +52,14 @@ def topic_tables(
     naming: NamingState | None = None,
     unmade: Mapping[str, str] | None = None,
 ) -> dict[str, TopicTable]:
-    """Where the records of topics go: to one table, which may have to be made, or to none.
+    """Destinations of topics' records: one table, which may have to be created, or none.
 
     Args:
-        spec: The stream, with the tables that are known.
-        topics: That its source reads.
-        there: Names of the stream's tables that there are.
-        naming: What is decided of values without a table; None of a route that names none by values.
-        unmade: By table, why it cannot be made now.
+        spec: The stream with its known tables.
+        topics: Topics of its source.
+        there: Names of the stream's existing tables.
+        naming: Decisions about values without a table; None if the route names none by values.
+        unmade: Reason by table why it cannot be created now.
 
     Raises:
         FrazilError: A topic would go to two tables.
@@ -82,7 +82,7 @@ def topic_tables(
 
 
 def _of(route: Route, value: TopicValue, entry: str | None, names: Naming | None) -> TopicTable:
-    """The table of a topic, of which `entry` is the one that an entry names."""
+    """The table of a topic; `entry` is the table of a matching entry."""
     if value.failure is not None:
         return TopicTable(None, None, value.failure, EXPRESSION_FAILED)
     if entry is not None:
@@ -100,7 +100,7 @@ def _of(route: Route, value: TopicValue, entry: str | None, names: Naming | None
 
 
 def of_table(spec: StreamSpec, name: str) -> StreamSpec:
-    """The stream as the rows of one of its tables are made, of a file that lists topics with those that go there."""
+    """The stream as it makes the rows of one of its tables, if its file lists topics for them."""
     made = spec.for_table(name)
     if not spec.own_columns or spec.source.topics is None:
         return made
@@ -111,17 +111,17 @@ def of_table(spec: StreamSpec, name: str) -> StreamSpec:
 
 
 def columns_by_topic(spec: StreamSpec, load: Callable[[str], Table | None]) -> Callable[[str], ResolvedSchema | None]:
-    """What gives the rows of a topic's records, so that what is masked is so under each name that its column has.
+    """Function that returns the columns of a topic's records, so that masks apply to every name of a column.
 
-    Of a stream whose tables have the columns of one, they are that one's.
+    If the tables share the columns of one, they are that table's.
 
     Args:
-        spec: The stream, with the tables that are known.
-        load: Gives one of its tables, when it is asked for; None of one that is not there.
+        spec: The stream with its known tables.
+        load: Loads one of its tables; None if it does not exist.
 
     Returns:
-        Of a topic its rows; None where its records go to no table, or that is not there: then the file says them, if
-        anything does. Raises FrazilError where the topic would go to two tables.
+        Function of a topic. It returns None if its records go to no table or to a missing one; then the file may
+        declare the columns. It raises FrazilError if the topic would go to two tables.
     """
     known: dict[str, ResolvedSchema | None] = {}
     there = {each.name for each in spec.targets if each.role == "rows"}

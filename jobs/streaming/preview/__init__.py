@@ -1,1 +1,1 @@
-"""Records through a stream's task into nothing."""
+"""Preview: records go through a stream's task without being written."""

@@ -1,4 +1,4 @@
-"""Difference of two previews of the same records: which would become something else, and how. Pure."""
+"""Difference of two previews of the same records: which records change, and how. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.streaming.preview.record import PreviewedRecord, PreviewedTable, Strea
 from jobs.streaming.preview.values import Row, same_value
 
 Verdict: TypeAlias = Literal["same", "changed", "lost"]
-"""`lost`: a record that landed in a table would not, or in fewer tables."""
+"""`lost`: a record that landed in a table would no longer land, or in fewer tables."""
 
 ColumnChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 
@@ -22,13 +22,13 @@ _INDEX = re.compile(r"\[\d+\]")
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A value of a row that would be another one.
+    """A value of a row that would change.
 
     Attributes:
-        table: That has the row now.
-        other: That would have it.
-        before: Of a column that is not `added`; as it is, nothing is masked.
-        after: Of one that is not `removed`; likewise.
+        table: Table with the row now.
+        other: Table that would have it.
+        before: Unmasked value now, unless the column is `added`.
+        after: Unmasked value then, unless the column is `removed`.
     """
 
     table: str
@@ -41,10 +41,10 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A record of which something else would become.
+    """A record whose fate or rows would change.
 
     Attributes:
-        columns: Of rows that it has in both.
+        columns: Changes of the rows that it has in both previews.
     """
 
     before: PreviewedRecord
@@ -53,12 +53,12 @@ class RecordChange:
 
     @property
     def at(self) -> Coordinates:
-        """Where the record is."""
+        """Coordinates of the record."""
         return self.before.at
 
     @property
     def moves(self) -> bool:
-        """Whether it has another fate, or rows in other tables."""
+        """Whether its fate changes, or the tables of its rows."""
         return fate(self.before) != fate(self.after)
 
     @property
@@ -69,7 +69,7 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """A column of a table that would be of another type, or there no more; None where it is not there."""
+    """A column of a table whose type would change, or that would be removed; None if it does not exist."""
 
     table: str
     column: str
@@ -79,12 +79,12 @@ class TypeChange:
 
 @dataclass(frozen=True, slots=True)
 class PreviewDifference:
-    """What another file would change.
+    """Effects of another file.
 
     Attributes:
-        records: How many were looked at.
-        changes: Of those that would become something else, by their coordinates.
-        types: Of the tables' columns.
+        records: Number of compared records.
+        changes: Changed records, by coordinates.
+        types: Changed columns of the tables.
     """
 
     records: int
@@ -93,19 +93,19 @@ class PreviewDifference:
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to."""
+        """Overall verdict."""
         if any(each.loses for each in self.changes):
             return "lost"
         return "changed" if self.changes or self.types else "same"
 
     @property
     def lost(self) -> int:
-        """Records that would have fewer rows than now."""
+        """Number of records that would have fewer rows than now."""
         return sum(each.loses for each in self.changes)
 
     @property
     def moves(self) -> dict[tuple[str, str], list[RecordChange]]:
-        """Changes of fate, by what they are from and to; the most frequent first."""
+        """Changes of fate, by the former and the new one; the most frequent first."""
         found: dict[tuple[str, str], list[RecordChange]] = {}
         for each in self.changes:
             if each.moves:
@@ -114,7 +114,7 @@ class PreviewDifference:
 
     @property
     def columns(self) -> dict[tuple[str, str, ColumnChangeKind], list[tuple[RecordChange, ColumnChange]]]:
-        """Changes of values, by table, column and kind; the most frequent first."""
+        """Changes of values, by table, column and type of change; the most frequent first."""
         found: dict[tuple[str, str, ColumnChangeKind], list[tuple[RecordChange, ColumnChange]]] = {}
         for each in self.changes:
             for column in each.columns:
@@ -123,10 +123,10 @@ class PreviewDifference:
 
 
 def difference(now: StreamPreview, then: StreamPreview) -> PreviewDifference:
-    """What another file would make otherwise of the same records.
+    """Compare what two files make of the same records.
 
     Raises:
-        ValueError: They are of other records.
+        ValueError: The previews are of different records.
     """
     if now.records.keys() != then.records.keys():
         raise ValueError("two previews of the same records are compared, and these are of others")
@@ -139,9 +139,9 @@ def difference(now: StreamPreview, then: StreamPreview) -> PreviewDifference:
 
 
 def fate(record: PreviewedRecord) -> str:
-    """What becomes of a record, in words: rows in these tables, or why it has none.
+    """Fate of a record, in words: rows in these tables, or why it has none.
 
-    The place of a step in its list is left out: a step that is put before it changes nothing.
+    The index of a step is left out, so that a step inserted before it changes nothing.
     """
     if record.letter is not None:
         field = f" at {_INDEX.sub('[]', record.letter.field)}" if record.letter.field else ""
@@ -157,7 +157,7 @@ def _columns(before: PreviewedRecord, after: PreviewedRecord) -> Iterator[Column
 
 
 def _pairs(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, str]]:
-    """Which table's rows are compared: those of one name, and one that has taken the place of one."""
+    """Pairs of tables whose rows are compared: those with one name, and one that replaced another."""
     left, right = sorted(set(before) - set(after)), sorted(set(after) - set(before))
     pairs = [(name, name) for name in sorted(set(before) & set(after))]
     return [*pairs, (left[0], right[0])] if len(left) == len(right) == 1 else pairs

@@ -1,7 +1,7 @@
-"""Preview of a stream: a sample of records through the task of its driver, into nothing.
+"""Preview of a stream: a sample of records through the task of its driver, without writing.
 
-The task is the one that Spark runs: it decodes, transforms, routes, fits and writes data files, whose bytes are counted
-and forgotten. No table, lease or state is touched.
+It runs the same task as Spark, which decodes, transforms, routes, fits and writes data files; their bytes are counted
+and dropped. No table, lease or state is touched.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def preview_stream(
     schemas: SchemaLookup | None = None,
     mask: Mask = NO_MASK,
 ) -> StreamPreview:
-    """What would become of records.
+    """Preview records.
 
     Args:
-        tables: Its tables, see `tables_as_written`.
-        blocks: The records, with the parts that `asked_parts` names, or more.
-        schemas: Finds the writer schemas of records that name theirs.
-        mask: What the dead letters do not keep; that of the stream's file, or more.
+        tables: The stream's tables, see `tables_as_written`.
+        blocks: Records with at least the parts that `asked_parts` names.
+        schemas: Lookup of the records' writer schemas.
+        mask: Mask of the dead letters: that of the stream's file, or a wider one.
 
     Raises:
-        FrazilError: This machine lacks what a step needs, or the registry cannot be asked.
-        ProjectionError: The table cannot hold rows of the stream at all.
+        FrazilError: This machine lacks what a step needs, or the registry does not answer.
+        ProjectionError: The table cannot hold any row of the stream.
     """
     prepare_steps(spec)
     mine = [each for each in blocks if spec.source.reads(each.source.topic)]
@@ -150,7 +150,7 @@ def _own(spec: StreamSpec, tables: Sequence[TableAsWritten]) -> TableAsWritten:
 
 
 def _as_it_would_be(spec: StreamSpec, table: TableAsWritten, own: TableMetadata) -> TableAsWritten:
-    """A table as it would be by now, given the stream's own one."""
+    """A table's expected state, given the main table's."""
     if _is_own(spec, table):
         return replace(table, metadata=own)
     if not _follows(spec, table):
@@ -167,7 +167,7 @@ def _is_own(spec: StreamSpec, table: TableAsWritten) -> bool:
 
 
 def _hidings(plan: TaskPlan, records: Iterable[PreviewedRecord]) -> tuple[Hiding, dict[str, Hiding]]:
-    """What is not shown of decoded rows, and of those of each table."""
+    """Hidden parts of decoded rows, and of each table's rows."""
     decoded = decoded_hiding(plan.mask, plan.resolved.schema, plan.columns, plan.resolved.names)
     transformed = plan.steps is not None and bool(plan.steps.chain)
     pairs: dict[str, list[tuple[Row, Row]]] = {each.target.name: [] for each in plan.targets}
@@ -181,7 +181,7 @@ def _hidings(plan: TaskPlan, records: Iterable[PreviewedRecord]) -> tuple[Hiding
 
 
 def _narrowed(block: FetchedBlock, parts: frozenset[str]) -> FetchedBlock:
-    """The block as this stream's task would have fetched it."""
+    """The block with only the parts that this stream's task would fetch."""
     names = ["timestampType" if part == "timestamp_type" else part for part in sorted(parts)]
     return replace(block, records=block.records.select([*_COLUMNS, *names]))
 
@@ -203,7 +203,7 @@ def _left_out(results: Sequence[TaskResult]) -> dict[str, int]:
 
 
 def _with_files(table: TableAsWritten, results: Sequence[TaskResult]) -> PreviewedTable:
-    """The table with the files that the task has described."""
+    """The table with the data files of the task."""
     files = [
         from_json(msgspec.json.decode(each.payload), table.metadata)
         for each in results

@@ -1,4 +1,4 @@
-"""Records of a preview, one by one: what became of each in a pipeline that keeps the blocks that pass it."""
+"""Records of a preview and their fates, from a pipeline that keeps its blocks."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from jobs.streaming.task.plan import TaskPlan
 from jobs.tables.dead_letter_table.rows import dead_letter_rows
 
 LONGEST_VALUE = 4_000
-"""Characters of a record's value that its letter shows."""
+"""Most characters of a record's value in its dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedBlock:
-    """A block of records on its way.
+    """A block of records in the pipeline.
 
     Attributes:
-        decoded: The rows before the stream's transforms.
-        positions: The record of each of them.
-        made: The block behind the pipeline.
+        decoded: Rows before the stream's transforms.
+        positions: Record of each of these rows.
+        made: The block after the pipeline.
     """
 
     decoded: pa.RecordBatch | None
@@ -45,10 +45,10 @@ class WatchedBlock:
 
 
 class Watch:
-    """Makes pipelines as `stream_pipeline` does, and keeps the blocks that pass them.
+    """Makes pipelines like `stream_pipeline`, and keeps their blocks.
 
     Attributes:
-        blocks: In their order.
+        blocks: Blocks in order.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Watch:
 
 
 class _KeepDecoded:
-    """A stage that lets all rows pass, and remembers those of the last block."""
+    """Stage that passes all rows on, and keeps those of the last block."""
 
     name: str = "decoded"
 
@@ -112,10 +112,10 @@ class _WatchedPipeline(Pipeline):
 def previewed_records(
     plan: TaskPlan, watched: Sequence[WatchedBlock], blocks: Sequence[FetchedBlock], tables: Mapping[str, Schema]
 ) -> Iterator[PreviewedRecord]:
-    """What became of each record of a task.
+    """Fate of each record of a task.
 
     Args:
-        tables: The columns of each table of rows, by its name.
+        tables: Columns of each table of rows, by name.
     """
     letters = _letters(plan, watched, blocks)
     for each in watched:
@@ -138,7 +138,7 @@ def previewed_records(
 
 
 def unread_records(blocks: Sequence[FetchedBlock], read: Sequence[FetchedBlock]) -> Iterator[PreviewedRecord]:
-    """The records of blocks whose topics a stream does not read."""
+    """Records whose topics a stream does not read."""
     for block in blocks:
         if not any(block is each for each in read):
             times = block.records.column("timestamp").to_pylist()
@@ -148,7 +148,7 @@ def unread_records(blocks: Sequence[FetchedBlock], read: Sequence[FetchedBlock])
 
 
 def places(records: pa.RecordBatch) -> list[Coordinates]:
-    """Where each of some records is."""
+    """Coordinates of records."""
     columns = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
     return list(map(Coordinates, *columns))
 
@@ -175,11 +175,11 @@ def _warned(made: Block) -> dict[int, list[str]]:
 
 
 def _rows(made: Block, tables: Mapping[str, Schema]) -> Mapping[str, Mapping[int, Row]]:
-    """The rows of each table, by their records."""
+    """Rows of each table, by record."""
     if made.routed:
         found = {table: _by_record(each.rows, each.positions) for table, each in made.routed.items()}
     else:
-        # Before the first step rows are the records themselves, of which none has a row.
+        # Before the first step rows are the records themselves, and no record has a row.
         found = {made.destination: _by_record(made.rows, made.positions)} if len(made.positions) else {}
     return {
         table: {record: _named(row, tables[table].as_struct()) for record, row in rows.items()}
@@ -188,7 +188,7 @@ def _rows(made: Block, tables: Mapping[str, Schema]) -> Mapping[str, Mapping[int
 
 
 def _named(value: Any, kind: IcebergType) -> Any:
-    """A value with the names of the table's columns, in whose order rows have theirs under the names of files."""
+    """A value with the names of the table's columns; rows have the same order under the names of files."""
     match kind:
         case StructType() if isinstance(value, dict):
             return {
@@ -214,7 +214,7 @@ def _by_record(rows: pa.RecordBatch | None, positions: Indices | None) -> Mappin
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """The values of a column for Python; as text where it has none for them, such as a date behind year 9999."""
+    """Values of a column for Python; as text if Python has no such value, such as a date after year 9999."""
     try:
         return column.to_pylist()
     except (ValueError, OverflowError):
@@ -240,7 +240,7 @@ def _letters(
 
 
 def _rows_of(plan: TaskPlan, records: pa.RecordBatch, failures: Sequence[Failure]) -> list[dict[str, Any]]:
-    """The letters as a batch would write them, masked as the plan says."""
+    """Dead letters as a batch would write them, masked by the plan."""
     return dead_letter_rows(
         records,
         failures,
@@ -258,7 +258,7 @@ def _rows_of(plan: TaskPlan, records: pa.RecordBatch, failures: Sequence[Failure
 
 
 def letter_of(row: Mapping[str, Any]) -> PreviewedLetter:
-    """A row of the dead letters as a preview shows it."""
+    """A row of the dead letters for a preview."""
     value: bytes | None = row["value"]
     text = None if value is None else value.decode("utf-8", "backslashreplace")
     if text is not None and len(text) > LONGEST_VALUE:

@@ -1,4 +1,4 @@
-"""Previewed records: what would become of each record of a sample, and of which tables and files a batch would be."""
+"""Previewed records: the fate of each record of a sample, and the tables and files that a batch would write."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from jobs.streaming.preview.values import NOTHING_HIDDEN, Hiding, Row
 from jobs.tables.dead_letter_table.page import Cause
 
 Outcome: TypeAlias = Literal["landed", "dead", "filtered", "tombstone", "not_read"]
-"""What becomes of a record; `not_read` of one whose topic the stream does not read."""
+"""Fate of a record; `not_read` if the stream does not read its topic."""
 
 TableState: TypeAlias = Literal["there", "new", "differs"]
-"""Of a table: it is there and is written as it is; it would be made; it is there and cannot hold the rows, which are
-shown as a table would have them that was made now."""
+"""State of a table.
+
+`there`: it exists and is written unchanged. `new`: it would be created. `differs`: it exists and cannot hold the rows,
+which are shown as in a new table.
+"""
 _INDEX = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewedLetter:
-    """Why a record would be a dead letter, as the letter would say it: nothing of it that is masked.
+    """Reason why a record would be a dead letter, without anything that is masked.
 
     Attributes:
-        field: Path of the field at fault; None if it is the whole record.
-        value: The record's value as text, cut when it is long; None if there is none, or if it is withheld.
-        masked: What of the record the letter does not keep, see `jobs.tables.dead_letter_table.masking.Masked.parts`.
-        row_before: The row as the step met it that refused it, as JSON.
+        field: Path of the field at fault; None for the whole record.
+        value: The record's value as text, cut if it is long; None if there is none, or if it is withheld.
+        masked: Parts that the dead letter lacks, see `jobs.tables.dead_letter_table.masking.Masked.parts`.
+        row_before: The row before the step that refused it, as JSON.
     """
 
     error_class: str
@@ -47,14 +50,14 @@ class PreviewedLetter:
 
 @dataclass(frozen=True, slots=True)
 class PreviewedRecord:
-    """A record of a sample, with what would become of it.
+    """A record of a sample, with its fate.
 
     Attributes:
-        timestamp: Of the record in Kafka.
-        decoded: Its row before the stream's transforms; None if it has none. As it is: nothing in it is masked.
-        rows: Its row in each table, as the table would hold it; likewise.
-        letter: Of one that is `dead`.
-        warned: The rules of severity `warn` that it breaks.
+        timestamp: Timestamp of the record in Kafka.
+        decoded: Unmasked row before the stream's transforms; None without one.
+        rows: Unmasked row in each table, in the table's form.
+        letter: Dead letter, if the outcome is `dead`.
+        warned: Rules of severity `warn` that it breaks.
     """
 
     at: Coordinates
@@ -70,9 +73,9 @@ class PartitionValue(NamedTuple):
     """The value of a partition field.
 
     Attributes:
-        name: Of the field.
-        column: Of the table's top, that it is made of.
-        text: As people write it.
+        name: Name of the field.
+        column: Top-level source column of the table.
+        text: Value as people write it.
     """
 
     name: str
@@ -85,8 +88,8 @@ class PreviewedPartition:
     """The data files that a batch of the sample would add to a partition.
 
     Attributes:
-        values: None of a table without partitions.
-        bytes: Of all of them.
+        values: Partition values; None for an unpartitioned table.
+        bytes: Size of all files.
     """
 
     values: tuple[PartitionValue, ...]
@@ -100,9 +103,9 @@ class PreviewedTable:
     """A table of a stream, with what a batch of the sample would add.
 
     Attributes:
-        schema: Its columns, those that the records would lead to included.
-        problem: Of one that `differs`, why it cannot hold the rows.
-        partitions: By their values.
+        schema: Columns of the table, with those that the records would add.
+        problem: If it `differs`, the reason why it cannot hold the rows.
+        partitions: Partitions by value.
     """
 
     name: str
@@ -114,17 +117,17 @@ class PreviewedTable:
 
     @property
     def rows(self) -> int:
-        """Of all files."""
+        """Rows of all files."""
         return sum(each.rows for each in self.partitions)
 
     @property
     def files(self) -> int:
-        """How many there would be."""
+        """Number of files."""
         return sum(each.files for each in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(each.bytes for each in self.partitions)
 
 
@@ -133,10 +136,10 @@ class TableChanges:
     """Changes of the stream's table that the records need, as sentences.
 
     Attributes:
-        made: Those that the driver would make.
-        proposed: Those that it would leave to somebody.
-        refused: Those that cannot be made.
-        failed: Those for which it would stop.
+        made: Changes that the driver would make.
+        proposed: Changes that it would propose.
+        refused: Impossible changes.
+        failed: Changes for which it would stop.
     """
 
     made: tuple[str, ...] = ()
@@ -147,17 +150,17 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True)
 class StreamPreview:
-    """What a stream's file would make of a sample of records.
+    """Result of a stream's file for a sample of records.
 
     Attributes:
-        config: The file's configuration hash.
-        records: By their coordinates, ascending.
-        tables: The stream's, the coordinator first.
-        changes: Of the stream's own table.
-        left_out: Records by the path of a field that no column takes.
-        notes: What else is to be known, as sentences.
-        decoded_hiding: What is not shown of rows before the transforms.
-        hidings: What is not shown of the rows of each table.
+        config: Configuration hash of the file.
+        records: Records by coordinates, ascending.
+        tables: Tables of the stream, the coordinator first.
+        changes: Changes of the main table.
+        left_out: Records by the path of a field without a column.
+        notes: Further notes, as sentences.
+        decoded_hiding: Hidden parts of rows before the transforms.
+        hidings: Hidden parts of each table's rows.
     """
 
     stream: str
@@ -171,21 +174,21 @@ class StreamPreview:
     hidings: Mapping[str, Hiding] = field(default_factory=dict)
 
     def hiding(self, table: str) -> Hiding:
-        """What is not shown of the rows of a table."""
+        """Hidden parts of a table's rows."""
         return self.hidings.get(table, self.decoded_hiding)
 
     def count(self, outcome: Outcome) -> int:
-        """How many records would become this."""
+        """Number of records with this outcome."""
         return sum(each.outcome == outcome for each in self.records.values())
 
     @property
     def read(self) -> int:
-        """How many records of the sample the stream reads."""
+        """Number of records of the sample that the stream reads."""
         return len(self.records) - self.count("not_read")
 
     @property
     def warned(self) -> dict[str, int]:
-        """Records by the rule of severity `warn` that they break."""
+        """Number of records by the broken rule of severity `warn`."""
         found: dict[str, int] = {}
         for each in self.records.values():
             for name in each.warned:
@@ -194,7 +197,7 @@ class StreamPreview:
 
 
 def letter_causes(records: Iterable[PreviewedRecord]) -> dict[Cause, list[PreviewedRecord]]:
-    """The records that would be dead letters, by their cause; the most frequent first."""
+    """Records that would be dead letters, by cause; the most frequent first."""
     found: dict[Cause, list[PreviewedRecord]] = {}
     for each in records:
         if (letter := each.letter) is not None:

@@ -1,4 +1,4 @@
-"""Run of a preview: streams' files on the same records of Kafka, without a table, lease or state being touched."""
+"""Run of a preview: streams' files on the same records of Kafka; no table, lease or state is touched."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from jobs.tables.commit.stamp.offsets import (
 from jobs.tables.dead_letter_table.selection import OffsetSelection
 
 MOST_RECORDS = 100_000
-"""That one preview looks at: it keeps them in memory, with their rows."""
+"""Most records of one preview, which keeps them in memory with their rows."""
 
 TopicLog = Mapping[TopicPartition, OffsetRange]
 NewTableColumns = Callable[[StreamSpec], NewColumns]
@@ -62,21 +62,20 @@ def sample_log(settings: KafkaSettings, specs: Sequence[StreamSpec]) -> TopicLog
 
 
 def newest_ranges(log: TopicLog, records: int) -> Ranges:
-    """The offsets of the newest records, as many of each partition as of another, as far as it has them."""
+    """Offsets of the newest records, equally many of each partition, as far as they exist."""
     earliest, latest = ({each: log[each][end] for each in log} for end in (0, 1))
     return sample_ranges(earliest, latest, records, "newest") if log else {}
 
 
 def selected_ranges(log: TopicLog, selections: Iterable[OffsetSelection]) -> Ranges:
-    """The offsets that are asked for, as far as Kafka keeps them.
+    """Selected offsets, as far as Kafka keeps them.
 
     Args:
-        log: What it keeps of the topics that the stream reads.
+        log: Offsets that Kafka keeps of the stream's topics.
         selections: Topics, partitions, or offsets of them.
 
     Raises:
-        FrazilError: The stream does not read such a topic, Kafka keeps nothing of what is asked for, or there is too
-            much of it.
+        FrazilError: The stream does not read a selected topic, Kafka keeps none of the offsets, or they are too many.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     for asked in selections:
@@ -107,15 +106,15 @@ def selected_ranges(log: TopicLog, selections: Iterable[OffsetSelection]) -> Ran
 
 
 def read_records(settings: Settings, stream: str, ranges: Ranges, parts: frozenset[str]) -> list[FetchedBlock]:
-    """The records at these offsets, as a task of the stream reads them; those that the log does not have are left out.
+    """Records at these offsets, read like in a task of the stream; missing offsets are left out.
 
     Args:
-        stream: The brokers' logs show it.
-        parts: What is fetched beyond values and coordinates, see `jobs.clients.kafka.records.fetched_block`.
+        stream: Name of the stream, for the brokers' logs.
+        parts: Parts to fetch beyond values and coordinates, see `jobs.clients.kafka.records.fetched_block`.
 
     Raises:
         LostOffsetsError: The log has lost some of them meanwhile.
-        KafkaUnavailableError: Nothing came within the time-out for requests.
+        KafkaUnavailableError: Nothing arrived within the timeout for requests.
     """
     timeout = 2 * settings.kafka.request_timeout.total_seconds()
     pieces = [PartitionRange(place, range_) for place, range_ in ranges.items()]
@@ -124,11 +123,11 @@ def read_records(settings: Settings, stream: str, ranges: Ranges, parts: frozens
 
 @dataclass(frozen=True, slots=True)
 class Previewed:
-    """What streams' files would make of the same records.
+    """Previews of streams' files on the same records.
 
     Attributes:
-        ranges: The offsets that were looked at.
-        streams: In the order of the files.
+        ranges: Previewed offsets.
+        streams: Previews in the order of the files.
     """
 
     ranges: Ranges
@@ -138,17 +137,17 @@ class Previewed:
 def preview(
     specs: Sequence[StreamSpec], settings: Settings, *, last: int, selections: Sequence[OffsetSelection] = ()
 ) -> Previewed:
-    """See what would become of records of the topics that any of the streams reads.
+    """Preview records of the topics that any of the streams reads.
 
-    What one of the files masks is hidden for all.
+    Whatever one of the files masks is hidden in all previews.
 
     Args:
         specs: The streams; one, or two to compare.
-        last: So many of the newest records, where no offsets are named.
+        last: Number of newest records, if no offsets are selected.
 
     Raises:
-        FrazilError: Kafka, the catalog or the registry does not answer, there is nothing of what is asked for, or a
-            table could not be made as a file says.
+        FrazilError: Kafka, the catalog or the registry does not answer, the selection is empty, or a table could not be
+            created by a file.
     """
     log = sample_log(settings.kafka, specs)
     ranges = selected_ranges(log, selections) if selections else newest_ranges(log, last)
@@ -181,15 +180,15 @@ def preview(
 def part_with_tables(
     spec: StreamSpec, topics: Sequence[str], catalog: Catalog | None, new: NewTableColumns
 ) -> tuple[StreamSpec, tuple[TableAsWritten, ...]]:
-    """The stream whose preview is made, and its tables: if each table has columns of its own, that of the topics alone.
+    """The previewed stream and its tables; if each table has its own columns, only the topics' table.
 
     Args:
-        topics: Of the sample.
-        catalog: None if there is none yet.
-        new: Gives the columns of a new table of a stream.
+        topics: Topics of the sample.
+        catalog: Catalog; None if there is none yet.
+        new: Makes the columns of a stream's new table.
 
     Raises:
-        FrazilError: The records go to no table or to several, or a table could not be made.
+        FrazilError: The records go to no table or to several, or a table could not be created.
     """
     if spec.own_columns:
         found = topic_tables(spec, topics, {*spec.target_names}, naming_state(spec, {}, decided=False))
@@ -208,7 +207,7 @@ def part_with_tables(
 
 
 def joint_mask(specs: Sequence[StreamSpec]) -> Mask:
-    """What any of the streams masks in its dead letters."""
+    """Everything that any of the streams masks in its dead letters."""
     masks = [spec.errors.mask for spec in specs]
     return Mask(
         columns=tuple(dict.fromkeys(each for mask in masks for each in mask.columns)),

@@ -1,4 +1,4 @@
-"""Tables of a preview: as they are there, or as a driver would make and change them; nothing is made."""
+"""Tables of a preview: existing ones, or those that a driver would create and change; nothing is changed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TableAsWritten:
     """A table of a stream, as a batch would write it.
 
     Attributes:
-        problem: Of one that `differs`, why a driver with this file would not start.
+        problem: If it `differs`, the reason why a driver with this file would not start.
     """
 
     target: TargetSpec
@@ -70,16 +70,16 @@ class TableAsWritten:
 def tables_as_written(
     spec: StreamSpec, catalog: Catalog | None, new: Callable[[], NewColumns]
 ) -> tuple[TableAsWritten, ...]:
-    """The tables of a stream, in the order of its targets.
+    """Tables of a stream, in the order of its targets.
 
-    A table that cannot hold what the file declares is taken as if it was made now, with the reason.
+    A table that cannot hold what the file declares is replaced by a new one, with the reason.
 
     Args:
-        catalog: Where they are; None where there is none yet.
-        new: Gives the columns of a new table, of a stream whose file does not declare them.
+        catalog: Catalog of the tables; None if there is none yet.
+        new: Makes the columns of a new table, if the stream's file does not declare them.
 
     Raises:
-        FrazilError: Its columns are not known, it could not be created, or the catalog does not answer.
+        FrazilError: Its columns are unknown, it could not be created, or the catalog does not answer.
     """
     made: list[TableAsWritten] = []
     for target in spec.targets:
@@ -93,13 +93,13 @@ def tables_as_written(
 
 
 def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult], own: TableMetadata) -> list[TableAsWritten]:
-    """The tables that a task lacks, as they would be made for the values that name them.
+    """Dynamic tables that a task lacks, in the form in which they would be created.
 
-    Whether one of the name is there, and is another's, is not asked.
+    Existing tables of the same names are not looked up.
 
     Args:
-        spec: The stream, with those that it has.
-        own: Metadata of its own table, as the task has it.
+        spec: The stream with its dynamic tables.
+        own: Metadata of the main table in the task.
     """
     route = spec.route
     if route is None or route.to is None:
@@ -121,7 +121,7 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult], own: Table
 def _letters(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> TableAsWritten:
     there = _found(spec, target, catalog) is not None
     partitions = partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA)
-    # One of an earlier release gets the columns that it lacks when the stream starts.
+    # A table of an earlier release gets its missing columns when the stream starts.
     made = new_table_metadata(
         DEAD_LETTER_SCHEMA, partitions, sort_order((), DEAD_LETTER_SCHEMA), _NOWHERE, create_table_properties({})
     )
@@ -151,7 +151,7 @@ def _of_rows(
 
 
 def _follower(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None, own: TableMetadata) -> TableAsWritten:
-    """A table that has the columns of the stream's own one."""
+    """A table that has the main table's columns."""
     table, schema = _found(spec, target, catalog), new_follower_schema(spec, own, target.name)
     made = _made(spec, target.name, schema, partition_spec(spec.table_settings(target.name).partition_by, schema))
     if table is None:
@@ -167,17 +167,17 @@ def _follower(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None, own
 
 
 def followed_metadata(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, name: str) -> TableMetadata:
-    """Metadata of a table that follows the stream's own one, once it has what it lacks.
+    """Metadata of a dependent table once it has what it lacks of the main table.
 
     Args:
-        follower: Metadata of the follower, which can take it.
+        follower: Metadata of the dependent table, which can take the columns.
     """
     changes = following(spec, own, follower, name).changes
     return with_operation(follower, following_operation(spec, follower, changes)) if changes else follower
 
 
 def _followed(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], NewColumns]) -> TableMetadata:
-    """Metadata of a table as the next start makes it of the stream's steps."""
+    """Metadata of a table after the next start has applied the stream's steps."""
     found = opening_columns(spec, metadata, new_decoded(spec, new))
     refuse_misnamed(spec, list(found.problems))
     refuse_unfollowed(spec, found)
@@ -192,7 +192,7 @@ def _found(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> Tab
 def _columns(
     spec: StreamSpec, name: str, table: Table | None, new: Callable[[], NewColumns]
 ) -> tuple[Schema | None, dict[str, str]]:
-    """The columns of a new table, None where the file leaves them to the table; and the property of decoded ones."""
+    """Columns of a new table, None if the file leaves them to the table; and the property with decoded ones."""
     if spec.decode.declares_all:
         return spec.table_schema_for(name), {}
     if table is not None:
@@ -229,19 +229,19 @@ def _made(
 
 
 def _is_remade(spec: StreamSpec, table: Table, schema: Schema, partitions: PartitionSpec) -> bool:
-    """Whether the next start makes the table as the file declares now: it has no rows, and frazil made it."""
+    """Whether the next start rebuilds the table by the present file: it is empty, and frazil created it."""
     return is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions)
 
 
 class EvolvingTable:
-    """The stream's own table while the records of a sample are run: their needs are judged as a driver judges them.
+    """The main table while a sample runs: records' needs are judged as in a driver.
 
     Args:
-        metadata: Of its table as it is, or as it would be made.
-        followers: Metadata of the tables that follow it, by name.
+        metadata: Metadata of the table that exists, or would be created.
+        followers: Metadata of its dependent tables, by name.
 
     Attributes:
-        metadata: As it would be by now.
+        metadata: Metadata with the changes so far.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class EvolvingTable:
 
     @property
     def changes(self) -> TableChanges:
-        """What the records of the sample lead to."""
+        """Changes that the records of the sample lead to."""
         return TableChanges(
             tuple(self._made),
             tuple(map(str, self._proposed)),
@@ -270,12 +270,12 @@ class EvolvingTable:
 
     @property
     def resolved(self) -> ResolvedSchema:
-        """The rows that values become by the table as it would be by now, and their decoder."""
+        """Columns of values, and their decoder, by the changed table."""
         found = self._spec.resolved_for(self.metadata.schema(), self.metadata.properties, evolving=True)
         return self._refusals.known_to(found)
 
     def decide(self, needs: Iterable[RecordNeed]) -> bool:
-        """Judge what the records need; returns whether they have to be run again, as the table is another one."""
+        """Judge the records' needs; returns whether they have to run again, because the table changed."""
         own = self._spec.columns_from_elsewhere
         new = [each for each in needs if (each.change, each.path) not in self._settled and each.path[0] not in own]
         if not new or self._failed:
@@ -314,7 +314,7 @@ class EvolvingTable:
         self._rounds += 1
 
     def _refuse(self, refused: Iterable[RefusedChange]) -> bool:
-        """Take note of what is refused; returns whether the decoders have to know."""
+        """Note refusals; returns whether the decoders need them."""
         schema, changes = evolving_schema(self._spec, self.metadata), list(refused)
         self._refused += changes
         additions = [each for each in changes if each.change == "add"]

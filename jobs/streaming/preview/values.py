@@ -1,8 +1,8 @@
-"""Values of previewed rows: compared, as JSON has them, and without what is masked.
+"""Values of previewed rows: comparison, JSON, and masking.
 
-What dead letters do not keep of a record is not shown of its rows either. Before the transforms a masked field is known
-by its column. Behind them it may stand under any name: there only what is the same as an unmasked column before them is
-shown, and of other columns the kind of each value.
+Masked parts of a record are hidden in its rows, too. Before the transforms a masked field has its own column. After
+them it may have any name. So a column is shown only if it equals an unmasked column before them; otherwise only the
+types of its values are shown.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from jobs.records.schema.rescued_data import EXTRA_COLUMN, text_column
 from jobs.tables.dead_letter_table.masking import MARK
 
 Row: TypeAlias = Mapping[str, Any]
-"""Values of Python by column, as Arrow gives them."""
+"""Python values by column, as Arrow returns them."""
 
 LONGEST_TEXT = 1_024
-"""Characters of one value that are shown."""
+"""Most characters of one value that are shown."""
 _COORDINATES = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Whether two values are the same; NaN is NaN, and true is not 1."""
+    """Whether two values are the same; NaN equals NaN, and true is not 1."""
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     match first, second:
@@ -49,7 +49,7 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it: numbers that JSON does not hold exactly as text, bytes in Base64; long texts are cut."""
+    """A value for JSON: numbers that JSON does not hold exactly as text, bytes in Base64; long texts are cut."""
     match value:
         case None | bool() | int():
             return value
@@ -74,18 +74,18 @@ def json_value(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """What is not shown of rows.
+    """Hidden parts of rows.
 
     Attributes:
-        masked: Paths of fields that are masked; they reach through lists.
-        derived: Columns of which only the kinds of values are shown.
+        masked: Paths of masked fields; they reach through lists.
+        derived: Columns of which only the types of values are shown.
     """
 
     masked: tuple[Path, ...] = ()
     derived: frozenset[str] = frozenset()
 
     def shown(self, row: Row) -> Row:
-        """The row as it may be shown."""
+        """The visible parts of the row."""
         if not self.masked and not self.derived:
             return row
         shown: dict[str, Any] = dict(row)
@@ -94,7 +94,7 @@ class Hiding:
         return {name: kind_of(value) if name in self.derived else value for name, value in shown.items()}
 
     def hides(self, column: str) -> bool:
-        """Whether anything of a column of the table's top is hidden."""
+        """Whether anything of a top-level column is hidden."""
         return column in self.derived or any(path[0].casefold() == column.casefold() for path in self.masked)
 
 
@@ -102,17 +102,17 @@ NOTHING_HIDDEN = Hiding()
 
 
 def decoded_hiding(mask: Mask, rows: Schema, columns: RecordColumns, names: NameRule) -> Hiding:
-    """What is not shown of rows as they were decoded.
+    """Hidden parts of decoded rows.
 
     Args:
-        rows: The columns of values.
-        columns: Those that are not from the value.
-        names: How fields of values are matched with columns.
+        rows: Columns of values.
+        columns: Columns that do not come from the value.
+        names: Rule that matches fields of values with columns.
     """
     record = rows.as_struct()
     paths = {spelt for path in mask.paths for spelt in names.spellings(path, record)}
     if paths:
-        # What clashes with a masked column stands beside it, and what has no column may be masked.
+        # The rescued text of a masked column is beside it, and fields without a column may be masked.
         paths |= {text_column(path) for path in paths} | {(EXTRA_COLUMN,)}
     masked_names = {path[0] for path in mask.paths}
     if mask.key or masked_names & columns.key_names:
@@ -126,12 +126,12 @@ def decoded_hiding(mask: Mask, rows: Schema, columns: RecordColumns, names: Name
 def landed_hiding(
     before: Hiding, rows: Iterable[tuple[Row, Row]], columns: KafkaColumns, *, transformed: bool
 ) -> Hiding:
-    """What is not shown of the rows of a table.
+    """Hidden parts of a table's rows.
 
     Args:
-        rows: All that the table has, each as it was decoded and as it landed.
-        columns: Those that the rows have of Kafka's own.
-        transformed: Whether steps lie between the two.
+        rows: All rows of the table, each as decoded and as landed.
+        columns: Kafka's columns of the rows.
+        transformed: Whether steps are between the two.
     """
     if not before.masked or not transformed:
         return before
@@ -149,14 +149,14 @@ def _hidden(value: Any, path: Path) -> Any:
         case None:
             return None
         case list() if value and isinstance(value[0], tuple):
-            # A map, whose keys may be what is masked.
+            # The keys of a map may be masked.
             return MARK
         case list():
             return [_hidden(each, path) for each in value]
         case Mapping():
             return {name: _inner(each, path, name) for name, each in value.items()}
         case _:
-            # A text of JSON, perhaps: the field may be anywhere in it.
+            # It may be JSON text with the field anywhere in it.
             return MARK
 
 
@@ -167,5 +167,5 @@ def _inner(value: Any, path: Path, name: str) -> Any:
 
 
 def kind_of(value: Any) -> Any:
-    """Of a value only what kind it is; null stays null."""
+    """Type of a value; null stays null."""
     return None if value is None else f"({type(value).__name__})"

@@ -1,1 +1,1 @@
-"""Desired and actual state of streams; drivers are started, watched and ended."""
+"""Supervision: desired and actual state of streams; starting, watching and ending drivers."""

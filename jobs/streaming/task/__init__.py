@@ -1,1 +1,1 @@
-"""What a Spark task does with its part of a batch."""
+"""Spark task: its part of a batch."""

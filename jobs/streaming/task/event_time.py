@@ -1,4 +1,4 @@
-"""Event times of a block of rows: the least and the greatest, and which rows come later than the watermark."""
+"""Event times of a block of rows: the least and the greatest, and the rows behind the watermark."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from jobs.tables.commit.stamp.lateness import LATENESS_MS
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 STAGE = "event_time"
-"""The stage that refuses a late record, as dead letters call it."""
+"""Name of the stage in dead letters, for a late record."""
 
 _DAY_MS = 86_400_000
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _NEVER = np.iinfo(np.int64).min
 
 Steps = tuple[tuple[int, int | None], ...]
-"""Offsets, ascending, with the bound that the records from each on were judged by."""
+"""Offsets, ascending, each with the bound by which the records from there on were judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventTimePlan:
-    """What a task is told of its stream's event time; times in milliseconds since 1970.
+    """Event-time plan of a task; times in milliseconds since 1970.
 
     Attributes:
-        bound_ms: The watermark before the batch; None where nothing is late.
-        ahead_ms: A later event time than this is not believed.
-        passed: Of records that the coordinator is past, and another target may not be, the bounds of their batches.
+        bound_ms: Watermark before the batch; None if nothing is late.
+        ahead_ms: Latest plausible event time.
+        passed: Bounds of earlier batches, for records that the coordinator has and another target may lack.
     """
 
     spec: EventTime
@@ -48,7 +48,7 @@ class EventTimePlan:
     passed: Mapping[TopicPartition, Steps] = field(default_factory=dict)
 
     def greatest_bound(self, source: TopicPartition) -> int | None:
-        """A record with no earlier event time than this is not late, whichever of a partition it is."""
+        """Greatest bound of a partition: a record with no earlier event time is not late."""
         known = [each for _, each in self.passed.get(source, ())]
         return max((each for each in (self.bound_ms, *known) if each is not None), default=None)
 
@@ -58,8 +58,8 @@ class JudgedBlock:
     """A block without the rows that are too late to land.
 
     Attributes:
-        counts: Of what the coordinator had not yet read.
-        greatest_ms: The greatest event time among that which is believed, also of records that are too late.
+        counts: Counts of the records that the coordinator had not yet read.
+        greatest_ms: Greatest plausible event time, records that are too late included.
     """
 
     block: Block
@@ -74,14 +74,14 @@ def judge_block(
     wanted: npt.NDArray[np.bool_],
     letters: npt.NDArray[np.bool_],
 ) -> JudgedBlock:
-    """Find the event times of a block's rows; with `late: dead_letter`, those that are too late fail.
+    """Find the event times of a block's rows; with `late: dead_letter`, rows that are too late fail.
 
-    A record that the coordinator lacks and whose dead letter could not be written, since the dead letters are past it,
-    lands however late it is: it would be in neither table. So it is with a table of late rows.
+    If the coordinator lacks a late record, and the dead letters are already past it, it lands. Otherwise it would be in
+    neither table. The same applies to a table of late rows.
 
     Args:
-        wanted: Which of its records the coordinator has not yet read.
-        letters: Likewise the dead letters; or, where late rows have a table of their own, that table.
+        wanted: Which records the coordinator has not yet read.
+        letters: Which records the dead letters have not yet read; or the table of late rows, if there is one.
     """
     if not block.rows.num_rows:
         return JudgedBlock(block)
@@ -109,7 +109,7 @@ def _judged_rows(
     times = _times(column)
     bounds = _bounds(plan, source, block, wanted)
     late = _late(there, times, bounds, span)
-    # What the coordinator is past was decided on before, whoever lacks it now.
+    # Records that the coordinator has were decided before, whichever target lacks them now.
     apart = late & (letters | ~wanted) if plan.spec.late != "land" else np.zeros(len(late), dtype=bool)
     dead = apart if plan.spec.late == "dead_letter" else np.zeros(len(late), dtype=bool)
     believed = there & wanted & (times <= plan.ahead_ms)
@@ -143,12 +143,12 @@ def late_rows(
     wanted: npt.NDArray[np.bool_],
     aside: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
-    """Which rows of a block are for the table of late rows; what `judge_block` counts as such.
+    """Which rows of a block are for the table of late rows; those that `judge_block` counts as such.
 
     Args:
-        rows: The block's, with the columns of Kafka's own.
-        wanted: Which of its records the coordinator has not yet read.
-        aside: Likewise the table of late rows.
+        rows: Rows of the block, with Kafka's columns.
+        wanted: Which records the coordinator has not yet read.
+        aside: Which records the table of late rows has not yet read.
     """
     column = _column(rows, plan.spec.path)
     least = _ms(pc.min_max(column)["min"])  # pyright: ignore[reportAttributeAccessIssue]
@@ -170,7 +170,7 @@ def _late(
 def _bounds(
     plan: EventTimePlan, source: TopicPartition, block: Block, wanted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """The bound of each row: that of its own batch, where the coordinator is past it."""
+    """Bound of each row: that of its own batch, if the coordinator has it."""
     bounds = np.full(len(wanted), _bound(plan.bound_ms), np.int64)
     steps = plan.passed.get(source)
     if steps and not wanted.all():
@@ -214,7 +214,7 @@ def _text(at_ms: int) -> str:
 
 
 def _periods(spec: EventTime, times: npt.NDArray[np.int64]) -> dict[int, int]:
-    """Rows by the begin of their hour or day; whatever the zone, those of a quarter of an hour have the same."""
+    """Rows by the start of their hour or day; in every zone, a quarter of an hour belongs to one of them."""
     quarter = 900_000
     found: dict[int, int] = {}
     starts, rows = np.unique(times - times % quarter, return_counts=True)
@@ -225,17 +225,17 @@ def _periods(spec: EventTime, times: npt.NDArray[np.int64]) -> dict[int, int]:
 
 
 def row_times(rows: pa.RecordBatch, path: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """The event times of the rows that have one, milliseconds since 1970.
+    """Event times of the rows that have one, milliseconds since 1970.
 
     Args:
-        path: The column's name, within its structs from the outermost.
+        path: Name of the column, within its structs from the outermost.
     """
     column = _column(rows, path)
     return _times(column)[np.asarray(column.is_valid())]
 
 
 def _column(rows: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    """A column of rows, which have the names of columns or, where they are as a table holds them, those of files."""
+    """A column of rows by the names of columns, or by those of files if the rows have a table's form."""
     names, kind = list[str](), rows.schema
     for name in path:
         names.append(name if kind.get_field_index(name) >= 0 else make_compatible_name(name))
@@ -245,7 +245,7 @@ def _column(rows: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
 
 
 def _times(column: pa.Array) -> npt.NDArray[np.int64]:
-    """In milliseconds since 1970; any number where there is none."""
+    """Times in milliseconds since 1970; any number for a null."""
     kind = column.type
     if pa.types.is_date(kind):
         days = pc.fill_null(column.cast(pa.int32()), 0)

@@ -1,4 +1,4 @@
-"""Needs of a task: changes of tables, and tables, that its records wait for, each with the first record that does."""
+"""Needs of a task: changes of tables, and new tables, that its records wait for, each with the first such record."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from jobs.streaming.pipeline.block import Block
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
 MOST = 2_000
-"""Different ones that a task tells; a batch that needs more gets them in several rounds."""
+"""Most different needs that a task reports; a batch with more needs several rounds."""
 
 
 class _Encoded(msgspec.Struct):
     """A need as JSON.
 
     Attributes:
-        column: A column of the type, as the text of Iceberg's JSON; empty without a type.
+        column: A column of the type, as Iceberg's JSON text; empty without a type.
     """
 
     change: Change
@@ -38,13 +38,13 @@ class _Encoded(msgspec.Struct):
 
 
 class TaskNeeds:
-    """The different needs of a split's records."""
+    """Different needs of a split's records."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[Change, Path, str], RecordNeed] = {}
 
     def add(self, source: TopicPartition, block: Block, needs: Iterable[Need]) -> None:
-        """Take note of what those records of a partition's block need that are to land."""
+        """Note the needs of a block's records that are to land."""
         offsets = block.records.column("offset")
         for need in needs:
             key = (need.change, need.path, schema_text(need.type) if need.type else "")
@@ -56,7 +56,7 @@ class TaskNeeds:
                 self._by[key] = RecordNeed(need.change, need.path, need.type, at, need.former)
 
     def encoded(self) -> Iterator[str]:
-        """Each as JSON."""
+        """Each need as JSON."""
         for need in self._by.values():
             column = column_text(need.type) if need.type else ""
             yield msgspec.json.encode(_Encoded(need.change, need.path, need.at, column, need.former)).decode()
@@ -70,23 +70,23 @@ def decoded_need(payload: str) -> RecordNeed:
 
 
 class UnnamedTable(msgspec.Struct, frozen=True):
-    """A table that is to be made."""
+    """A table to create."""
 
     value: str
     at: Coordinates
 
 
 class UnnamedTables:
-    """The different tables that records of a split wait for."""
+    """Different tables that records of a split wait for."""
 
     def __init__(self) -> None:
         self._by: dict[str, UnnamedTable] = {}
 
     def add(self, source: TopicPartition, block: Block, wanted: np.ndarray) -> bool:
-        """Take note of what a block's records wait for; returns whether any does.
+        """Note the tables that a block's records wait for; returns whether any does.
 
         Args:
-            wanted: Which of its records the coordinator has not yet read; of others all is decided.
+            wanted: Which records the coordinator has not yet read; others are already decided.
         """
         waits = False
         for value, records in block.unnamed.items():
@@ -103,12 +103,12 @@ class UnnamedTables:
         return waits
 
     def encoded(self) -> Iterator[str]:
-        """Each as JSON."""
+        """Each table as JSON."""
         return (msgspec.json.encode(each).decode() for each in self._by.values())
 
 
 def merged_tables(told: list[UnnamedTable]) -> list[UnnamedTable]:
-    """Each value once, in the order of their first records: the same, however a batch was cut."""
+    """Tables with each value once, in the order of their first records, so that splits do not matter."""
     first: dict[str, UnnamedTable] = {}
     for each in told:
         if each.value not in first or each.at < first[each.value].at:

@@ -1,4 +1,4 @@
-"""Plan of a task: what the driver sends with a batch to each of its tasks."""
+"""Plan of a task: what the driver sends to each task of a batch."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What a task writes for one target.
+    """A task's output to one target.
 
     Attributes:
         metadata: The table's metadata as JSON, without its history.
-        skip: Partitions that the target has entirely.
-        floors: Of partitions it has in part, the first offset it needs.
-        io_properties: For the table's files: a catalog may hand out credentials per table. Never logged, and left out
-            of the repr.
-        parked: Letters hold its place: `metadata` are those of the dead letters, and what it would get is kept there.
-        fitted: Of a parked one, by which columns and partitions it is judged whether it can hold a record; None while
-            that is left to the day when it comes back.
+        skip: Partitions that the target has completely.
+        floors: First needed offset of partitions that the target has in part.
+        io_properties: Properties for the table's files: a catalog may issue credentials per table. Never logged, and
+            left out of the repr.
+        parked: Whether it is a placeholder: `metadata` are those of the dead letters, which keep its records.
+        fitted: For a placeholder, columns and partitions that decide whether the table can hold a record; None if that
+            is decided when the table is resumed.
     """
 
     target: TargetSpec
@@ -51,24 +51,24 @@ class TargetPlan:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """All that a task needs to know; travels to it pickled.
+    """Everything that a task needs to know; sent to it pickled.
 
     Attributes:
-        reader: Options of the consumer that reads the split. Never logged, and left out of the repr.
+        reader: Options of the split's consumer. Never logged, and left out of the repr.
         timeout: Seconds without a record after which Kafka counts as unavailable.
-        targets: The coordinator first.
-        columns: Those of the rows that are not from the value.
-        first_seen: When the batch was planned, UTC.
-        mask: What of a failed record its dead letter does not keep.
-        event_time: Which rows are late; None of a stream whose file names no event time.
-        steps: The stream's own between decoding and the table; None where it has none.
-        route: Which tables a row goes to; None of a stream without one.
-        naming: Of a route with tables that values name, what is decided of values without one.
-        lanes: Of a stream each of whose tables has columns of its own, the ways of its topics; `resolved`, `columns`
-            and `steps` are then of no record.
-        failed: Offsets of records that are ordinary letters of the batch already, and become nothing else.
-        carried: What a task on another machine is given of the driver's.
-        numbered: Whether dead letters name the batch, by which the topic of the dead letters follows them.
+        targets: Targets, the coordinator first.
+        columns: Columns of the rows that do not come from the value.
+        first_seen: Time when the batch was planned, UTC.
+        mask: Parts of a failed record that its dead letter does not keep.
+        event_time: Bounds of late rows; None if the stream's file has no event time.
+        steps: The stream's own steps between decoding and the table; None without any.
+        route: Route of the rows; None without one.
+        naming: For a route with dynamic tables, decisions about values without a table.
+        lanes: If each table has its own columns, the outputs of the topics; `resolved`, `columns` and `steps` are then
+            unused.
+        failed: Offsets of records that already are dead letters of the batch, and are skipped.
+        carried: Variables and files of the driver for tasks on other machines.
+        numbered: Whether dead letters have the batch number, by which their topic follows them.
     """
 
     stream: str
@@ -95,7 +95,7 @@ class TaskPlan:
 
     @property
     def fetched(self) -> frozenset[str]:
-        """What has to be fetched of a record beyond its value and coordinates."""
+        """Parts to fetch of a record beyond its value and coordinates."""
         own = frozenset[str]() if self.lanes else fetched_parts(self.resolved.decoder, self.columns, self.steps)
         return own.union(*(each.fetched for each in self.lanes))
 

@@ -1,7 +1,7 @@
-"""Run of a Spark task on its split of a batch: records are decoded, written to data files, and counted.
+"""Run of a Spark task on its split of a batch: it decodes records, writes data files, and counts.
 
-Blocks of records go in; out come a few texts of JSON, each a data file's descriptor or a tally. Nothing is committed
-here, so whatever a failed or repeated attempt has written is referenced by nobody.
+Its input is blocks of records; its output a few JSON texts, each a data file's descriptor or a tally. Nothing is
+committed here, so nobody references the files of a failed or repeated attempt.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from jobs.tables.dead_letter_table.parked_letters import PARKED_STAGE, TABLE_PAR
 from jobs.tables.dead_letter_table.rows import dead_letter_rows
 
 MOST_JOINED = 6
-"""Blocks that become one; of large records fewer, so that no more than two blocks' bytes are held at once."""
+"""Most blocks that are joined; fewer if records are large, to hold at most two blocks' bytes at once."""
 
 
 def joined_blocks(blocks: Iterable[FetchedBlock], groups: Callable[[], int]) -> Iterator[FetchedBlock]:
-    """The blocks, as many of them in one as the last one had groups.
+    """The blocks, joined in numbers that follow the groups of the last one.
 
     Args:
-        blocks: Of a split, in their order.
-        groups: How many writer schemas the last block's records had.
+        blocks: Blocks of a split, in order.
+        groups: Returns the number of writer schemas in the last block's records.
     """
     held: list[FetchedBlock] = []
     size = 0
@@ -65,7 +65,7 @@ def joined_blocks(blocks: Iterable[FetchedBlock], groups: Callable[[], int]) -> 
 
 
 def joined(blocks: Sequence[FetchedBlock]) -> FetchedBlock:
-    """Blocks of one partition, one behind another, as one."""
+    """Consecutive blocks of one partition as one."""
     if len(blocks) == 1:
         return blocks[0]
     ends = np.cumsum([each.records.num_rows for each in blocks]).tolist()
@@ -83,14 +83,13 @@ LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 
 
 class TaskResult(NamedTuple):
-    """What the run of a task reports of one file, one Kafka partition, a need, a table to be made, or a writer schema.
+    """Report of a task about one file, one Kafka partition, a need, a new table, or a writer schema.
 
-    A task that left records `undecided` has written and counted nothing. One that `failed` has its traceback for
-    payload.
+    A task that left records `undecided` has written and counted nothing. A `failed` task has its traceback as payload.
 
     Attributes:
-        kind: `schema`: what the registry was asked for; `unmet`: an id that it did not know.
-        target: Of a file or a need, the target it is for; else nothing.
+        kind: `schema`: a schema from the registry; `unmet`: an id that the registry did not know.
+        target: Target of a file or a need; otherwise empty.
     """
 
     kind: Literal["file", "tally", "need", "table", "schema", "unmet", "undecided", "failed"]
@@ -101,7 +100,7 @@ class TaskResult(NamedTuple):
 def run_split(
     plan: TaskPlan, blocks: Iterable[FetchedBlock], make_pipeline: MakePipeline = stream_pipeline
 ) -> list[TaskResult]:
-    """Decode and write one split, and count what became of its records."""
+    """Decode and write one split, and count the fates of its records."""
     work = _Split(plan, make_pipeline)
     try:
         with _no_garbage_collection():
@@ -117,9 +116,9 @@ def run_split(
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keeps Python from looking for unreachable cycles: records make none.
+    """Turn off the search for unreachable cycles, as records make none.
 
-    It would look at thousands of them again and again while a block is read, which takes longer than the reading.
+    It would search thousands of objects repeatedly while a block is read, which takes longer than the reading.
     """
     was = gc.isenabled()
     gc.disable()
@@ -131,10 +130,10 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _forget_archives() -> None:
-    """Spare the next task a tenth of a second of CPU.
+    """Save the next task a tenth of a second of CPU.
 
-    PySpark's worker invalidates the import caches before every task, and Python then reads the directories of PySpark's
-    own zip archives anew, unless nobody remembers them. They come back with the next import that looks for them.
+    PySpark's worker invalidates the import caches before every task. Python then reads the directories of PySpark's zip
+    archives again, unless they are forgotten. The next import that needs them restores them.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -152,7 +151,8 @@ class _Split:
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: Sink = self._sink_of("rows")
         self._dead: Sink = self._sink_of("dead_letters")
-        # A letter is known by its record and when that was seen: those of one record for several tables differ in it.
+        # The key of a dead letter is its record and first-seen time, so a record's letters for several tables differ in
+        # it.
         parked = [name for name, sink in self._sinks.items() if sink.parked]
         self._apart: dict[str, timedelta] = {name: timedelta(microseconds=1 + at) for at, name in enumerate(parked)}
         self._at: tuple[TopicPartition, dict[str, np.ndarray], str | None] | None = None
@@ -160,7 +160,7 @@ class _Split:
         self._groups: int = 1
 
     def _routed(self, lane: Lane | None) -> Routed:
-        """The tables of the rows, or of those of a lane with a table of late rows."""
+        """Tables of the rows, or of the rows of an output with a table of late rows."""
         plan, fits = self._plan, {name: sink.fit for name, sink in self._sinks.items()}
         if lane is not None:
             return Destinations(lane.table or self._coordinator, late=lane.late, which=self._late), fits, None
@@ -168,7 +168,7 @@ class _Split:
         return Destinations(self._coordinator, plan.route, plan.late_table, which), fits, plan.naming
 
     def _late(self, block: Block, rows: pa.RecordBatch) -> np.ndarray:
-        """Which rows are for the table of late ones; of the block that is in process, or a part of it."""
+        """Which rows are for the table of late rows; rows of the present block, or of a part of it."""
         plan = self._plan
         if plan.event_time is None or self._at is None or (late := self._at[2]) is None:
             return np.zeros(rows.num_rows, dtype=bool)
@@ -177,7 +177,7 @@ class _Split:
 
     @property
     def groups(self) -> int:
-        """How many writer schemas the last block's records had."""
+        """Number of writer schemas in the last block's records."""
         return self._groups
 
     def process(self, fetched: FetchedBlock) -> None:
@@ -228,7 +228,7 @@ class _Split:
     def _letters(
         self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, way: Way, *, waits: bool = False
     ) -> pa.RecordBatch:
-        # The topic of the letters repeats none that waits for a table: nothing is wrong with its record.
+        # The dead letters' topic does not repeat letters that wait for a table: their records have no fault.
         waits = waits or not self._plan.numbered
         return dead_letter_rows(
             fetched.whole([failure.row for failure in failures]),
@@ -246,7 +246,7 @@ class _Split:
         )
 
     def _keep_parked(self, tally: Tally, fetched: FetchedBlock, target: str, records: np.ndarray) -> None:
-        """Keep the records of rows for a parked table: one letter each, which names it."""
+        """Keep the records of rows for a suspended table: one dead letter each, which names it."""
         if not len(records):
             return
         sink, message = self._sinks[target], f"table {target} is parked"
@@ -278,7 +278,7 @@ class _Split:
     def _land_lane(
         self, tally: Tally, fetched: FetchedBlock, block: Block, wanted: dict[str, np.ndarray], table: str
     ) -> None:
-        """The rows of a topic, which all go to one table."""
+        """Land the rows of a topic, which all go to one table."""
         tally.failures += len(block.failures)
         mine = wanted[table][block.positions]
         if self._sinks[table].parked:
@@ -299,7 +299,7 @@ class _Split:
         return [*files, *tallies, *needs, *self._schemas()]
 
     def _schemas(self) -> list[TaskResult]:
-        """The writer schemas that the registry was asked for, so that nobody has to ask again, and unknown ids."""
+        """Writer schemas that the registry was asked for, so that nobody asks again, and unknown ids."""
         plan = self._plan
         ways = [(each.resolved, each.columns) for each in plan.lanes] or [(plan.resolved, plan.columns)]
         found = [part for rows, of in ways for part in (rows.decoder.schemas, of.key and of.key.decoder.schemas)]

@@ -1,4 +1,4 @@
-"""Sinks of a task: the writers of its targets, each opened when its first row comes, all in one memory budget."""
+"""Sinks of a task: the writers of its targets, opened with their first rows, within one memory budget."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from jobs.tables.write.table_fit import TableFit
 from jobs.tables.write.target_writer import TargetWriter
 
 MEMORY_BUDGET = 128 * MIB
-"""Bytes of rows that all writers of a task keep together, as Arrow counts them."""
+"""Most bytes of rows that all writers of a task hold together, as Arrow counts them."""
 
 OPEN_FILES = 64
-"""Files that they keep open together."""
+"""Most files that they keep open together."""
 
 
 class Sink:
@@ -40,19 +40,19 @@ class Sink:
 
     @property
     def parked(self) -> bool:
-        """Whether letters hold the target's place."""
+        """Whether it is a placeholder of a suspended target."""
         return self._plan.parked
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's, without its history."""
+        """Metadata of the table, without its history."""
         if self._metadata is None:
             self._metadata = TableMetadataUtil.parse_raw(self._plan.metadata)
         return self._metadata
 
     @property
     def writer(self) -> TargetWriter:
-        """The writer, which is opened for the first that asks."""
+        """The writer, which is opened at first use."""
         if self._writer is None:
             io = load_file_io(dict(self._plan.io_properties), self.metadata.location)
             self._writer = TargetWriter(self.metadata, io, file_prefix=self._file_prefix)
@@ -65,14 +65,14 @@ class Sink:
 
     @property
     def open_files(self) -> int:
-        """Files open at the moment."""
+        """Number of open files."""
         return self._writer.open_files if self._writer else 0
 
     def fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as the table holds them, without a writer for it. Raises as `TableFit.apply` does.
+        """The rows in the table's form, without opening a writer. Raises as `TableFit.apply` does.
 
-        Of a parked one nobody knows what it holds: its rows stay as they are, and are fitted when they come back. In a
-        second run they are refused as they may have been in the first one, when it was no parked one yet.
+        The columns of a suspended table are unknown: its rows stay unchanged, and are fitted when they are replayed. In
+        a re-execution they may be refused as in the first run, when the table was not suspended yet.
         """
         if self.parked:
             return self._judged(rows)
@@ -90,23 +90,23 @@ class Sink:
         except UnfitValueError:
             raise
         except ProjectionError:
-            # A column that it lacks altogether says nothing of a single record.
+            # A column that the table lacks altogether concerns no single record.
             pass
         return rows
 
     def wants(self, source: TopicPartition, offsets: np.ndarray) -> np.ndarray:
-        """Which of the records the target has not yet."""
+        """Which of the records the target still needs."""
         if source in self._plan.skip:
             return np.zeros(len(offsets), dtype=bool)
         floor = self._plan.floors.get(source)
         return np.ones(len(offsets), dtype=bool) if floor is None else offsets >= floor
 
     def count(self, tally: Tally, rows: int) -> None:
-        """Note how many rows of a partition it is given."""
+        """Count rows of a partition for this target."""
         tally.rows[self.target.name] = tally.rows.get(self.target.name, 0) + rows
 
     def flush(self) -> None:
-        """Write what is kept, and finish all files; others follow when more rows come."""
+        """Write the held rows, and finish all files; further rows go into new ones."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -123,7 +123,7 @@ class Sink:
 
 
 def keep_within_budget(sinks: Iterable[Sink], budget: int = MEMORY_BUDGET, open_files: int = OPEN_FILES) -> None:
-    """Flush the sinks that keep most, until what is left is within the budget of a task."""
+    """Flush the sinks that hold the most, until the rest is within the budget of a task."""
     open_ = [each for each in sinks if each.buffered_bytes or each.open_files]
     kept, files = sum(each.buffered_bytes for each in open_), sum(each.open_files for each in open_)
     if kept <= budget and files <= open_files:

@@ -1,4 +1,4 @@
-"""Splits of a batch: its offset ranges, cut into as many parts of equal size as there are cores to work on them."""
+"""Splits of a batch: its offset ranges, cut into equal parts, one for each core."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from jobs.tables.commit.stamp.offsets import (
 )
 
 LEAST = 10_000
-"""Records that are worth a split of their own: it costs about as much to begin one as to land so many."""
+"""Least number of records in a split: its start costs about as much as landing them."""
 
 
 def split_ranges(
     ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, least: int = LEAST
 ) -> list[list[PartitionRange]]:
-    """Cut ranges into splits, each a task; their number does not depend on the number of partitions.
+    """Cut ranges into splits, one for each task; their number does not depend on the number of partitions.
 
     Args:
-        cores: How many tasks run at once.
-        done: Partitions of which nothing has to be read.
+        cores: Number of concurrent tasks.
+        done: Partitions that need not be read.
         least: See `LEAST`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Tallies: what a task counted of its split, by Kafka partition, with examples of what failed."""
+"""Tallies: a task's counts of its split, by Kafka partition, with examples of failures."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from jobs.tables.commit.stamp.event_times import NO_EVENTS, EventCounts, greates
 from jobs.tables.commit.stamp.stamp_fields import Counts
 
 MOST_CAUSES = 50
-"""Of one partition in one split; records whose keys have no end must not make a tally without end."""
+"""Most causes of one partition in one split, so that endless different keys do not make an endless tally."""
 
 MOST_UNKNOWN = 100
-"""Likewise of keys that the schema does not name."""
+"""The same for undeclared keys."""
 
 UNTIMED = "_kafka_timestamp"
-"""What counts call rows without a time in Kafka, among the rules that only warn: no rule's name begins so."""
+"""Name in the counts of warnings for rows without a time in Kafka; no rule's name begins like this."""
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A failed record as an example in a tally: where it is and why it failed, never what stands in it.
+    """A failed record as an example in a tally: its coordinates and failure, never its content.
 
     Attributes:
-        field: Path of the field at fault, if it is one.
-        needs: What was needed, and what kind of thing was found, if it can be told without the value.
-        detail: Where frazil itself failed, if it did.
+        field: Path of the field at fault, if there is one.
+        needs: The needed type and the type found, if that shows no value.
+        detail: Place in frazil's code, if frazil itself failed.
     """
 
     topic: str
@@ -54,11 +54,11 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class UnknownExample(msgspec.Struct, frozen=True):
-    """A record in a tally with a key that the schema does not name.
+    """A record in a tally with an undeclared key.
 
     Attributes:
-        within: JSON path of the struct that has the key.
-        column: What would take it, as a guess; None if its name cannot be declared.
+        within: JSON path of the struct with the key.
+        column: Guess of a column that would take it; None if its name cannot be declared.
     """
 
     offset: int
@@ -67,29 +67,29 @@ class UnknownExample(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct):
-    """A tally's failed records of one kind: the same class, field and need, so the same thing to correct."""
+    """Failed records in a tally with one cause: the same class, field and need."""
 
     example: Example
     count: int = 0
 
 
 class Tally(msgspec.Struct):
-    """What a task counted in one (topic, partition), of the records that the coordinator had not yet read.
+    """Counts of a task in one (topic, partition), of the records that the coordinator had not yet read.
 
     Attributes:
-        rows: Rows written, by target; one may have lacked other records than the coordinator.
-        after: The offset behind the last record of the split, whoever lacked it; None without any.
-        leader_epoch: Of that record, the epoch of the leader that took it; None where the log does not say.
-        appended_ms: Of that record, when the broker took it; None where the log says the producer's time.
+        rows: Rows written, by target; a target may have lacked other records than the coordinator.
+        after: Offset behind the last record of the split, for any target; None without records.
+        leader_epoch: Epoch of the leader that took that record; None if the log does not have it.
+        appended_ms: Time when the broker took that record; None if the log has the producer's time.
         reasons: Failed records by class, with an example of each in `examples`.
-        causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
-        unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
-        unknown_fields: Records by the path of a key that the schema does not name, with examples in `unknown_examples`.
-        events: Event times of the rows; `greatest_event_ms` counts those that were too late to land, too.
-        warned: Landed rows that broke a rule of severity `warn`, by its name, and those without a time in Kafka.
-        elsewhere: Landed records of which the coordinator's table got no row, of a stream with a route.
-        failures: Failed records, whoever lacked them, of a stream with a route.
-        fetched, fetched_bytes: Records that were read, whoever lacked them, and the bytes of what was read of them.
+        causes: Failed records by class, field and need; only the first `MOST_CAUSES`.
+        unexpected: A record that made frazil itself fail; the stream passes over it with tolerance `all` only.
+        unknown_fields: Records by the path of an undeclared key, with examples in `unknown_examples`.
+        events: Event times of the rows; `greatest_event_ms` includes those that were too late to land.
+        warned: Landed rows that broke a rule of severity `warn`, by rule, and those without a time in Kafka.
+        elsewhere: Landed records of a stream with a route that have no row in the coordinator.
+        failures: Failed records for any target, of a stream with a route.
+        fetched, fetched_bytes: Number and bytes of the records that were read, for any target.
     """
 
     topic: str
@@ -119,7 +119,7 @@ class Tally(msgspec.Struct):
 
     @property
     def counts(self) -> Counts:
-        """The records by what became of them."""
+        """The records by their fate."""
         return Counts(self.read, self.landed, self.dead, self.tombstones, self.filtered)
 
 
@@ -130,10 +130,10 @@ _LONGEST_FIELD = 200
 
 
 def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decoder: DecoderSpec) -> None:
-    """Count what became of a block's records.
+    """Count the fates of a block's records.
 
     Args:
-        wanted: Which of its records the coordinator has not yet read.
+        wanted: Which records the coordinator has not yet read.
     """
     if not wanted.any():
         return
@@ -166,7 +166,7 @@ def count_events(tally: Tally, counts: EventCounts, greatest_ms: int | None) -> 
 
 
 def count_unknown_fields(counts: dict[str, int], met: Mapping[str, int]) -> None:
-    """Add records by the path of a field that no column takes; `MOST_UNKNOWN` paths are told apart at most."""
+    """Add records by the path of a field without a column; at most `MOST_UNKNOWN` paths are kept apart."""
     for path, count in met.items():
         name = shortened_path(path)
         if name not in counts and len(counts) >= MOST_UNKNOWN:
@@ -175,11 +175,11 @@ def count_unknown_fields(counts: dict[str, int], met: Mapping[str, int]) -> None
 
 
 def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
-    """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
+    """Count undeclared keys; the first record with each becomes its example."""
     counts = tally.unknown_fields
     count_unknown_fields(counts, block.unknown_fields)
     known = tally.unknown_examples
-    # Of keys no example is looked for.
+    # Undeclared fields of keys get no example.
     own = [path for path in block.unknown_fields if not path.startswith(KEY_PATH)]
     new = [path for path in own if (name := shortened_path(path)) in counts and name not in known]
     if not new:
@@ -187,7 +187,7 @@ def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
     values, offsets = block.records.column("value"), block.records.column("offset")
     positions = block.positions
     if VALUE_SCHEMA_ID in block.records.schema.names:
-        # Of records whose header names their schema no example is looked for: their values do not say it.
+        # Records whose header names their schema get no example: their values do not contain it.
         positions = positions[np.asarray(block.records.column(VALUE_SCHEMA_ID).is_null())[positions]]
     found = FORMATS[decoder.kind].unknown_fields(decoder, values, positions, new)
     for path, field in found.items():
@@ -195,7 +195,7 @@ def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
 
 
 def _count_cause(tally: Tally, block: Block, failure: Failure) -> None:
-    """A hundred records with the same mistake at `$.items[0].n` and `$.items[7].n` have one cause."""
+    """Count the cause of a failure. The same mistake at `$.items[0].n` and `$.items[7].n` has one cause."""
     field = _INDEX.sub("[]", failure.field or "")[:_LONGEST_FIELD]
     key = f"{failure.error_class} {field} {without_value(failure.message) or ''}"
     cause = tally.causes.get(key)

@@ -1,4 +1,4 @@
-"""Ways of a task's records: the pipeline that each topic's pass, and the table that it leads to."""
+"""Outputs of a task: the pipeline of each topic's records, and the table that it leads to."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from jobs.streaming.task.plan import TaskPlan
 from jobs.streaming.task.sinks import Sink
 
 MakePipeline: TypeAlias = Callable[..., Pipeline]
-"""As `stream_pipeline`, of a decoder, a destination and a fit."""
+"""Like `stream_pipeline`, with a decoder, a destination and a fit."""
 
 
 class Way(NamedTuple):
-    """The way of some records.
+    """Output of some records.
 
     Attributes:
-        table: Where their rows go; the coordinator's of those of which none has a row.
-        columns: Those of the rows that are not from the value.
-        late: Where those of their rows go that come late; None where these go where others go.
+        table: Table of their rows; the coordinator's if none has a row.
+        columns: Columns of the rows that do not come from the value.
+        late: Table of their late rows; None if those go where the others go.
     """
 
     table: str
@@ -37,11 +37,11 @@ class Way(NamedTuple):
 
 
 class Ways:
-    """Gives the way of each topic's records: the same of all, unless each table has columns of its own.
+    """Outputs by topic: one for all, unless each table has its own columns.
 
     Args:
-        routed: Gives the several tables of the rows, of a stream whose rows have the columns of one, or of a lane with
-            a table of late rows.
+        routed: Returns the tables of the rows, for a stream whose tables share their columns, or for an output with a
+            table of late rows.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Ways:
             self._only = Way(self._coordinator, made, plan.resolved, plan.columns, plan.late_table)
 
     def of(self, topic: str) -> Way:
-        """That of a topic's records."""
+        """Output of a topic's records."""
         if self._only is not None:
             return self._only
         lane = self._lanes[topic]

@@ -1,8 +1,8 @@
-"""Kafka records that are produced from dead letters, their size, and what a topic takes.
+"""Kafka records produced from dead letters: their headers, their size, and the limits of a topic.
 
-`returned_record` makes the record as it was consumed. `connect_record` adds the headers that Kafka Connect's sinks
-write: those of its `DeadLetterQueueReporter` (Kafka 4.0), ten headers `__connect.errors.*` in a fixed order behind the
-record's own, all UTF-8 text. What Connect has no header for goes under `__frazil.`.
+`returned_record` makes the record as it was consumed. `connect_record` adds the headers of Kafka Connect's sinks, as
+its `DeadLetterQueueReporter` writes them (Kafka 4.0): ten headers `__connect.errors.*` in a fixed order behind the
+record's own, all UTF-8 text. Headers that Connect does not have begin with `__frazil.`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from jobs.records.formats.interface.problems import (
 FRAZIL = "__frazil."
 RETURNED = FRAZIL + "replay."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What Kafka's record format (version 2) needs at most beside keys, values and header texts: the batch's head, the
-# record's own lengths and deltas, and two lengths per header.
+# Most bytes of Kafka's record format (version 2) beside keys, values and header texts: the batch's head, the record's
+# own lengths and deltas, and two lengths per header.
 _BATCH_HEAD = 61
 _RECORD_HEAD = 36
 _HEADER_HEAD = 10
@@ -55,7 +55,7 @@ STACK_TRACE = CONNECT + "exception.stacktrace"
 POINTER = FRAZIL + "pointer"
 TIMESTAMP = FRAZIL + "timestamp"
 TASK_ID = "0"
-# Kafka's header names are for programs: who switches on them needs them to stay as they are.
+# Programs may switch on these header names, so they stay.
 _EXCEPTIONS = "frazil.errors."
 _STAGES: tuple[tuple[str, str, str], ...] = (
     ("decode_value", "VALUE_CONVERTER", "frazil.decode.ValueDecoder"),
@@ -66,7 +66,7 @@ _STAGES: tuple[tuple[str, str, str], ...] = (
     ("transform", "TRANSFORMATION", "frazil.transform.Transform"),
 )
 _WRITER = ("TASK_PUT", "frazil.write.TableWriter")
-# Connect's JSON converter, without schemas, takes any JSON: what does not fit the table shows in the sink alone.
+# Connect's JSON converter, without schemas, takes any JSON. A value that does not fit the table fails in the sink.
 _OF_THE_TABLE = frozenset(
     {
         *(NOT_AN_OBJECT, WRONG_TYPE, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS),
@@ -85,8 +85,8 @@ class KafkaRecord:
     """A record to be produced.
 
     Attributes:
-        timestamp_ms: Milliseconds since 1970; None where the source had none.
-        headers: In order; a name may stand more than once.
+        timestamp_ms: Milliseconds since 1970; None if the source had none.
+        headers: Headers in order; a name may occur more than once.
     """
 
     key: bytes | None
@@ -96,7 +96,7 @@ class KafkaRecord:
 
     @property
     def size(self) -> int:
-        """The most bytes that a batch with nothing but this record takes, uncompressed."""
+        """Most bytes of an uncompressed batch with only this record."""
         texts = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
         body = len(self.key or b"") + len(self.value or b"") + texts
         return _BATCH_HEAD + _RECORD_HEAD + len(self.headers) * _HEADER_HEAD + body
@@ -107,9 +107,9 @@ class RecordLimits:
     """The limits of a topic that a Kafka record has to keep.
 
     Attributes:
-        max_bytes: Its `max.message.bytes`.
-        before_ms, after_ms: How far a timestamp may be before and after the broker's clock; None for any distance, as
-            where the topic keeps the time of arrival.
+        max_bytes: The topic's `max.message.bytes`.
+        before_ms, after_ms: Most milliseconds that a timestamp may be before and after the broker's clock; None if the
+        topic does not limit it, or keeps the time of arrival.
     """
 
     max_bytes: int = 1_048_588
@@ -117,20 +117,20 @@ class RecordLimits:
     after_ms: int | None = None
 
     def takes_time(self, timestamp_ms: int, now_ms: int) -> bool:
-        """Whether a record with this timestamp is taken."""
+        """Whether the topic takes a record with this timestamp."""
         if self.before_ms is not None and now_ms - timestamp_ms > self.before_ms:
             return False
         return self.after_ms is None or timestamp_ms - now_ms <= self.after_ms
 
 
 def returned_record(letter: Mapping[str, Any], replay: str) -> KafkaRecord:
-    """One row of the dead-letter table as the record that it was, and behind its headers where it comes from.
+    """One row of the dead-letter table as its original record, with the origin in further headers.
 
-    Its time is that of publishing: one with the original's could be removed by the topic's retention at once. A record
-    that was returned before has these headers twice, and the last ones count.
+    Its time is the time of publishing, as the topic's retention could remove the original time at once. A record that
+    was returned before has these headers twice, and the last ones count.
 
     Args:
-        letter: The row, by column; with the key and the value as they were consumed.
+        letter: The row by column, with key and value as they were consumed.
     """
     timestamp: datetime | None = letter["timestamp"]
     texts = (
@@ -152,7 +152,7 @@ def original_headers(letter: Mapping[str, Any]) -> tuple[Header, ...]:
 
 
 def kafka_milliseconds(timestamp: datetime | None) -> int | None:
-    """A timestamp as a Kafka record has it; None, for which Kafka says -1, where a record has none."""
+    """A timestamp in milliseconds for a Kafka record; None if a record has none, for which Kafka has -1."""
     if timestamp is None:
         return None
     millis = (timestamp - _EPOCH) // timedelta(milliseconds=1)
@@ -160,13 +160,13 @@ def kafka_milliseconds(timestamp: datetime | None) -> int | None:
 
 
 def connect_stage(stage: str, error_class: str, field: str | None) -> tuple[str, str]:
-    """Connect's stage, and the class that failed, for a stage and a class of ours.
+    """Connect's stage, and the class that failed, for one of frazil's stages and error classes.
 
-    Decoding converts and fits in one pass, where Connect converts, and lets the sink fit: a value that is JSON, and not
-    what the column's type takes, is its `TASK_PUT`, as is all that has no stage there.
+    frazil converts and fits in one pass; Connect converts, and its sink fits. A value that is JSON but does not fit the
+    column's type is Connect's `TASK_PUT`. So is every stage that Connect does not have.
 
     Args:
-        field: Where in the record; a value that is one column has none, and a type of its own in Connect's converter.
+        field: Path in the record; None for a value that is one column, which Connect's converter types by itself.
     """
     whole = error_class == WRONG_TYPE and field is None
     if error_class in _OF_THE_TABLE and not whole and stage != DECODE_HEADER and not stage.startswith("transform"):
@@ -180,11 +180,11 @@ def connect_stage(stage: str, error_class: str, field: str | None) -> tuple[str,
 def connect_record(letter: Mapping[str, Any], table: str, limits: RecordLimits, now_ms: int) -> KafkaRecord | None:
     """One row of the dead-letter table as a record of the topic.
 
-    What is too large for the topic loses its stack trace, then the end of its message, then its value, key and original
-    headers in this order; from then on a header `__frazil.pointer` says where in the table all of it is.
+    If the record is too large for the topic, it loses its stack trace, then the end of its message, then value, key and
+    original headers, in this order. A header `__frazil.pointer` then names the place in the table that has everything.
 
     Args:
-        table: The name of the dead-letter table.
+        table: Name of the dead-letter table.
         now_ms: The clock, for topics that refuse timestamps far from it.
 
     Returns:
@@ -207,7 +207,8 @@ def connect_record(letter: Mapping[str, Any], table: str, limits: RecordLimits, 
 def _ever_smaller(
     whole: KafkaRecord, letter: Mapping[str, Any], table: str, original: Sequence[Header]
 ) -> Iterator[KafkaRecord]:
-    # Only the last of a name is ours: a letter of a letter carries those of its first trip as well.
+    # Only the last header of a name is frazil's: a dead letter of a dead letter carries those of its first trip as
+    # well.
     own = [*whole.headers[len(original) :]]
     own = [header for header in own if header[0] != STACK_TRACE]
     yield replace(whole, headers=(*original, *own))
@@ -241,7 +242,7 @@ def _connect_headers(letter: Mapping[str, Any]) -> Iterator[Header]:
 
 
 def _trace(exception: str, message: str | None, class_name: str, field: str | None) -> str:
-    """In the form of a stack trace of Java: what failed, and where in the record."""
+    """The failure as a Java stack trace: the error, and its place in the record."""
     first = exception if message is None else f"{exception}: {message}"
     last = f"\n\tat {class_name}({field or 'record'})\n"
     room = LONGEST_TRACE - len(last.encode())

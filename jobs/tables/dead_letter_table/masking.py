@@ -1,4 +1,4 @@
-"""Masking of dead letters: fields of the value, headers and the key that a letter does not keep."""
+"""Masking of dead letters: removal of fields of the value, headers and the key."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
 class _Withheld(Exception):
-    """A value in which the masked fields cannot be told from the rest."""
+    """A value whose masked fields cannot be separated from the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Failed records as their letters keep them.
+    """Failed records in the form that dead letters keep.
 
     Attributes:
-        records: With the columns of the records.
-        failures: With messages that quote nothing masked.
-        parts: Per record, what the letter does not keep, with commas: ``value`` if it can never be a row again,
-            ``field:card.number`` for a masked field that the schema does not declare, ``key``, ``headers``; None if it
-            is the record as it was consumed, but for the earlier ones of keys that come twice in a value with masked
-            fields: any of them may hold what is masked.
+        records: Columns of the records.
+        failures: Failures whose messages quote nothing that is masked.
+        parts: Parts that each dead letter lacks, with commas: ``value`` if it can never be a row again,
+            ``field:card.number`` for a masked field that the schema does not declare, ``key``, ``headers``. None if it
+            is the record as it was consumed. In a value with masked fields, only the last of repeated keys is kept, as
+            the others may hold what is masked.
     """
 
     records: pa.RecordBatch
@@ -65,15 +65,15 @@ def masked(
     json_fields: bool = True,
     names: NameRule = EXACT_NAMES,
 ) -> Masked:
-    """Masks failed records.
+    """Mask failed records.
 
     Args:
-        records: One per failure, in their order, with headers as a list of key and value.
-        mask: What is not kept.
-        rows: The schema of the rows that the stream decodes.
-        columns: Those of the rows that are not from the value: with one of them its key, or its header, is masked.
-        json_fields: Whether values are JSON; nothing is kept of others if any of their columns is masked.
-        names: How fields of values are matched with columns: what is masked is so under each of its names.
+        records: One record per failure, in their order, with headers as a list of key and value.
+        mask: Parts to remove.
+        rows: Schema of the rows that the stream decodes.
+        columns: Columns that do not come from the value; masking one masks the key, or its header.
+        json_fields: Whether values are JSON; other values are removed if any of their columns is masked.
+        names: Rule that matches fields of values with columns; all names of a masked column are masked.
     """
     told = [_untold(failure, mask, columns) for failure in failures]
     paths = mask.paths if json_fields else tuple(path for path in mask.paths if path[0] not in _elsewhere(columns))
@@ -122,7 +122,7 @@ def _headers_masked(mask: Mask, columns: RecordColumns) -> set[str]:
 
 
 def _untold(failure: Failure, mask: Mask, columns: RecordColumns) -> Failure:
-    """The failure without what it may quote of a masked key or header."""
+    """The failure without possible quotes of a masked key or header."""
     headers = _headers_masked(mask, columns)
     hidden = {f"$.{each.name}" for each in columns.headers if each.header in headers}
     of_key = {f"$.{name}" for name in columns.key_names} if _key_masked(mask, columns) else set[str]()
@@ -133,13 +133,13 @@ def _untold(failure: Failure, mask: Mask, columns: RecordColumns) -> Failure:
 
 
 def can_return(parts: str | None, rows: Schema, besides: Collection[str] = (), names: NameRule = EXACT_NAMES) -> bool:
-    """Whether a letter is fit to become a row again: nothing that its columns are made of is masked in it.
+    """Whether a dead letter can become a row again: nothing that makes its columns is masked.
 
     Args:
-        parts: What the letter does not keep, see `Masked.parts`.
-        rows: The schema of the rows that its value would be decoded to, a correction's included.
-        besides: What else rows have columns of: `key`, `headers`.
-        names: How fields of values are matched with columns.
+        parts: Parts that the dead letter lacks, see `Masked.parts`.
+        rows: Schema of the rows to which the value would be decoded, with a correction.
+        besides: Other sources of columns: `key`, `headers`.
+        names: Rule that matches fields of values with columns.
     """
     record = rows.as_struct()
     for part in _PARTS.findall(parts or ""):
@@ -166,14 +166,14 @@ def _masked_headers(headers: pa.Array, names: set[str], parts: list[list[str]]) 
 def _masked_value(
     value: bytes | None, paths: Sequence[Path], spelt: Mapping[Path, Sequence[Path]]
 ) -> tuple[bytes | None, list[Path]]:
-    """The value with marks in it, and the paths that had something; None if nothing of it can be kept."""
+    """The value with marks in place of masked fields, and their paths; None if nothing of it can be kept."""
     if value is None:
         return None, []
     gone: list[Path] = []
     try:
-        # The whole text has to be JSON: behind an error anything may stand.
+        # The whole text has to be JSON: anything may follow an error.
         _ANY.decode(value)
-        # Of a key that comes twice only the last one would be looked at, and marked.
+        # Only the last of repeated keys would be looked at and marked.
         once = without_repeated(value)
         raw = msgspec.Raw(value if once is None else once)
         for path in paths:
@@ -187,7 +187,7 @@ def _masked_value(
 
 
 def _without(raw: msgspec.Raw, path: tuple[str, ...]) -> tuple[msgspec.Raw, bool]:
-    """The JSON text with a mark in place of what stands at the path; tokens beside it stay as they are written."""
+    """The JSON text with a mark in place of the value at the path; all other tokens stay as they are written."""
     text = bytes(raw).lstrip(b" \t\r\n")
     if text.startswith(b"["):
         items = [_without(item, path) for item in _ARRAY.decode(text)]
@@ -196,12 +196,12 @@ def _without(raw: msgspec.Raw, path: tuple[str, ...]) -> tuple[msgspec.Raw, bool
     if text.startswith(b"n"):
         return raw, False
     if not text.startswith(b"{"):
-        # Where fields should be stands a single value: perhaps the very one, only in another place.
+        # A single value is in place of the object: it may be the masked value itself.
         raise _Withheld
     keys: dict[str, msgspec.Raw] = _OBJECT.decode(text)
     found = False
     for key, inner in keys.items():
-        # A key in another case is refused by the decoder, and so comes here.
+        # The decoder refuses a key in another case, so such a record gets here.
         if key.casefold() != path[0].casefold():
             continue
         if len(path) == 1:
@@ -216,7 +216,7 @@ def _without(raw: msgspec.Raw, path: tuple[str, ...]) -> tuple[msgspec.Raw, bool
 
 
 def _declares(kind: IcebergType, path: tuple[str, ...]) -> bool:
-    """Whether decoding looks at what stands at the path, or within it."""
+    """Whether decoding reads the value at the path, or something within it."""
     while isinstance(kind, ListType):
         kind = kind.element_type
     if not path or not isinstance(kind, StructType):
@@ -226,7 +226,7 @@ def _declares(kind: IcebergType, path: tuple[str, ...]) -> bool:
 
 
 def _about(field: str | None, paths: Sequence[tuple[str, ...]]) -> bool:
-    """Whether a failure is about a masked field, something within it, or something around it."""
+    """Whether a failure concerns a masked field, something within it, or something around it."""
     if field is None:
         return False
     at = _INDEX.sub("", field).removeprefix("$").removeprefix(".").casefold()

@@ -1,4 +1,4 @@
-"""Page of dead letters by cause, for a person: those with the same class, stage, field and need have one cause."""
+"""Page of dead letters by cause: those with the same class, stage, field and need have one cause."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyright: reportCallIssue=false
@@ -37,17 +37,17 @@ LONGEST_VALUE = 4_000
 _INDEX = re.compile(r"\[\d+\]")
 _WHY = ("stage", "error_class", "field", "message")
 ColumnsOf: TypeAlias = Callable[[str], ResolvedSchema | None]
-"""Gives the rows of a topic's records, None where nothing says them."""
+"""Returns the schema of a topic's rows; None if nothing declares it."""
 
 _WHERE = ("topic", "partition", "offset", "first_seen")
 
 
 class Cause(NamedTuple):
-    """What the letters of a group on a page have in common.
+    """Common cause of the dead letters of a group on a page.
 
     Attributes:
-        field: Path of the field at fault, without the indices of lists; empty if it is the whole record.
-        needs: What was needed, and what kind of thing was found; empty if it cannot be told without the value.
+        field: Path of the field at fault, without list indices; empty for the whole record.
+        needs: The needed type and the type found; empty if only the value would show it.
     """
 
     error_class: str
@@ -57,7 +57,7 @@ class Cause(NamedTuple):
 
 
 class _Hidden(NamedTuple):
-    """Of a letter what is shown of its record, or kept, under masks."""
+    """Parts of a dead letter's record that may be shown, or are kept, under masks."""
 
     value: bytes | None
     message: str | None
@@ -66,15 +66,16 @@ class _Hidden(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownDeadLetter:
-    """One letter as a person may see it.
+    """One dead letter as a person may see it.
 
     Attributes:
-        value: The record's value as text, masked as the stream's file says now, cut after `LONGEST_VALUE` characters;
+        value: The record's value as text, masked by the stream's present file, cut after `LONGEST_VALUE` characters;
             None if there is none, or if it is withheld.
-        value_bytes: How long the letter's value is.
-        masked: What of the record is not kept, or not shown: see `jobs.tables.dead_letter_table.masking.Masked.parts`.
-        replay_reason, replay_message: Of the last replay that failed.
-        row_before: The row as a step met it that refused it, as JSON; None where anything is masked.
+        value_bytes: Length of the value in bytes.
+        masked: Parts of the record that are not kept or not shown: see
+            `jobs.tables.dead_letter_table.masking.Masked.parts`.
+        replay_reason, replay_message: Failure of the last replay.
+        row_before: Row that a step refused, as JSON; None if anything is masked.
     """
 
     topic: str
@@ -95,14 +96,14 @@ class ShownDeadLetter:
 
 @dataclass(slots=True)
 class DeadLetterPage:
-    """Letters by cause, the most frequent first.
+    """Dead letters by cause, the most frequent cause first.
 
     Attributes:
-        counts: Letters of the selection by cause; of the `MOST_CAUSES` most frequent ones.
-        others: Letters of all other causes.
-        letters: Those of this page, by cause.
-        pages: How many there are.
-        unreadable: What is said of data files that cannot be read.
+        counts: Selected dead letters by cause, for the `MOST_CAUSES` most frequent ones.
+        others: Dead letters of all other causes.
+        letters: Dead letters of this page, by cause.
+        pages: Number of pages.
+        unreadable: Message about data files that cannot be read.
     """
 
     page: int
@@ -122,18 +123,18 @@ def dead_letter_page(
     of_each: int = 3,
     columns_of: ColumnsOf | None = None,
 ) -> DeadLetterPage:
-    """The letters of a selection that stand on a page: of each cause `of_each`, in the order of their coordinates.
+    """One page of a selection: `of_each` dead letters for each cause, in the order of their coordinates.
 
-    Reads the whole selection twice, without the records, and the records of the page. What is committed to the table
-    meanwhile changes nothing.
+    Reads the whole selection twice, without the records, and then the records of the page. Commits in the meantime
+    change nothing.
 
     Args:
-        table: The dead-letter table as it was loaded.
-        spec: The stream, whose masks count also for letters that are older than they are.
-        selection: Which letters; its limit is not looked at.
-        page: From 1 on.
-        columns_of: Gives the rows of a topic's records, whose columns may have further names in records; without it, or
-            without any of a topic, they are what the stream's file declares.
+        table: The dead-letter table, as it was loaded.
+        spec: The stream, whose masks also apply to older dead letters.
+        selection: The selection; its limit is ignored.
+        page: Number of the page, from 1.
+        columns_of: Returns the columns of a topic's rows, which may have further names in records. Without it, or
+            without columns for a topic, the columns that the stream's file declares.
     """
     found = DeadLetterPage(page)
     counts: dict[Cause, int] = {}
@@ -173,7 +174,7 @@ def _read(
 def _places(
     table: Table, spec: StreamSpec, selection: Selection, found: DeadLetterPage, most: int
 ) -> dict[Cause, list[tuple[Any, ...]]]:
-    """The first places of each cause that is shown, in order."""
+    """First places of each cause on the page, in order."""
     places: dict[Cause, list[tuple[Any, ...]]] = {cause: [] for cause in found.counts}
     causes: dict[tuple[Any, ...], Cause] = {}
     for batch in _read(table, spec, selection, (*_WHERE, *_WHY), found):
@@ -194,7 +195,7 @@ def _places(
 def _shown(
     table: Table, spec: StreamSpec, places: list[tuple[Any, ...]], columns_of: ColumnsOf
 ) -> list[ShownDeadLetter]:
-    """The letters at these places, with what of the records may be seen."""
+    """Dead letters at these places, with the visible parts of their records."""
     wanted = And(
         EqualTo("stream", spec.stream),
         any_of(
@@ -214,7 +215,7 @@ def _shown(
 
 
 def _masked(batch: pa.RecordBatch, spec: StreamSpec, columns_of: ColumnsOf) -> list[_Hidden]:
-    """Value, message and missing parts of each letter, under the masks that the stream has now."""
+    """Value, message and missing parts of each dead letter, under the stream's present masks."""
     values, messages, parts = (batch.column(name).to_pylist() for name in ("value", "message", "masked"))
     shown = [_Hidden(*each) for each in zip(values, messages, parts, strict=True)]
     if spec.errors.mask == NO_MASK:
@@ -230,7 +231,7 @@ def _masked(batch: pa.RecordBatch, spec: StreamSpec, columns_of: ColumnsOf) -> l
 
 
 def _masked_alike(batch: pa.RecordBatch, spec: StreamSpec, resolved: ResolvedSchema | None) -> Iterator[_Hidden]:
-    """The same of letters whose records are matched with the same columns."""
+    """The same for dead letters whose records are matched with the same columns."""
     messages, fields, parts, epochs = (
         batch.column(name).to_pylist() for name in ("message", "field", "masked", "epoch")
     )
@@ -246,7 +247,7 @@ def _masked_alike(batch: pa.RecordBatch, spec: StreamSpec, resolved: ResolvedSch
     for row, value in enumerate(again.records.column("value").to_pylist()):
         message: str | None = again.failures[row].message
         if epochs[row] is None:
-            # From a queue of Connect, whose own words may stand in it.
+            # The letter comes from a Connect queue, and Connect's own message may quote the value.
             message = without_value(message or "")
         missing = dict.fromkeys(part for part in (parts[row], again.parts[row]) if part)
         yield _Hidden(value, message or None, ",".join(missing) or None)

@@ -1,4 +1,4 @@
-"""Letters of parked tables: records that failed for nobody, and wait for one table that takes no commits."""
+"""Dead letters of suspended tables: records without a failure that wait for a table that takes no commits."""
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
 # pyright: reportCallIssue=false
@@ -10,27 +10,27 @@ from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, Eq
 from pyiceberg.schema import Schema
 
 TABLE_PARKED = "table_parked"
-"""The reason of such a letter."""
+"""Error class of such a dead letter."""
 PARKED_STAGE = "commit"
-"""And its stage."""
+"""Stage of such a dead letter."""
 TARGET = "target"
-"""The column that names the table."""
+"""Column with the name of the table."""
 
 
 def for_table(letters: pa.RecordBatch, table: str) -> pa.RecordBatch:
-    """Letters that wait for a table.
+    """Mark dead letters as waiting for a table.
 
     Args:
-        letters: In the columns of `ARROW_SCHEMA`, and of what may stand behind them.
+        letters: Rows with the columns of `ARROW_SCHEMA`, and possibly more.
     """
     return letters.append_column(pa.field(TARGET, pa.string()), pa.array([table] * letters.num_rows, pa.string()))
 
 
 def of_parked(columns: Schema) -> BooleanExpression:
-    """Letters that wait for a table, or did; none of a table of letters that does not tell."""
+    """Filter for dead letters that wait, or waited, for a table; none if the table lacks the column."""
     return EqualTo("error_class", TABLE_PARKED) if "error_class" in columns.column_names else AlwaysFalse()
 
 
 def not_of_parked(columns: Schema) -> BooleanExpression:
-    """Letters of records that failed."""
+    """Filter for dead letters of records that failed."""
     return NotEqualTo("error_class", TABLE_PARKED) if "error_class" in columns.column_names else AlwaysTrue()

@@ -1,4 +1,4 @@
-"""Reader of dead letters: counts by kind, and the letters of a selection in batches of bounded size."""
+"""Reader of dead letters: counts by state and reason, and the dead letters of a selection in bounded batches."""
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
 # pyright: reportCallIssue=false
@@ -34,7 +34,7 @@ KEYS = ("topic", "partition", "offset", "first_seen")
 DEAD_LETTER_ARROW = pa.schema(
     [*ARROW_SCHEMA, *REPLAY_STATE_ARROW, *(pa.field(name, pa.string()) for name in OF_THE_RECORD)]
 )
-# What a file that is gone or damaged makes PyIceberg raise.
+# Errors that PyIceberg raises for a missing or damaged file.
 _UNREADABLE = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ValidationError)
 
 
@@ -48,28 +48,28 @@ class UnreadableDeadLettersError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCounts:
-    """How many letters the reader has counted.
+    """Number of dead letters that were counted.
 
     Attributes:
-        by_kind: By state and reason, such as `("new", "wrong_type")`.
+        by_kind: Numbers by state and reason, such as `("new", "wrong_type")`.
     """
 
     by_kind: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all dead letters."""
         return sum(self.by_kind.values())
 
     def by(self, part: int) -> dict[str, int]:
-        """Summed by state (0) or by reason (1), the most first."""
+        """Sums by state (0) or by reason (1), the greatest first."""
         sums: dict[str, int] = {}
         for kind, count in self.by_kind.items():
             sums[kind[part]] = sums.get(kind[part], 0) + count
         return dict(sorted(sums.items(), key=lambda each: (-each[1], each[0])))
 
     def sentence(self) -> str:
-        """Such as `12 new (9 wrong_type, 3 not_json), 4 parked (4 wrong_type)`."""
+        """Sentence such as `12 new (9 wrong_type, 3 not_json), 4 parked (4 wrong_type)`."""
         parts = []
         for state in sorted({state for state, _ in self.by_kind}, key=STATES.index):
             reasons = DeadLetterCounts({kind: count for kind, count in self.by_kind.items() if kind[0] == state}).by(1)
@@ -79,13 +79,13 @@ class DeadLetterCounts:
 
 
 def count_dead_letters(table: Table, stream: str, selection: Selection) -> DeadLetterCounts:
-    """Count the letters of a selection; reads two columns, and those that are asked about. Ignores its limit."""
+    """Count the dead letters of a selection; reads two columns, and those of the filter. Ignores its limit."""
     has_state = "state" in table.schema().column_names
     columns = ("error_class", "state") if has_state else ("error_class",)
     counts: dict[tuple[str, str], int] = {}
     wanted = selection.filter(stream, table.schema())
     for task in _tasks(table, wanted):
-        # Who reads the letters themselves is told of a file that cannot be read.
+        # Readers of the dead letters themselves get the error of a file that cannot be read.
         with contextlib.suppress(UnreadableDeadLettersError):
             for batch in _read(table, task, wanted, columns):
                 reasons = batch.column("error_class").to_pylist()
@@ -105,14 +105,14 @@ def dead_letter_batches(
     most_bytes: int,
     on_unreadable: Callable[[UnreadableDeadLettersError, int], None],
 ) -> Iterator[pa.RecordBatch]:
-    """The letters of a selection as the table has them in memory, in the columns of `DEAD_LETTER_ARROW`.
+    """Dead letters of a selection, in the columns of `DEAD_LETTER_ARROW`, from the loaded state of the table.
 
-    What is committed to the table meanwhile changes nothing: they are read from the files of one snapshot.
+    Commits in the meantime change nothing: all files are of one snapshot.
 
     Args:
-        most: Letters in a batch.
-        most_bytes: About how much a batch holds, as Arrow counts it; a single letter may be larger.
-        on_unreadable: Told of a data file that cannot be read, with the number of rows in it; the others go on.
+        most: Most dead letters in a batch.
+        most_bytes: Approximate size of a batch, as Arrow counts it; a single dead letter may be larger.
+        on_unreadable: Called with a data file that cannot be read, and its number of rows; the others follow.
     """
     wanted = selection.filter(stream, table.schema())
     names = tuple(name for name in DEAD_LETTER_ARROW.names if name in table.schema().column_names)
@@ -153,7 +153,7 @@ def read_dead_letters(
     columns: tuple[str, ...],
     on_unreadable: Callable[[UnreadableDeadLettersError], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of the letters that fit; those in a data file that cannot be read are left out, and told."""
+    """Some columns of the matching dead letters; data files that cannot be read are reported and left out."""
     for task in _tasks(table, wanted):
         try:
             yield from list(_read(table, task, wanted, columns))
@@ -162,14 +162,14 @@ def read_dead_letters(
 
 
 def whole_dead_letters(table: Table, wanted: BooleanExpression) -> Iterator[pa.RecordBatch]:
-    """Whole letters, in the columns of `DEAD_LETTER_ARROW`; those in a data file that cannot be read are left out."""
+    """Whole dead letters, in the columns of `DEAD_LETTER_ARROW`; data files that cannot be read are left out."""
     names = tuple(name for name in DEAD_LETTER_ARROW.names if name in table.schema().column_names)
     for batch in read_dead_letters(table, wanted, names, lambda problem: None):
         yield _conformed(batch)
 
 
 def data_files(table: Table, wanted: BooleanExpression) -> list[FileScanTask]:
-    """The data files of dead letters to read, by their statistics; those with the oldest letters first."""
+    """Data files of dead letters to read, by their statistics; those with the oldest dead letters first."""
     return _tasks(table, wanted)
 
 
@@ -179,10 +179,10 @@ def read_data_file(
     """Read all dead letters of a data file that are not deleted.
 
     Args:
-        columns: None for all that the table has.
+        columns: Columns to read; None for all of the table.
 
     Raises:
-        UnreadableDeadLettersError: It cannot be read.
+        UnreadableDeadLettersError: The file cannot be read.
     """
     return _read(table, task, AlwaysTrue(), columns)
 
@@ -191,7 +191,7 @@ def _tasks(table: Table, wanted: BooleanExpression) -> list[FileScanTask]:
     seen = table.schema().find_field("first_seen").field_id
 
     def age(task: FileScanTask) -> tuple[int, str]:
-        # Iceberg's bounds of instants: microseconds since 1970, eight bytes, the lowest first.
+        # Iceberg's bounds of instants are microseconds since 1970, eight bytes, little-endian.
         first = (task.file.lower_bounds or {}).get(seen, b"")
         return int.from_bytes(first, "little", signed=True), task.file.file_path
 
@@ -215,7 +215,7 @@ def _read(
 
 
 def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """In the columns and types of `DEAD_LETTER_ARROW`; what the table lacks is null."""
+    """Dead letters in the columns and types of `DEAD_LETTER_ARROW`; columns that the table lacks are null."""
     arrays: list[pa.Array] = []
     for column in DEAD_LETTER_ARROW:
         index = batch.schema.get_field_index(column.name)
@@ -224,10 +224,10 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
             continue
         values = batch.column(index)
         if column.name == "timestamp":
-            # Earlier versions kept any time that a producer gave.
+            # Earlier versions kept any time that a producer set.
             values = within_years(values)
         arrays.append(values if values.type == column.type else values.cast(column.type))
-    # Damage may have put nulls where none should be; that is reported letter by letter, not here.
+    # Damage may have left nulls in required columns. That is reported for each dead letter, not here.
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in DEAD_LETTER_ARROW]))
 
 
@@ -237,10 +237,9 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def batch_letters(letters: Table, stream: str, ranges: Ranges, batch: int) -> dict[TopicPartition, frozenset[int]]:
-    """The offsets within a batch of which the dead letters hold a letter of it; of parked tables' letters none.
+    """Offsets of a batch that have dead letters of it; those of suspended tables do not count.
 
-    Offsets that were read before, and went through a reset since, may have letters of that time: those are of an
-    earlier epoch.
+    Offsets that were read before a reset may have dead letters of that time, with an earlier epoch.
     """
     wanted = And(
         EqualTo("stream", stream),

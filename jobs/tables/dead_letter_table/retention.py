@@ -1,4 +1,4 @@
-"""Retention of dead letters: whole data files are deleted by age, by metadata alone, while the stream runs on."""
+"""Retention of dead letters: deletes whole data files by age, by metadata only, while the stream runs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.schema.operations import ReplaceFiles
 from jobs.tables.commit.stamp.errors import CommitRefusedError
 
-# Table property: all letters first seen before this instant may be gone. Never goes back.
+# Table property: dead letters first seen before this instant may be deleted. It never goes back.
 EXPIRED_BEFORE = "frazil.letters-expired-before"
-# In the summary of the snapshot that takes letters out by their age: before which time.
+# Entry of the summary of the snapshot that deletes dead letters by age: the instant before which.
 EXPIRED_SUMMARY = "frazil.letters-expired"
-# A function by type, whose signature no type checker sees.
+# A function by type, whose signature type checkers do not see.
 _from_bytes: Any = conversions.from_bytes
 _NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredLetters:
-    """What the retention of dead letters deleted, or would.
+    """Dead letters that retention deleted, or would delete.
 
     Attributes:
-        before: Letters that were first seen before this instant go.
-        letters: How many go.
-        by_state: The same by their state; all but `replayed` and `dismissed` have not come back and never will.
-        files: Data files that go.
-        held_back: Older letters that stay because younger ones are in their data file.
+        before: Dead letters first seen before this instant are deleted.
+        letters: Number of deleted dead letters.
+        by_state: The same by state; all but `replayed` and `dismissed` have not come back and never will.
+        files: Number of deleted data files.
+        held_back: Older dead letters that stay because their data file also has younger ones.
         snapshot_id: The snapshot without them; None if nothing was deleted.
     """
 
@@ -49,11 +49,11 @@ class ExpiredLetters:
 
     @property
     def never_replayed(self) -> int:
-        """Letters that go without having come back."""
+        """Number of deleted dead letters that have not come back."""
         return sum(count for state, count in self.by_state.items() if state not in ("replayed", "dismissed"))
 
     def sentence(self, table: str, *, dry_run: bool = False) -> str:
-        """What was deleted from a table, or would be."""
+        """Sentence about what was deleted from a table, or would be."""
         what = "would be deleted" if dry_run else "deleted"
         text = f"{table}: {self.letters:,} letters first seen before {self.before:%Y-%m-%d} {what}"
         if self.never_replayed:
@@ -71,18 +71,18 @@ def expire_dead_letters(
     dry_run: bool = False,
     backoff: Callable[[], Backoff] = Backoff,
 ) -> ExpiredLetters:
-    """Delete the letters that were first seen before the day on which `keep` ago lies (UTC), whatever their state.
+    """Delete the dead letters first seen before the day (UTC) that lies `keep` ago, whatever their state.
 
-    Age alone decides: a limit that a state could lift would keep what a rule of privacy says must go. The letters
-    leave the table's current state; the data files themselves go when the snapshots that still hold them expire.
+    Age alone decides: an exception by state would keep data that a privacy rule requires to delete. The dead letters
+    leave the table's current state. The data files go when the snapshots that hold them expire.
 
     Args:
         table: The dead-letter table; loaded again before each attempt.
-        keep: How old letters become, at least.
-        backoff: Between the attempts.
+        keep: Least age of a deleted dead letter.
+        backoff: Pauses between the attempts.
 
     Raises:
-        CommitRefusedError: The table changed again and again meanwhile; nothing was deleted.
+        CommitRefusedError: The table changed during every attempt; nothing was deleted.
     """
     today = ((now or datetime.now(UTC)) - keep).astimezone(UTC)
     before = today.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -115,7 +115,7 @@ def expire_dead_letters(
 
 
 def _old_files(table: Table, before: datetime) -> tuple[list[DataFile], int]:
-    """Files with old letters only, and how many old letters lie in others."""
+    """Files with only old dead letters, and the number of old dead letters in other files."""
     column = table.schema().find_field("first_seen")
     limit = int(before.timestamp()) * 1_000_000
     going: list[DataFile] = []
@@ -127,7 +127,7 @@ def _old_files(table: Table, before: datetime) -> tuple[list[DataFile], int]:
         if newest is not None and newest < limit:
             going.append(file)
             continue
-        # Without bounds, or with younger letters beside: a look inside decides.
+        # Without bounds, or with younger dead letters as well, the file's content decides.
         old = _older(table, file, before)
         if old == file.record_count:
             going.append(file)
@@ -142,7 +142,7 @@ def _older(table: Table, file: DataFile, before: datetime) -> int:
 
 
 def _by_state(table: Table, files: Iterable[DataFile]) -> dict[str, int]:
-    """Letters by state, `new` where there is none."""
+    """Dead letters by state; a null state counts as `new`."""
     counts: dict[str, int] = {}
     for file in files:
         states = _column(table, file, "state")
@@ -152,7 +152,7 @@ def _by_state(table: Table, files: Iterable[DataFile]) -> dict[str, int]:
 
 
 def _column(table: Table, file: DataFile, name: str) -> pa.ChunkedArray | None:
-    """One column of a data file; None if it was written before the table had it."""
+    """One column of a data file; None if the file is older than the column."""
     with table.io.new_input(file.file_path).open() as stream:
         parquet = pq.ParquetFile(stream)  # type: ignore[arg-type]
         if name not in parquet.schema_arrow.names:

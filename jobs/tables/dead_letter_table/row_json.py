@@ -1,7 +1,7 @@
-"""Row as JSON: a row of a table as the value of a dead letter, where the bytes of its record are gone.
+"""Row as JSON: a table's row as the value of a dead letter whose record's bytes no longer exist.
 
-A letter's own columns say which record it is of, so Kafka's columns are left out. What is left is exact: whoever reads
-it by `row_schema` gets the row as it stood.
+Kafka's columns are left out, as the dead letter has them. The rest is exact: decoding by `row_decoder` gives the same
+row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.records.schema.iceberg_schema import schema_text
 from jobs.records.schema.kafka_columns import KafkaColumns
 
 DISCARDED_ROW = "discarded_row"
-"""The stage of letters whose value is a row as JSON."""
+"""Stage of dead letters whose value is a row as JSON."""
 
 _ENCODED = (
     (ice.FloatType, "text"),
@@ -34,38 +34,38 @@ _ENCODED = (
     (ice.TimestamptzType, "epoch_us"),
     (ice.TimeType, "micros_of_day"),
 )
-"""How types are written of which JSON's own numbers and texts do not hold every value exactly."""
+"""Notation of types whose values JSON's own numbers and texts do not hold exactly."""
 
 
 def carried_columns(table: Schema, kafka: KafkaColumns) -> Schema:
-    """The columns of a table that a row as JSON has.
+    """Columns of a table that a row as JSON has.
 
     Args:
-        kafka: Its columns of Kafka's own.
+        kafka: The table's columns of Kafka's coordinates.
     """
     return Schema(*(each for each in table.fields if each.name not in kafka.names))
 
 
 def uncarried_column(table: Schema, kafka: KafkaColumns) -> str | None:
-    """The column of a table that a row as JSON cannot have, and why; None if it can have all."""
+    """A column of a table that a row as JSON cannot have, and why; None if it can have all."""
     return undeclared_column(carried_columns(table, kafka))
 
 
 def row_decoder(table: Schema, kafka: KafkaColumns) -> DecoderSpec:
-    """What reads rows as JSON back, by the columns that a table has now.
+    """Decoder of rows as JSON into a table's present columns.
 
-    A field without a column is refused: it would be lost in silence. A column that no row as JSON has is left empty.
+    A field without a column is refused, as it would be lost silently. Columns that a row as JSON cannot have stay null.
     """
     fields = [each for each in carried_columns(table, kafka).fields if undeclared_column(Schema(each)) is None]
     return DecoderSpec("json", DeclaredSchema(", ".join(map(_field, fields))), {"unknown_fields": "fail"})
 
 
 def rows_as_json(rows: pa.RecordBatch, table: Schema, kafka: KafkaColumns) -> list[bytes]:
-    """Rows of a table as JSON objects, by the names of their columns; fields that are null are left out.
+    """Rows of a table as JSON objects by column name; null fields are left out.
 
     Args:
-        rows: In the table's columns, in types that cast to them.
-        kafka: Its columns of Kafka's own.
+        rows: Rows with the table's columns, in types that cast to them.
+        kafka: The table's columns of Kafka's coordinates.
     """
     columns: list[tuple[str, list[Any]]] = []
     for field in carried_columns(table, kafka).fields:
@@ -84,7 +84,7 @@ def _field(field: ice.NestedField) -> str:
 
 
 def _text(kind: ice.IcebergType) -> str:
-    """A type in the words of schema text, with how it is written here."""
+    """A type as schema text, with its notation here."""
     match kind:
         case ice.StructType():
             return f"struct<{', '.join(map(_field, kind.fields))}>"
@@ -99,7 +99,7 @@ def _text(kind: ice.IcebergType) -> str:
 
 
 def _arrow(kind: ice.IcebergType) -> pa.DataType:
-    """The Arrow type whose Python values are written: instants and days as numbers, which have no bounds there."""
+    """Arrow type whose Python values are written: instants and days as numbers, which have no bounds there."""
     match kind:
         case ice.StructType():
             return pa.struct([pa.field(each.name, _arrow(each.field_type)) for each in kind.fields])
@@ -132,7 +132,7 @@ _PRIMITIVES: dict[type[ice.IcebergType], pa.DataType] = {
 
 
 def _writer(kind: ice.IcebergType) -> Callable[[Any], Any]:
-    """Makes of a Python value that is not null what stands in the JSON."""
+    """Function from a Python value that is not null to its JSON value."""
     match kind:
         case ice.StructType():
             fields = [(each.name, _writer(each.field_type)) for each in kind.fields]

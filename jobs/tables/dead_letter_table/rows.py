@@ -1,4 +1,4 @@
-"""Rows of the dead-letter table, made from records that failed: bytes, where they came from and why they failed."""
+"""Rows of the dead-letter table, made from failed records: their bytes, origin and failure."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def dead_letter_rows(
     """Failed records as rows of the dead-letter table.
 
     Args:
-        records: As Kafka gave them: key, value, headers, topic, partition, offset, timestamp, timestampType. Only
-            topic, partition and offset must be there.
-        failures: Why each of them failed, in their order.
-        config_hash: Of the configuration that the records failed under.
-        batch_id: Spark's batch; None for records that no batch of the stream's driver has met.
-        epoch: The driver's epoch; likewise.
+        records: Records as Kafka returned them: key, value, headers, topic, partition, offset, timestamp,
+            timestampType. Only topic, partition and offset are required.
+        failures: Failure of each record, in their order.
+        config_hash: Hash of the configuration under which the records failed.
+        batch_id: Spark's batch number; None for records that no batch of the stream's driver has read.
+        epoch: The driver's epoch; None likewise.
         first_seen: An instant that is the same in each attempt at the batch, so that a replay makes the same rows.
-        mask: What is not kept of the records.
-        rows: The schema of the rows that the stream decodes.
-        columns: Those of the rows that are not from the value.
+        mask: Parts to remove from the records.
+        rows: Schema of the rows that the stream decodes.
+        columns: Columns of the rows that do not come from the value.
         json_fields: Whether the values are JSON, see `masked`.
-        names: How fields of values are matched with columns.
+        names: Rule that matches fields of values with columns.
 
     Returns:
-        A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept, and
-        `row_before` if a step has refused one.
+        A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if parts were removed, and
+        `row_before` if a step has refused a row.
 
     Raises:
         ValueError: `first_seen` has no zone.
@@ -103,5 +103,5 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _text(value: str | None) -> str | None:
-    """Text that UTF-8 can hold: a message may quote half of a surrogate pair that JSON escaped."""
+    """Text without what UTF-8 cannot hold: a message may quote half of a surrogate pair that JSON escaped."""
     return value if value is None or value.isascii() else value.encode("utf-8", "backslashreplace").decode()

@@ -38,8 +38,10 @@ from jobs.tables.dead_letter_table.table import STATES
 REPLAYABLE = ("new", "failed_again")
 NO_COORDINATES = "no_coordinates"
 ONLY_NAMED = (NO_COORDINATES, LATE, DISCARDED)
-"""Reasons whose letters are replayed only where they are asked for: their rows may stand elsewhere already, would land
-late whatever was corrected since, or were taken out by an operator."""
+"""Reasons whose dead letters are replayed only by request.
+
+Their rows may exist elsewhere already, would land late again, or were taken out by an operator.
+"""
 _OFFSETS = re.compile(r"(?P<topic>[^:\s]+)(:(?P<partition>\d+)(:(?P<first>\d*)-(?P<last>\d*))?)?")
 
 
@@ -53,7 +55,7 @@ class SelectionError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetSelection:
-    """Letters of a topic, of one partition of it, or of some of that partition's offsets.
+    """Dead letters of a topic, of one of its partitions, or of an offset range.
 
     Attributes:
         partition: None for all.
@@ -67,7 +69,7 @@ class OffsetSelection:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Letters that fit all that is given; of several values in one field, any.
+    """Dead letters that match every given criterion; several values of one criterion match any.
 
     Attributes:
         reasons: Values of `error_class`.
@@ -75,12 +77,12 @@ class Selection:
         fields: Values of `field`, such as `$.amount`.
         since: Letters first seen (`first_seen`, when frazil met the record) at this instant or later.
         until: Letters first seen before this instant.
-        offsets: Where the records are.
-        states: Of the letters; null in the table is `new`.
+        offsets: Coordinates of the records.
+        states: States; null in the table is `new`.
         where: A predicate over the table's columns, in SQL.
-        limit: The most letters; data files with the oldest letters come first.
-        left_out: Values of `error_class` that are not meant, unless `reasons` name some.
-        parked: Tables whose letters are not meant: they are parked, and take no rows yet.
+        limit: Most dead letters; data files with the oldest come first.
+        left_out: Values of `error_class` to leave out, unless `reasons` is given.
+        parked: Suspended tables, whose dead letters are left out as the tables take no rows yet.
     """
 
     reasons: tuple[str, ...] = ()
@@ -106,10 +108,10 @@ class Selection:
         """The selection as PyIceberg's row filter.
 
         Args:
-            schema: Of the dead-letter table; a table without `state` has new letters only.
+            schema: Schema of the dead-letter table; a table without `state` has new dead letters only.
 
         Raises:
-            SelectionError: `where` does not parse, or names what the table does not have.
+            SelectionError: `where` does not parse, or names a column that the table lacks.
         """
         parts: list[BooleanExpression] = []
         parts.append(EqualTo("stream", stream))
@@ -148,15 +150,15 @@ def parse_selection(
     limit: int | None,
     default_states: tuple[str, ...] = REPLAYABLE,
 ) -> Selection:
-    """A selection by what a person writes.
+    """Parse a selection that a person wrote.
 
     Args:
-        since, until: An instant, or one in ISO 8601.
+        since, until: An instant, as a datetime or in ISO 8601.
         offsets: See `parse_offsets`.
-        states: With `all` among them, every state; without any, `default_states`.
+        states: All states if `all` is among them; `default_states` if empty.
 
     Raises:
-        SelectionError: Something of it means nothing.
+        SelectionError: A part of it is not valid.
     """
     return Selection(
         tuple(reasons),
@@ -179,10 +181,10 @@ def _instant(text: str | datetime | None) -> datetime | None:
 
 
 def parse_offsets(text: str) -> OffsetSelection:
-    """Read `topic`, `topic:3` or `topic:3:17-42`, the last offset included; `17-` is all from there on.
+    """Parse `topic`, `topic:3` or `topic:3:17-42`, the last offset included; `17-` has no end.
 
     Raises:
-        SelectionError: It is none of these.
+        SelectionError: The text has none of these forms.
     """
     found = _OFFSETS.fullmatch(text.strip())
     if not found:
@@ -197,7 +199,7 @@ def parse_offsets(text: str) -> OffsetSelection:
 
 
 def letters_within(ranges: dict[TopicPartition, OffsetRange]) -> BooleanExpression:
-    """Select letters whose coordinates lie in these ranges."""
+    """Filter for dead letters whose coordinates are in these ranges."""
     return any_of(_of_offsets(OffsetSelection(p.topic, p.partition, range_)) for p, range_ in sorted(ranges.items()))
 
 
@@ -232,7 +234,8 @@ def _parsed(text: str, schema: Schema) -> BooleanExpression:
 
 
 def any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
-    """A selection's filter that holds if any of these holds; never, if there is none."""
+    """Filter that matches if any part matches; never if there is none."""
     found = list(parts)
-    # Of many at once PyIceberg makes a balanced tree; one of pair by pair is too deep for it from some hundred on.
+    # PyIceberg makes a balanced tree of all parts at once. A tree made pair by pair is too deep for it from some
+    # hundred.
     return Or(*found) if len(found) > 1 else next(iter(found), AlwaysFalse())

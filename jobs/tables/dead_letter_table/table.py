@@ -1,7 +1,6 @@
-"""The dead-letter table: its columns and types, the check that it still has them, and the adding of new ones.
+"""The dead-letter table: its columns and types, a check of them, and the addition of new columns.
 
-Its rows are the records that could not be landed (`jobs.tables.dead_letter_table.rows`), with what became of them
-since: the columns of the replay state.
+Its rows are the records that could not be landed (`jobs.tables.dead_letter_table.rows`), with their replay state.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, confl
 from jobs.tables.commit.stamp.errors import HeadMovedError
 
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")
-# What replays and people make of a dead letter. The stream that writes it leaves them null: new, and never tried.
+# Columns that replays and people set. The stream that writes a dead letter leaves them null: new, and never replayed.
 REPLAY_STATE_FIELDS = (
     NestedField(21, "state", StringType(), False, "new, replayed, failed_again, parked or dismissed; null is new."),
     NestedField(22, "attempts", IntegerType(), False, "Replays that tried it."),
@@ -89,9 +88,9 @@ def _arrow_schema(fields: Sequence[NestedField]) -> pa.Schema:
 
 
 OF_THE_RECORD = ("masked", "row_before", "target")
-"""Those of the later columns that are written with the letter, where there is anything to say; replays leave them."""
+"""Later columns that are written with the dead letter if they apply; replays leave them."""
 REPLAY_STATE_ARROW = _arrow_schema([field for field in REPLAY_STATE_FIELDS if field.name not in OF_THE_RECORD])
-# Without the columns of the replay state, and those of `OF_THE_RECORD`.
+# Columns without the replay state and those of `OF_THE_RECORD`.
 ARROW_SCHEMA = _arrow_schema(DEAD_LETTER_SCHEMA.fields[: -len(REPLAY_STATE_FIELDS)])
 _LATER = frozenset(field.name for field in REPLAY_STATE_FIELDS)
 
@@ -105,10 +104,10 @@ class AlteredTableError(FrazilError):
 
 
 def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
-    """The dead-letter table, with the columns of the replay state; several that add them at once all succeed.
+    """The dead-letter table with the columns of the replay state; concurrent additions all succeed.
 
     Raises:
-        AlteredTableError: It lacks a column that letters are written to, or has one that cannot hold them.
+        AlteredTableError: The table lacks a column of dead letters, or has one with another type.
     """
 
     def attempt() -> Table:
@@ -125,7 +124,7 @@ def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
                     for field in missing:
                         update.add_column(field.name, field.field_type, doc=field.doc)
             except ValueError as again:
-                # A retry of PyIceberg's own meets the columns that another has added.
+                # PyIceberg's own retry meets columns that another process has added.
                 if "exists" not in str(again):
                     raise
                 raise HeadMovedError(str(again)) from again
@@ -141,10 +140,10 @@ def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
 
 
 def check_dead_letter_table(table: Table) -> None:
-    """See that letters can be written to the table and read from it.
+    """Check that dead letters can be written to the table and read from it.
 
     Raises:
-        AlteredTableError: Naming each column in question.
+        AlteredTableError: A column is missing or has another type; the message names each.
     """
     columns = {field.name: field for field in table.schema().fields}
     problems = [said for wanted in DEAD_LETTER_SCHEMA.fields for said in _problems(wanted, columns.get(wanted.name))]

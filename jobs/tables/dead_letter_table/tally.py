@@ -21,16 +21,16 @@ from jobs.tables.dead_letter_table.selection import ONLY_NAMED, REPLAYABLE
 from jobs.tables.dead_letter_table.table import STATES
 
 WAITING = ("new", "failed_again", "parked")
-"""States of letters that have not come back, and that nobody has dismissed."""
+"""States of dead letters that have not come back and that nobody has dismissed."""
 MOST_FILES = 20_000
 
 
 class LetterKind(NamedTuple):
-    """What a tally counts letters by.
+    """Key of the counts of a tally.
 
     Attributes:
-        config: The hash of the configuration under which they failed first.
-        target: The table that they wait for; empty of letters of records that failed.
+        config: Hash of the configuration under which they first failed.
+        target: Suspended table that they wait for; empty for records that failed.
     """
 
     state: str
@@ -41,10 +41,10 @@ class LetterKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTally:
-    """A stream's letters at one snapshot of their table.
+    """Counts of a stream's dead letters at one snapshot of their table.
 
     Attributes:
-        unreadable: Rows of data files that cannot be read; they are in no other number.
+        unreadable: Rows of data files that cannot be read; no other number includes them.
     """
 
     snapshot_id: int | None = None
@@ -53,22 +53,22 @@ class DeadLetterTally:
 
     @property
     def total(self) -> int:
-        """All letters that could be read."""
+        """Number of dead letters that could be read."""
         return sum(self.kinds.values())
 
     @property
     def by_state(self) -> dict[str, int]:
-        """Every state with its letters, also those without any: a line that is plotted has no gaps."""
+        """Number of dead letters of every state, zeros included, so that a plotted line has no gaps."""
         return {state: sum(n for kind, n in self.kinds.items() if kind.state == state) for state in STATES}
 
     @property
     def waiting(self) -> int:
-        """Letters that have not come back, and that nobody has dismissed."""
+        """Number of dead letters that have not come back and that nobody has dismissed."""
         return sum(n for kind, n in self.kinds.items() if kind.state in WAITING)
 
     @property
     def waiting_for(self) -> dict[str, int]:
-        """The same of letters that wait for a table which is, or was, parked, by its name."""
+        """Waiting dead letters by the name of the table that is or was suspended."""
         found: dict[str, int] = {}
         for kind, n in self.kinds.items():
             if kind.target and kind.state in WAITING:
@@ -88,7 +88,7 @@ class DeadLetterTally:
         return {reason: rows[reason] for reason in sorted(rows, key=weight)}
 
     def of_other_configurations(self, config: str) -> dict[str, int]:
-        """Letters by reason that a plain replay would take, and that failed under another configuration than this."""
+        """Dead letters by reason that a plain replay would take, and that failed under another configuration."""
         found: dict[str, int] = {}
         for kind, n in self.kinds.items():
             if kind.state in REPLAYABLE and kind.config != config and kind.reason not in ONLY_NAMED:
@@ -97,7 +97,7 @@ class DeadLetterTally:
 
 
 class KnownFiles:
-    """What data files were found to hold; they never change, so what was counted once need not be read again."""
+    """Cache of the counts of data files. Files never change, so each is read once."""
 
     def __init__(self, most: int = MOST_FILES) -> None:
         self._most: int = most
@@ -108,7 +108,7 @@ class KnownFiles:
         return len(self._counts)
 
     def get(self, file: tuple[str, ...]) -> dict[tuple[str, LetterKind], int] | None:
-        """The letters of a file by stream and kind, if it was counted."""
+        """Counts of a file by stream and key; None if it was not counted."""
         with self._lock:
             found = self._counts.get(file)
             if found is not None:
@@ -116,7 +116,7 @@ class KnownFiles:
             return found
 
     def put(self, file: tuple[str, ...], counts: dict[tuple[str, LetterKind], int]) -> None:
-        """Remember a file; those that nobody asked for the longest are forgotten."""
+        """Store a file's counts; drops those that were unused for the longest time."""
         with self._lock:
             self._counts[file] = counts
             while len(self._counts) > self._most:
@@ -124,14 +124,14 @@ class KnownFiles:
 
 
 def tally_dead_letters(table: Table, stream: str, known: KnownFiles | None = None) -> DeadLetterTally:
-    """Count a stream's letters at the snapshot that the table stands at in memory.
+    """Count a stream's dead letters at the table's loaded snapshot.
 
-    Reads five columns of the files that `known` does not have, and the manifests. What a call that is given up has
-    counted is of use to the next.
+    Reads five columns of files that are not in `known`, and the manifests. If a call is aborted, the next one uses what
+    it has counted.
 
     Args:
-        table: The dead-letter table; may hold other streams' letters as well.
-        known: What former calls found.
+        table: The dead-letter table, which may hold dead letters of other streams.
+        known: Counts of earlier calls.
     """
     known = KnownFiles() if known is None else known
     kinds: dict[LetterKind, int] = {}

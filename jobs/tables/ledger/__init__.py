@@ -1,1 +1,1 @@
-"""The ledger: one row for each range that a stamp names, and counts of rows in ranges."""
+"""The ledger: one row for each range in a stamp, and counts of rows in ranges."""

@@ -1,4 +1,4 @@
-"""Checkpoints of the ledger: how far the stamps of each table were filled in, and how far it was audited.
+"""Checkpoints of the ledger: how far each table's stamps were filled in, and how far the table was audited.
 
 Both are properties of the ledger table, one per stream, by table uuid: `frazil.ledger.<stream>` and
 `frazil.audited.<stream>`.
@@ -35,10 +35,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class FillCheckpoint:
-    """What the last stamp said that the ledger has of a stream on a table.
+    """State after the last stamp that the ledger has of a stream on a table.
 
     Attributes:
-        retired: Topics that are gone, in case they come back; of the anchor only.
+        retired: Dropped topics, in case they return; on the coordinator only.
     """
 
     sequence: int
@@ -50,13 +50,13 @@ class FillCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class AuditCheckpoint:
-    """How far a table was audited.
+    """State of the audit of a table.
 
     Attributes:
-        sequence: The sequence number of the last commit on it whose rows of the ledger were audited.
-        snapshot_id: The table's snapshot that its rows were counted in.
+        sequence: Sequence number of the last commit whose ledger rows were audited.
+        snapshot_id: Snapshot of the table in which rows were counted.
         complete: Whether nothing was missing or doubled.
-        positions: Where the table stood.
+        positions: Positions of the table.
     """
 
     sequence: int
@@ -67,12 +67,12 @@ class AuditCheckpoint:
 
 
 def fill_checkpoints_text(known: Mapping[str, FillCheckpoint], sequence: int = 0) -> str:
-    """The property of what was filled in, by table uuid.
+    """Text of the property with fill checkpoints, by table uuid.
 
-    Retired topics and the sequence number stand beside the tables, where earlier versions pass over them.
+    Retired topics and the sequence number are beside the tables, where earlier versions ignore them.
 
     Args:
-        sequence: Sequence number of the ledger's snapshot that is committed with the property; 0 if it has none.
+        sequence: Sequence number of the ledger's snapshot committed with the property; 0 if it has none.
     """
     gone = {uuid: packed for uuid, each in known.items() if (packed := pack_retired(each.retired))}
     beside: dict[str, Any] = {"retired": gone} if gone else {}
@@ -105,9 +105,9 @@ def fill_checkpoints_of(properties: Mapping[str, str], stream: str) -> dict[str,
 
 
 def valid_fill_checkpoints(metadata: TableMetadata, stream: str) -> dict[str, FillCheckpoint] | None:
-    """How far the ledger is filled, by table uuid; None if the ledger was rolled back to before that.
+    """Fill checkpoints by table uuid; None if the ledger was rolled back behind them.
 
-    A rollback moves the ledger's rows back and leaves its properties as they are.
+    A rollback moves the ledger's rows back, but not its properties.
     """
     sequence = _document(metadata.properties, FILLED_PREFIX + stream).get("sequence", 0)
     if sequence:
@@ -119,7 +119,7 @@ def valid_fill_checkpoints(metadata: TableMetadata, stream: str) -> dict[str, Fi
 
 
 def audit_checkpoints_text(checkpoints: Mapping[str, AuditCheckpoint]) -> str:
-    """The property of what was audited, by table uuid."""
+    """Text of the property with audit checkpoints, by table uuid."""
     return _text(
         {
             uuid: [each.sequence, each.snapshot_id, each.at.timestamp(), each.complete, by_topic(each.positions)]
@@ -153,7 +153,7 @@ def _document(properties: Mapping[str, str], key: str) -> dict[str, Any]:
 
 
 def audit_checkpoints(catalog: Catalog, settings: Settings, stream: str) -> dict[str, AuditCheckpoint]:
-    """How far each table of a stream was audited, by its uuid."""
+    """Audit checkpoint of each table of a stream, by uuid."""
     ledger = find_ledger(catalog, settings)
     return audit_checkpoints_of(ledger.metadata.properties, stream) if ledger else {}
 
@@ -161,10 +161,10 @@ def audit_checkpoints(catalog: Catalog, settings: Settings, stream: str) -> dict
 def record_audited(
     catalog: Catalog, settings: Settings, stream: str, checkpoints: Mapping[str, AuditCheckpoint]
 ) -> None:
-    """Record how far tables were audited, by uuid; a checkpoint behind the one that is there is left out.
+    """Write audit checkpoints, by table uuid; one that is behind the existing checkpoint is left out.
 
     Raises:
-        CommitRefusedError: Others committed to the ledger each time; the checkpoints are as they were.
+        CommitRefusedError: Others committed to the ledger during every attempt; the checkpoints did not change.
     """
 
     def attempt() -> None:

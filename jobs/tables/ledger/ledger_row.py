@@ -1,6 +1,6 @@
-"""Row of the ledger: what became of one range of one partition on one table, as a stamp said it.
+"""Row of the ledger: the fate of one offset range of one partition on one table, by a stamp.
 
-How to read the rows of one stream on one table (`table_uuid`), in the order that the ledger gives them in:
+Rules for the rows of one stream on one table (`table_uuid`), in the ledger's order:
 
 1. A `removed` row says that main was moved back to the sequence number `since`. Every row with a greater sequence than
    that, and a smaller one than its own, is void: it says nothing of the table any more. `effective_rows` leaves
@@ -40,7 +40,7 @@ reset                `passed` where it skipped, `again` where it went back. On t
 ==================== =================================================================================================
 
 A rollback to after a reset was undone may have it the other way round, `removed` then `again` for `rollback_keep`: the
-rows before the reset are back, and the table goes on where the reset had led it.
+rows before the reset exist again, and the table goes on where the reset had put it.
 """
 
 from __future__ import annotations
@@ -58,34 +58,34 @@ from jobs.tables.commit.stamp.stamp_fields import Counts
 Kind = Literal["unknown", "noted", "removed", "passed", "again", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# What is noted of topics that are gone, and back.
+# Answers of `noted` rows about dropped topics, and about topics that exist again.
 RETIRED, RETURNED = "retired", "returned"
 
-# The partition of rows that concern the whole table.
+# Partition of rows about the whole table.
 WHOLE_TABLE = TopicPartition("", -1)
 NO_RANGE = OffsetRange(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One range of one partition, on one target; see the module for how rows follow each other.
+    """One range of one partition, on one target; the module's docstring has the rules of their order.
 
     Attributes:
-        table: The target's full name; a stream's sink and its dead letters have rows of their own.
-        table_uuid: Iceberg's identity of it: rows of a table that was dropped say nothing of its successor.
-        kind: See the module.
-        anchor: Whether the table is the stream's anchor, whose counts are of all records of the range.
-        partition: Or `WHOLE_TABLE`: a `noted` answer; or the sum for all ranges of the same commit and kind whose own
+        table: Full name of the target; the stream's main table and its dead letters have rows of their own.
+        table_uuid: Uuid of the table: rows of a dropped table do not apply to its successor.
+        kind: Effect of the row, see the module.
+        anchor: Whether the table is the stream's coordinator, whose counts cover all records of the range.
+        partition: `WHOLE_TABLE` for a `noted` answer, or for the sum of all ranges of a commit and kind whose own
             counts are not known, so that a sum over rows counts nothing twice.
-        sequence: Iceberg's sequence number of the commit: rows of one table are in its order.
-        range: Next offsets: from where this target stood to where it stands.
-        counts: With `batch`, of the records in the range; None if not known for this partition alone.
-        answer: What an operator decided, `retired` or `returned`; None if the stamp is of a version that did not say.
-        note: Who decided it, and why.
-        since: With `removed`: see the module.
-        elsewhere: Landed records of a stream with a route of which the anchor's table got no row itself.
-        late: On the first row of a commit, all its rows that came behind the watermark, by the begin of the hour or day
-            that they are of, in milliseconds since 1970.
+        sequence: Sequence number of the commit; rows of one table are in its order.
+        range: Next offsets: from the target's former position to its new one.
+        counts: For `batch`, the records in the range; None if not known for this partition alone.
+        answer: The operator's decision, `retired` or `returned`; None if the stamp's version did not record it.
+        note: Author and reason.
+        since: For `removed`: see the module.
+        elsewhere: Landed records of a stream with a route that have no row in the coordinator itself.
+        late: On the first row of a commit, all its rows behind the watermark, by the start of their hour or day in
+            milliseconds since 1970.
     """
 
     stream: str
@@ -110,22 +110,22 @@ class LedgerRow:
     late: Mapping[int, int] | None = None
 
     def rows(self, role: Role) -> int | None:
-        """Rows that the table got, of a role; None if that is not known."""
+        """Number of rows that the table received in a role; None if unknown."""
         return None if self.counts is None else self.counts.rows(role) - self.elsewhere
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What rows are sorted by."""
+        """Sort key of rows."""
         effect = -1 if self.answer == RETURNED else KINDS.index(self.kind)
         return (self.stream, self.table, self.table_uuid, self.sequence, effect, *self.partition)
 
 
 def effective_rows(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
-    """The rows that say what is in the tables: without those that a rollback made void, and the `removed` ones.
+    """Rows that describe the table's content: without the rows that a rollback made void, and without `removed` ones.
 
-    A rollback may itself have been taken back by a later one, so the newest is heard first.
+    A later rollback may have undone an earlier one, so the newest applies first.
     """
-    # Not by name: a table that was renamed has rows under both.
+    # Sorted by uuid: a renamed table has rows under both names.
     ordered = sorted(rows, key=lambda row: (row.stream, row.table_uuid, *row.place[3:]))
     stand: list[LedgerRow] = []
     of: tuple[str, str] | None = None

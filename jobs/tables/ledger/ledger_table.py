@@ -1,6 +1,6 @@
-"""The ledger of a catalog as an Iceberg table: its columns, its rows to and from Arrow, and how they are read.
+"""The ledger of a catalog as an Iceberg table: its columns, conversions to and from Arrow, and reads.
 
-It keeps what the stamps said of every batch and every operator's answer beyond their expiry.
+It keeps the stamps of every batch and every operator's answer beyond the expiry of their snapshots.
 """
 
 # PyIceberg's conditions take a column and a value, which a type checker does not see.
@@ -72,7 +72,7 @@ LEDGER_SCHEMA = Schema(
         26, "late_rows", StringType(), doc="Late rows of the commit, by the begin of their hour or day, in ms."
     ),
 )
-# Columns that a ledger of an earlier release has only once something was filled in since.
+# Columns that a ledger of an earlier release gets when something is filled in.
 _LATER = ("elsewhere", "late_rows")
 LEDGER_PARTITIONS = (PartitionExpr("identity", "stream", None),)
 
@@ -81,10 +81,10 @@ _ARROW = arrow_schema_in_files(LEDGER_SCHEMA)
 
 
 def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
-    """The ledger, made if it is not there, with all its columns.
+    """The ledger with all its columns; creates it if it does not exist.
 
     Raises:
-        HeadMovedError: Somebody else altered it at the same moment.
+        HeadMovedError: Somebody else changed it at the same moment.
     """
     table = _checked(
         ensure_table(
@@ -108,7 +108,7 @@ def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
 
 
 def lacks_columns(ledger: Table | TableMetadata) -> bool:
-    """Whether it is one of an earlier release, which has columns to come; `ensure_ledger` adds them."""
+    """Whether the ledger is of an earlier release and lacks columns, which `ensure_ledger` adds."""
     return not set(_LATER) <= set(ledger.schema().column_names)
 
 
@@ -119,10 +119,10 @@ def find_ledger(catalog: Catalog, settings: Settings) -> Table | None:
 
 
 def _checked(table: Table) -> Table:
-    """The table, if it is a ledger.
+    """The table, if it has a ledger's columns.
 
     Raises:
-        FrazilError: It lacks columns: somebody else's table has the name.
+        FrazilError: Columns are missing, so another table has the ledger's name.
     """
     has = set(table.schema().column_names)
     lacking = [each.name for each in LEDGER_SCHEMA.fields if each.name not in has and each.name not in _LATER]
@@ -142,12 +142,12 @@ def read_ledger(
     after_sequence: int | None = None,
     uuid: str | None = None,
 ) -> list[LedgerRow]:
-    """The rows of a stream, in order of table, sequence and effect; see `jobs.tables.ledger.ledger_row`.
+    """Rows of a stream, ordered by table, sequence and effect; see `jobs.tables.ledger.ledger_row`.
 
     Args:
-        table: Only those of the table of this name; of all that ever had it, by uuid.
-        after_sequence: Only those of later commits.
-        uuid: With `table`, also those of the table of this uuid, which may have had another name.
+        table: Only rows of tables that have or had this name.
+        after_sequence: Only rows of later commits.
+        uuid: With `table`, rows of the table with this uuid as well, under any name.
     """
     ledger = find_ledger(catalog, settings)
     if ledger is None:
@@ -156,7 +156,7 @@ def read_ledger(
 
 
 def ledger_tables(catalog: Catalog, settings: Settings, stream: str) -> list[str]:
-    """The names of the tables beside its coordinators that the ledger has rows of a stream for, ascending."""
+    """Names of tables beside the stream's coordinators that have rows in the ledger, ascending."""
     ledger = find_ledger(catalog, settings)
     if ledger is None:
         return []
@@ -167,7 +167,7 @@ def ledger_tables(catalog: Catalog, settings: Settings, stream: str) -> list[str
 
 
 def former_ends(catalog: Catalog, settings: Settings, stream: str, uuids: Collection[str]) -> dict[TopicPartition, int]:
-    """Up to which offset other tables than these received records of a stream, by partition.
+    """End offset up to which other tables than these received records of a stream, by partition.
 
     Args:
         uuids: Uuids of the tables that the stream has.
@@ -186,10 +186,10 @@ def former_ends(catalog: Catalog, settings: Settings, stream: str, uuids: Collec
 
 
 def read_late_rows(catalog: Catalog, settings: Settings, stream: str, table: Table, since: datetime) -> list[LedgerRow]:
-    """The rows of a stream on a table that tell of late rows, and the rollbacks that make rows void.
+    """Rows about late rows of a stream in a table, and the rollbacks that make them void.
 
     Args:
-        since: Only of commits from then on.
+        since: Only rows of commits from this instant on.
     """
     ledger = find_ledger(catalog, settings)
     if ledger is None or "late_rows" not in ledger.schema().column_names:
@@ -201,12 +201,12 @@ def read_late_rows(catalog: Catalog, settings: Settings, stream: str, table: Tab
 
 
 def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uuid: str | None) -> BooleanExpression:
-    """Rows of a stream; of a table by its name, or by its uuid under any; of commits with a greater sequence number."""
+    """Filter for rows of a stream; of a table by name, or by uuid under any name; after a sequence number."""
     first = 0 if after_sequence is None else after_sequence + 1
     wanted: BooleanExpression = And(EqualTo("stream", stream), GreaterThanOrEqual("sequence", first))
     if table is None:
         return wanted
-    # A table that was renamed has rows under its former name; it keeps its uuid.
+    # A renamed table has rows under its former name; it keeps its uuid.
     named: BooleanExpression = EqualTo("table_name", table)
     return And(wanted, named if uuid is None else Or(named, EqualTo("table_uuid", uuid)))
 
@@ -234,7 +234,7 @@ def ledger_from_arrow(table: pa.Table) -> list[LedgerRow]:
     """The inverse of `ledger_to_arrow`, in the ledger's order."""
     there = set(table.column_names)
     columns = [table[field.name].to_pylist() if field.name in there else [None] * table.num_rows for field in _ARROW]
-    # A ledger has millions of rows with the same few names: each is kept once.
+    # A ledger has millions of rows with the same few names: each name is stored once.
     kept: dict[Any, Any] = {}
     return sorted((_row(kept, *values) for values in zip(*columns, strict=True)), key=lambda row: row.place)
 
@@ -287,5 +287,5 @@ def _late_text(late: Mapping[int, int] | None) -> str | None:
 
 
 def ledger_crowded(said: str) -> CommitRefusedError:
-    """The error of a commit to the ledger that others were ahead of each time."""
+    """Error of a commit to the ledger that lost to other commits in every attempt."""
     return CommitRefusedError(f"the ledger: {said}", fix="nothing is lost: do it again once fewer others write to it")

@@ -1,8 +1,8 @@
-"""Row counter of a table by Kafka's coordinates: topic, partition, offset.
+"""Counter of a table's rows by Kafka's coordinates: topic, partition, offset.
 
-Memory is bounded by the window, not by the table: a window is some millions of offsets with a byte each. Files that
-hold none of a window's offsets, by their statistics, are not opened; of the others three columns are read. What an
-operator asks of a few ranges, `rows_in_ranges` counts within limits.
+Memory is bounded by the window, not by the table: a window is some millions of offsets with a byte each. Files without
+offsets of the window, by their statistics, are not opened; three columns of the others are read. `rows_in_ranges`
+answers an operator's question about a few ranges, within limits.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
@@ -31,19 +31,19 @@ MAX_ROWS = 50_000_000
 MAX_SECONDS = 60.0
 
 WINDOW_OFFSETS = 16_000_000
-# A count stands for itself below it; this one means `so many or more`.
+# Counts below this are exact; this one means `so many or more`.
 MANY = 255
-# More conditions than these in one filter cost more than the files that they spare.
+# A filter with more conditions costs more than the files that it spares.
 _MAX_CONDITIONS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class RowsInRanges:
-    """Rows per partition.
+    """Number of rows per partition.
 
     Attributes:
-        rows: None if they were not counted.
-        why_not: Why they were not.
+        rows: Counts; None if the rows were not counted.
+        why_not: Reason why they were not counted.
     """
 
     rows: dict[TopicPartition, int] | None = None
@@ -79,14 +79,14 @@ def rows_in_ranges(
     max_rows: int = MAX_ROWS,
     max_seconds: float = MAX_SECONDS,
 ) -> RowsInRanges:
-    """Count the rows of a table whose coordinates are in one of the ranges; reads three columns of the files concerned.
+    """Count the rows of a table with coordinates in the ranges; reads three columns of the files concerned.
 
     Args:
-        columns: Names of the columns of topic, partition and offset.
-        ranges: Empty ones count nothing.
-        stream: Only rows whose column `stream` says so.
-        on_progress: Told the table's name, rows read, and rows to read at most.
-        max_rows, max_seconds: What counting may cost; beyond it is not done.
+        columns: Names of the topic, partition and offset columns.
+        ranges: Ranges to count; empty ranges count nothing.
+        stream: Only rows with this value in column `stream`.
+        on_progress: Called with the table's name, rows read, and most rows to read.
+        max_rows, max_seconds: Limits; rows are not counted beyond them.
     """
     asked = {partition: range_ for partition, range_ in ranges.items() if range_.end > range_.start}
     name = ".".join(table.name())
@@ -114,7 +114,7 @@ def rows_in_ranges(
 
 
 def spanning_ranges(columns: tuple[str, str, str], ranges: Sequence[PartitionRange]) -> BooleanExpression:
-    """One condition on rows that the files' statistics can answer; wider than the ranges, told apart afterwards."""
+    """One row filter that files' statistics can answer; it may match more than the ranges."""
     topic, partition, offset = columns
     return And(
         In(topic, {each.partition.topic for each in ranges}),
@@ -125,7 +125,7 @@ def spanning_ranges(columns: tuple[str, str, str], ranges: Sequence[PartitionRan
 
 
 def missing_column(table: Table, columns: tuple[str, str, str]) -> str | None:
-    """The first column that a table lacks for its rows in ranges to be counted."""
+    """The first column, needed to count rows in ranges, that a table lacks; None if it has all."""
     present = set(table.schema().column_names)
     return next((name for name in columns if name not in present), None)
 
@@ -134,12 +134,12 @@ class RowCounter:
     """Counts the rows of one snapshot of a table.
 
     Args:
-        columns: Names of the columns of topic, partition and offset.
-        stream: Only rows whose column `stream` says so; None for all.
-        also: What else must hold of a row.
+        columns: Names of the topic, partition and offset columns.
+        stream: Only rows with this value in column `stream`; None for all.
+        also: A further condition on rows.
         snapshot_id: The snapshot; None for the newest one.
         files: Only rows of these data files; None for all.
-        on_rows: Told how many rows were read, as they are.
+        on_rows: Called with the number of rows read, as reading goes on.
     """
 
     def __init__(
@@ -162,13 +162,13 @@ class RowCounter:
         self._on_rows: Callable[[int], None] = on_rows
 
     def count(self, ranges: Sequence[PartitionRange]) -> list[np.ndarray]:
-        """How often each offset of the ranges stands in the table, up to `MANY`.
+        """Number of rows for each offset of the ranges, up to `MANY`.
 
         Args:
-            ranges: Disjoint; together a window.
+            ranges: Disjoint ranges; together a window.
 
         Returns:
-            One array of bytes per range, one byte per offset.
+            One byte array per range, one byte per offset.
 
         Raises:
             FrazilError: The table cannot be read.
@@ -187,7 +187,7 @@ class RowCounter:
             except EqualityDeletesError:
                 raise
             except Exception as problem:
-                # A file may have expired under the scan, or hold deletes that PyIceberg does not apply.
+                # A file may have expired during the scan, or have deletes that PyIceberg does not apply.
                 name, said = ".".join(self._table.name()), f"{type(problem).__name__}: {problem}"
                 raise FrazilError(
                     f"the rows of table {name} cannot be counted: {said}",
@@ -214,7 +214,7 @@ class RowCounter:
         topics, partitions, offsets = (batch.column(name) for name in self._columns)
         coded = topics if pa.types.is_dictionary(topics.type) else topics.dictionary_encode()
         names = coded.dictionary.to_pylist()
-        # A row without coordinates was written by somebody else; the filter has left it out.
+        # The filter has left out rows without coordinates, which other writers wrote.
         keys = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
         keys += partitions.to_numpy(zero_copy_only=False)
         at = offsets.to_numpy(zero_copy_only=False)
@@ -227,7 +227,7 @@ class RowCounter:
                     _raise(counts, inside - range_.start + base)
 
     def _filter(self, ranges: Sequence[PartitionRange]) -> BooleanExpression:
-        """What the files' statistics can answer; where ranges are many, wider than they are."""
+        """Row filter that files' statistics can answer; wider than the ranges if they are many."""
         topic, partition, offset = self._columns
         spans = _spans(ranges)
         if len(spans) <= _MAX_CONDITIONS:
@@ -247,7 +247,7 @@ class RowCounter:
 
 
 def _raise(counts: np.ndarray, places: np.ndarray) -> None:
-    """Add one at each place, as often as it is named; a sum stays at `MANY` where it would be more."""
+    """Add one at each place, as often as it is named; sums stop at `MANY`."""
     steps = np.diff(places)
     if (steps > 0).all():
         named, often = places, np.ones(len(places), np.int64)
@@ -257,7 +257,7 @@ def _raise(counts: np.ndarray, places: np.ndarray) -> None:
 
 
 def _spans(ranges: Sequence[PartitionRange]) -> list[PartitionRange]:
-    """The ranges, those that touch as one."""
+    """The ranges, with adjacent ones merged."""
     spans: list[PartitionRange] = []
     for each in sorted(ranges):
         last = spans[-1] if spans else None

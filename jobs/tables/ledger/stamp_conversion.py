@@ -1,4 +1,4 @@
-"""Conversion of stamps to rows of the ledger, and of what is missing between two of them: pure decisions."""
+"""Conversion of stamps to rows of the ledger, and of the gaps between stamps: pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobs.tables.ledger.ledger_row import (
 
 @dataclass(frozen=True, slots=True)
 class StampedSnapshot:
-    """A stamp with what its snapshot says."""
+    """A stamp with the fields of its snapshot."""
 
     stamp: Stamp
     snapshot_id: int
@@ -33,7 +33,7 @@ class StampedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StampedTable:
-    """The table that stamps are of."""
+    """The table that has the stamps."""
 
     target: TargetSpec
     uuid: str
@@ -42,10 +42,10 @@ class StampedTable:
 def ledger_rows(
     stamped: StampedSnapshot, known: FillCheckpoint | None, table: StampedTable
 ) -> tuple[list[LedgerRow], FillCheckpoint]:
-    """The rows that a stamp makes, and what is known after it.
+    """Ledger rows of a stamp, and the checkpoint after it.
 
     Args:
-        known: After the stamp before it, None if the ledger has none of the table.
+        known: Checkpoint after the previous stamp; None if the ledger has none for the table.
     """
     stamp = stamped.stamp
     blank = LedgerRow(
@@ -88,7 +88,7 @@ def ledger_rows(
 
 def _batch(stamp: Stamp, known: FillCheckpoint | None, blank: LedgerRow) -> list[LedgerRow]:
     if stamp.parts:
-        # Made by hand: `replace` takes twice as long, and a first filling makes hundreds of thousands of them.
+        # Built directly: `replace` takes twice as long, and a first filling makes hundreds of thousands of rows.
         who = (blank.stream, blank.table, blank.table_uuid, blank.anchor, blank.kind)
         when = (blank.epoch, blank.batch, blank.sequence, blank.snapshot_id, blank.committed_at, blank.config)
         return [
@@ -102,14 +102,14 @@ def _batch(stamp: Stamp, known: FillCheckpoint | None, blank: LedgerRow) -> list
     ranges = {p: OffsetRange(before[p], at) for p, at in stamp.position.items() if before[p] < at}
     counts = stamp.counts
     if not blank.anchor:
-        # Earlier versions stamped the anchor's counts on the dead letters, too.
+        # Earlier versions put the coordinator's counts on the dead letters' stamps, too.
         rows = stamp.rows.get(blank.table, 0)
         counts = Counts(read=rows, dead=rows)
     return _sharing(blank, ranges, counts)
 
 
 def _sharing(blank: LedgerRow, ranges: Ranges, counts: Counts) -> list[LedgerRow]:
-    """Ranges of which only the sum is known."""
+    """Rows for ranges whose counts are only known as a sum."""
     if len(ranges) == 1:
         ((partition, range_),) = ranges.items()
         return [replace(blank, partition=partition, range=range_, counts=counts)]
@@ -136,7 +136,7 @@ def _removed(blank: LedgerRow, decision: Decision) -> list[LedgerRow]:
     if decision.since is None:
         return []
     blank = replace(blank, since=decision.since)
-    # Also without a range, of a topic that is retired: what came after `since` is void all the same.
+    # Written without any range as well: everything after `since` is void nevertheless.
     return _of_kind(blank, "removed", decision.removed or {WHOLE_TABLE: NO_RANGE})
 
 
@@ -145,7 +145,7 @@ def _of_kind(blank: LedgerRow, kind: Kind, ranges: Ranges) -> list[LedgerRow]:
 
 
 def _moved(stamp: Stamp, known: FillCheckpoint | None) -> tuple[Ranges, Ranges]:
-    """What an answer of an earlier version passed over and gave back, as its positions tell."""
+    """Ranges that an answer of an earlier version passed over and gave back, by its positions."""
     before = known.positions if known else {}
     both = {p: (before[p], at) for p, at in stamp.position.items() if p in before}
     passed = {p: OffsetRange(was, now) for p, (was, now) in both.items() if was < now}
@@ -153,7 +153,7 @@ def _moved(stamp: Stamp, known: FillCheckpoint | None) -> tuple[Ranges, Ranges]:
 
 
 def _before(stamp: Stamp, known: FillCheckpoint | None) -> dict[TopicPartition, int]:
-    """Where the stamp says that its table stood before it, of the partitions it names."""
+    """Position of the table before the stamp, for the partitions in the stamp."""
     if stamp.kind == "batch" and not stamp.parts:
         at_hand = known.positions if known else {}
         return {p: min(at, max(stamp.start.get(p, at), at_hand.get(p, 0))) for p, at in stamp.position.items()}
@@ -168,15 +168,15 @@ def _before(stamp: Stamp, known: FillCheckpoint | None) -> dict[TopicPartition, 
 
 
 def _unknown(stamp: Stamp, known: FillCheckpoint | None, blank: LedgerRow, target: TargetSpec) -> list[LedgerRow]:
-    """What stamps that expired before they were filled in would have said."""
+    """Rows for stamps that expired before they were filled in."""
     blank = replace(blank, kind="unknown")
     since = stamp.decision.since if stamp.decision else None
     if since is not None:
-        # After a rollback the running totals go on as if it had not been.
+        # After a rollback the running totals go on as if there had been none.
         seen = known.sequence if known else 0
         return [blank] if seen < since else []
     totals = known.totals if known else Counts()
-    # As stamped: also of the dead letters, whose stamps carried the anchor's counts in earlier versions.
+    # Totals as stamped; earlier versions put the coordinator's counts on the dead letters' stamps, too.
     missing = stamp.totals - stamp.counts - totals
     positions = known.positions if known else {}
     before = _before(stamp, known)
@@ -186,11 +186,11 @@ def _unknown(stamp: Stamp, known: FillCheckpoint | None, blank: LedgerRow, targe
         if p in positions and positions[p] != at
     }
     if missing == Counts():
-        # All but the coordinator pass over what is not theirs without a stamp.
+        # Targets other than the coordinator pass over foreign records without a stamp.
         return _of_kind(blank, "unknown", differing) if blank.anchor else []
     differing |= {p: OffsetRange(0, at) for p, at in before.items() if p not in positions and at}
     if blank.anchor and stamp.in_bitmaps:
-        # The sums do not say how many of the records became rows of this very table.
+        # The sums do not show how many of the records became rows of this table.
         return _of_kind(blank, "unknown", differing)
     if not blank.anchor:
         missing = Counts.of_rows(missing.rows(target.role), target.role)

@@ -1,9 +1,9 @@
 """Column statistics of a data file, from its Parquet footer, in Iceberg's form.
 
-Readers leave files out by these, so a wrong bound loses rows: whatever is not certain is left out. PyIceberg's own
-function is not used for three reasons: it keeps the bounds of a column of which one row group has none (Arrow writes
-none for values past 4 KiB); it fails on timestamps and dates past the year 9999, and on text whose upper bound would be
-a surrogate; and it gives no bounds for fields of structs, by which Spark prunes as well.
+Readers skip files by these statistics, so a wrong bound loses rows: whatever is not certain is left out. PyIceberg's
+own function is not used for three reasons. It keeps the bounds of a column even if one row group has none (Arrow writes
+none for values past 4 KiB). It fails on timestamps and dates past the year 9999, and on text whose upper bound would be
+a surrogate. And it makes no bounds for fields of structs, by which Spark prunes as well.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LAST_CODE_POINT = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class ColumnMode:
-    """What to keep of a column: value and null counts, bounds, and to how many characters or bytes to cut these."""
+    """Statistics to keep of a column: value and null counts, bounds, and the length to which bounds are cut."""
 
     counts: bool
     bounds: bool
@@ -65,9 +65,9 @@ class Leaf:
     """A primitive column of a file, for its statistics.
 
     Args:
-        path: The path in the Parquet schema, such as `tags.list.element`.
-        repeated: Whether it lies in a list or a map, where bounds mean nothing to a reader.
-        nested: Whether it lies in anything.
+        path: Path in the Parquet schema, such as `tags.list.element`.
+        repeated: Whether it is in a list or a map, where bounds mean nothing to a reader.
+        nested: Whether it is in any other type.
     """
 
     field_id: int
@@ -145,7 +145,7 @@ def _add_column(
     result.null_value_counts[leaf.field_id] = sum(one.null_count for one in found)
     if not mode.bounds or leaf.repeated:
         return
-    # A row group of nulls alone has no bounds and needs none; any other without bounds makes those of the file unknown.
+    # A row group with only nulls has no bounds and needs none. Any other one without bounds makes the file's unknown.
     with_values = [
         one for one, chunk in zip(found, chunks, strict=True) if one.has_min_max or one.null_count < chunk.num_values
     ]
@@ -178,7 +178,7 @@ def lower_bound(kind: IcebergType, least: float | bytes, length: int | None) -> 
 
 
 def upper_bound(kind: IcebergType, greatest: float | bytes, length: int | None) -> bytes | None:
-    """As `lower_bound`, but a value that is cut is raised to the next one of its length; None where there is none."""
+    """As `lower_bound`, but a value that is cut is raised to the next one of its length; None if there is none."""
     if not isinstance(kind, _RAW) or not isinstance(greatest, bytes) or length is None:
         return _serialised(kind, greatest)
     if not isinstance(kind, StringType):

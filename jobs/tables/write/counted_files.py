@@ -1,4 +1,4 @@
-"""Files that are written nowhere: their bytes are counted and forgotten, for who only asks what would be written."""
+"""FileIO that writes nothing: it counts bytes and drops them, for dry runs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, cast
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 
 COUNTED_FILES = {"py-io-impl": "jobs.tables.write.counted_files.CountedFiles"}
-"""The properties of PyIceberg's that ask for it."""
+"""PyIceberg's properties that select this FileIO."""
 
 
 class CountedFiles(FileIO):
-    """Takes files, whatever their location, and keeps nothing of them."""
+    """FileIO that accepts files at any location and keeps nothing of them."""
 
     def new_input(self, location: str) -> InputFile:
-        """Raises FileNotFoundError: nothing can be read back."""
+        """Raise FileNotFoundError: nothing can be read back."""
         raise FileNotFoundError(location)
 
     def new_output(self, location: str) -> OutputFile:
-        """A file that nobody finds later."""
+        """A file whose content is dropped."""
         return _CountedFile(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Does nothing: there is no such file."""
+        """Do nothing: there is no such file."""
 
 
 class _CountedFile(OutputFile):

@@ -1,6 +1,6 @@
-"""Rows of one data file as they are in it, column by column by its field ids, a part at a time.
+"""Rows of one data file as they are stored, read by field ids and in batches.
 
-PyIceberg's own reader gives null lists of structs as empty ones, so what is written anew is not read by it.
+PyIceberg's own reader turns null lists of structs into empty ones, so rewritten rows are not read by it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EqualityDeletesError(FrazilError):
 
 @contextlib.contextmanager
 def equality_deletes_named(table: str) -> Iterator[None]:
-    """Name equality deletes where a scan of PyIceberg meets them within the block.
+    """Raise an error that names the table if a scan of PyIceberg meets equality deletes within the block.
 
     Args:
         table: The table's name.
@@ -62,7 +62,7 @@ def equality_deletes_named(table: str) -> Iterator[None]:
 
 
 def is_of_equality_deletes(problem: BaseException) -> bool:
-    """Whether PyIceberg says that it has met equality deletes."""
+    """Whether an error is PyIceberg's message about equality deletes."""
     return isinstance(problem, NotImplementedError | ValueError) and "equality deletes" in str(problem)
 
 
@@ -70,7 +70,7 @@ def data_files(table: Table) -> list[FileScanTask]:
     """The data files of a table's head, with the delete files of each.
 
     Raises:
-        EqualityDeletesError: The table has equality deletes, of which nothing here knows which rows they take out.
+        EqualityDeletesError: The table has equality deletes, whose effect nothing here can apply.
     """
     with equality_deletes_named(".".join(table.name())):
         return list(table.scan().plan_files())
@@ -86,18 +86,18 @@ def stored_rows(
     groups: Callable[[Sequence[int]], Sequence[int]] | None = None,
     batch_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a data file, in the columns of a table that it has, under the names that they have by now.
+    """Rows of a data file, with those of the table's columns that it has, under their present names.
 
-    Rows that delete files take out are among them.
+    Rows that delete files remove are included.
 
     Args:
-        columns: Of the table's top, those that are wanted; None for all.
-        rows: In a batch at most.
-        groups: Chooses row groups, by how many rows each has; all are read without it.
-        batch_bytes: About so many in a batch, by what the columns take in the file before it is compressed.
+        columns: Top-level columns of the table to read; None for all.
+        rows: Most rows in a batch.
+        groups: Chooses row groups, by the number of rows of each; None: all.
+        batch_bytes: Approximate size of a batch, by the uncompressed size of the columns in the file.
 
     Raises:
-        UnreadableFileError: It is no Parquet file with field ids, or damaged.
+        UnreadableFileError: The file is not Parquet with field ids, or is damaged.
     """
     if file.file_format is not FileFormat.PARQUET:
         raise UnreadableFileError(f"{file.file_path} is no Parquet file")
@@ -127,7 +127,7 @@ def stored_rows(
 
 
 def _rows_of(most_bytes: int, metadata: pq.FileMetaData, names: Collection[str], most: int) -> int:
-    """How many rows take so many bytes in some columns."""
+    """Number of rows that take so many bytes in some columns."""
     size = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -144,7 +144,7 @@ def _by_id(fields: pa.Schema | pa.StructType) -> dict[int, pa.Field]:
 
 
 def _renamed(values: pa.Array, stored: pa.DataType, kind: ice.IcebergType) -> pa.Array:
-    """Values in which the fields of structs have the names of the table, and those that it has no more are left out."""
+    """Values whose structs have the table's field names; fields that the table dropped are left out."""
     match kind:
         case ice.StructType():
             there = _by_id(stored)
@@ -154,7 +154,7 @@ def _renamed(values: pa.Array, stored: pa.DataType, kind: ice.IcebergType) -> pa
                 for each, field in known
             ]
             if not children:
-                # Arrow makes no struct of a length without a field; those that came since are null.
+                # Arrow cannot make a struct with a length but without a field. Fields that were added since are null.
                 children, known = [pa.nulls(len(values))], [(kind.fields[0], None)]
             names = [each.name for each, _ in known]
             return pa.StructArray.from_arrays(children, names=names, mask=_nulls(values))

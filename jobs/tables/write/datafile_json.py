@@ -1,4 +1,4 @@
-"""Data-file descriptors as JSON: how a task hands its files to the driver, and how the pending record keeps them."""
+"""Data-file descriptors as JSON, for tasks' results and the pending record."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _check_partition(path: str, spec_id: int, values: int, metadata: TableMetada
 
 
 def _tagged(value: object) -> Any:
-    """A partition value with its type where JSON does not tell it; floats by their bits, NaN and -0.0 included."""
+    """A partition value, with its type if JSON does not show it; floats by their bits, NaN and -0.0 included."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Dry run of writing: whether data files can be written as a table's properties ask for; nothing reaches the table."""
+"""Dry run of a write: checks whether data files can be written with a table's properties; the table is not touched."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _NOWHERE = "file:///nowhere"
 
 
 def check_new_table_writable(name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> None:
-    """As `check_writable`, for a table that is to be created with a spec's properties."""
+    """`check_writable` for a table that is to be created with a spec's properties."""
     refuse_names(name, schema, spec)
     wanted = create_table_properties(properties)
     check_writable(name, new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, _NOWHERE, wanted), "table.properties")
 
 
 def check_writable(name: str, metadata: TableMetadata, place: str = "the table's properties") -> None:
-    """See whether a task could write the table's files; nothing is written to the table's location.
+    """Check whether a task could write the table's files; nothing is written to the table's location.
 
     Raises:
-        FrazilError: It could not, whatever the rows are: the format version, a codec, a size, a metrics mode.
+        FrazilError: No rows could be written: because of the format version, a codec, a size, or a metrics mode.
     """
     refuse_format(metadata, name)
     try:
         TargetWriter(metadata, load_file_io({}, _NOWHERE), file_prefix="trial")
-        # A codec is first looked for when there is something to compress.
+        # A codec is loaded only when there is something to compress.
         pq.write_table(pa.table({"n": [1]}), pa.BufferOutputStream(), **parquet_options(metadata.properties))
     except (pa.ArrowException, ValueError, OSError) as problem:
         raise FrazilError(

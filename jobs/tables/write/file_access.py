@@ -1,4 +1,4 @@
-"""Access to a table's files: which of a FileIO's properties say how to get there, and for how long they hold."""
+"""Access to a table's files: the properties of a FileIO with credentials, and how long those are valid."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 UNTOLD_SECONDS = 600.0
-"""After which keys are asked for anew of which nobody says when they end."""
+"""Age at which credentials without a known end are renewed."""
 
-# As catalogs say it beside the credentials that they hand out, in milliseconds since 1970.
+# Property in which catalogs put the end of their credentials, in milliseconds since 1970.
 _ENDS = re.compile(
     r"s3\.session-token-expires-at-ms|gcs\.oauth2\.token-expires-at|adls\.sas-token-expires-at-ms(\..+)?"
 )
 _KEYS = re.compile(r"s3\.(access-key-id|session-token)|gcs\.oauth2\.token|adls\.sas-token(\..+)?")
-# A store's words, and those of Arrow's clients for them, where keys have ended, are not known, or may not do that.
+# Messages of stores, and of Arrow's clients, for credentials that are expired, unknown or insufficient.
 _REFUSED = re.compile(
     r"INVALID_ACCESS_KEY_ID|ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID|EXPIRED_TOKEN"
     r"|InvalidAccessKeyId|AccessDenied|ExpiredToken|InvalidToken|TokenRefreshRequired|AuthenticationFailed"
@@ -32,10 +32,10 @@ _REFUSED = re.compile(
 
 
 class KeyAge:
-    """How old the keys of a table's files are, and whether it is time for others.
+    """Age of the credentials for a table's files, and whether they are due for renewal.
 
     Attributes:
-        after_seconds: Their age at which others are asked for, where nobody says when they end.
+        after_seconds: Age at which credentials without a known end are renewed.
     """
 
     def __init__(self, after_seconds: float = UNTOLD_SECONDS) -> None:
@@ -44,32 +44,32 @@ class KeyAge:
         self._taken_at: float = time.time()
 
     def due(self, properties: Mapping[str, object]) -> bool:
-        """Whether others are to be asked for: in the middle of the life that is told, or at the age that is not."""
+        """Whether to renew: halfway through the known life, or at the default age."""
         life = seconds_left(properties, self._taken_at)
         limit = self.after_seconds if life is None else min(self.after_seconds, life / 2)
         return time.monotonic() - self._taken >= limit
 
     def ended(self, properties: Mapping[str, object]) -> bool:
-        """Whether it is known that they hold no longer."""
+        """Whether the credentials are known to have expired."""
         return seconds_left(properties, time.time()) == 0.0
 
     def refused(self) -> None:
-        """The store took them no longer: the next ones are renewed in the middle of that time."""
+        """Note that the store refused the credentials: the next ones are renewed at half of this age."""
         self.after_seconds = min(self.after_seconds, max(1.0, (time.monotonic() - self._taken) / 2))
 
     def renewed(self) -> None:
-        """Others have been taken just now."""
+        """Note that new credentials were taken now."""
         self._taken, self._taken_at = time.monotonic(), time.time()
 
 
 def seconds_left(properties: Mapping[str, object], at: float) -> float | None:
-    """How long the credentials among a FileIO's properties hold, the shortest of them.
+    """How long the credentials in a FileIO's properties are valid, by the shortest one.
 
     Args:
-        at: From when on, seconds since 1970.
+        at: Start of the time, seconds since 1970.
 
     Returns:
-        Seconds, 0 where they have ended; None where nothing says so.
+        Seconds, 0 if they have expired; None if the end is not known.
     """
     ends = [str(value) for key, value in properties.items() if _ENDS.fullmatch(key)]
     times = [int(end) / 1000 for end in ends if end.isdecimal()]
@@ -77,21 +77,21 @@ def seconds_left(properties: Mapping[str, object], at: float) -> float | None:
 
 
 def keys_of(properties: Mapping[str, object]) -> dict[str, object]:
-    """Those of a FileIO's properties by which a store knows who asks."""
+    """The properties of a FileIO that are credentials."""
     return {key: value for key, value in properties.items() if _KEYS.fullmatch(key) and value}
 
 
 def refused_keys(text: str) -> str | None:
-    """The word by which a store has refused somebody's keys, of what its client says; None if that is not it."""
+    """The part of a client's message by which a store refused credentials; None if it is another message."""
     found = _REFUSED.search(text)
     return found[0] if found else None
 
 
 def store_properties(properties: Mapping[str, object]) -> dict[str, str]:
-    """Those of a FileIO's properties that a task needs.
+    """The properties of a FileIO that a task needs.
 
-    A catalog puts all of its own among them: its token, the password of its database, an object that holds connections
-    and cannot be sent anywhere, and the table's properties, in which a stream's stamps are.
+    A catalog adds all of its own: its token, the password of its database, an object that holds connections and cannot
+    be pickled, and the table's properties with the streams' stamps.
     """
     return {key: str(value) for key, value in properties.items() if key.startswith(STORE_PREFIXES)}
 
@@ -100,8 +100,8 @@ def delete_unreferenced(io: FileIO, files: Iterable[DataFile]) -> None:
     """Delete data files; one that cannot be deleted is logged, and left to the removal of orphans.
 
     Args:
-        io: Of the table that they were written for.
-        files: Such that no snapshot names them, and none will.
+        io: FileIO of the table that the files were written for.
+        files: Files that no snapshot references, and none will.
     """
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""Locations of tables on local disks, and the check that the state folder does not lie in one."""
+"""Locations of tables on local disks, and the check that the state folder is not inside one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def local_folder(location: str) -> Path | None:
 
 
 def state_under(location: str, state: Path) -> bool:
-    """Whether the state folder lies in a table's location, or is it: removing orphan files would take it away.
+    """Whether the state folder is in a table's location, or is it: orphan removal would delete it.
 
-    Links are followed, as far as there are any.
+    Symbolic links are followed.
     """
     folder = local_folder(location)
     if folder is None or not str(location):
@@ -34,7 +34,7 @@ def state_under(location: str, state: Path) -> bool:
 
 
 def state_in_the_way(location: str, settings: Settings, place: str) -> FrazilError | None:
-    """The error for a state folder, or a prefix of a state store, that lies within a location; None if none does."""
+    """The error for a state folder, or a prefix of a state store, inside a location; None if it is outside."""
     store = settings.state_store.store if settings.state_store is not None else None
     if store is not None and _below(store, location):
         return FrazilError(
@@ -52,6 +52,6 @@ def state_in_the_way(location: str, settings: Settings, place: str) -> FrazilErr
 
 
 def _below(store: str, location: str) -> bool:
-    """Whether a store's prefix lies in an object store's location; Hadoop calls the same buckets s3a and s3n."""
+    """Whether a store's prefix is inside an object store's location; Hadoop calls the same buckets s3a and s3n."""
     scheme, _, path = location.partition("://")
     return scheme in ("s3", "s3a", "s3n") and f"{store}/".startswith(f"s3://{path.rstrip('/')}/")

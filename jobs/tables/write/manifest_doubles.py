@@ -1,8 +1,8 @@
-"""Doubles in manifests, partition values of that type: exact, where PyIceberg's compiled Avro decoder narrows them.
+"""Exact doubles as partition values in manifests, which PyIceberg's compiled Avro decoder narrows.
 
-That decoder (0.12) gives every double as the nearest float: 0.1 as 0.10000000149011612, 1.797e308 as infinity. In
-manifests only partition values are doubles. Here such a field is read by its eight bytes, everything else as PyIceberg
-reads it.
+That decoder (0.12) reads every double as the nearest float: 0.1 as 0.10000000149011612, 1.797e308 as infinity. Only
+partition values of manifests are doubles. This module reads such a field by its eight bytes, and everything else as
+PyIceberg does.
 
 Relied upon, and pinned by `tests/unit/tables/write/test_pyiceberg_files.py`: `AvroFile` makes `reader` in its
 `__enter__`, a `StructReader` whose `field_readers` are pairs of position and reader; `OptionReader.option`;
@@ -25,9 +25,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, NestedField
 
-# The specification's ids of the fields of an entry.
+# Field ids of an entry, by Iceberg's specification.
 _DATA_FILE, _PARTITION = 2, 102
-# Where a data file has its partition values, which it lets be read by name only.
+# Position of a data file's partition values, which it exposes by name only.
 _PARTITION_PLACE = 3
 _ZERO = (struct.pack("<f", 0.0), struct.pack("<d", 0.0))
 _MINUS_ZERO = (struct.pack("<f", -0.0), struct.pack("<d", -0.0))
@@ -39,7 +39,7 @@ class _ExactDoubleReader(DoubleReader):
 
 
 def exact_reader(reader: Reader) -> Reader:
-    """The same reader, doubles in its structs read as they are."""
+    """The same reader, with exact doubles in its structs."""
     match reader:
         case StructReader():
             fields = tuple((position, exact_reader(each)) for position, each in reader.field_readers)
@@ -74,10 +74,10 @@ def exact_partitions(io: FileIO, manifest: ManifestFile) -> Iterator[Record]:
 def exact_entries(
     io: FileIO, manifest: ManifestFile, entries: Sequence[ManifestEntry], spec: PartitionSpec, schema: Schema
 ) -> None:
-    """Give the files of a manifest's entries the partition values that they have.
+    """Set the exact partition values of the files in a manifest's entries.
 
     Args:
-        entries: All of the manifest, deleted ones too, as PyIceberg reads them.
+        entries: All entries of the manifest, deleted ones too, as PyIceberg reads them.
     """
     if places := positions_of_type(DoubleType, spec, schema):
         doubles = [(place, spec.fields[place].source_id) for place in places]
@@ -96,14 +96,14 @@ def positions_of_type(kind: type[DoubleType | FloatType], spec: PartitionSpec, s
 
 
 def restored_doubles(file: DataFile, partition: Record, doubles: Sequence[tuple[int, int]]) -> Record:
-    """The partition of a file, without what earlier merges of its manifest have made of its doubles.
+    """The partition of a file, with doubles restored that earlier merges of its manifest have narrowed.
 
-    All rows of a file have the same value in such a column, so the file's bounds, which nobody has narrowed, tell it.
+    All rows of a file have the same value in such a column, so the file's bounds, which are exact, have it.
 
     Args:
-        file: With its bounds.
-        partition: Its exact partition values as they stand in the manifest.
-        doubles: Of each partition field with doubles, its position and its source column.
+        file: The file with its bounds.
+        partition: Its partition values exactly as in the manifest.
+        doubles: Position and source column of each partition field with doubles.
     """
     for place, column in doubles:
         bounds = {(file.lower_bounds or {}).get(column), (file.upper_bounds or {}).get(column)}
@@ -118,13 +118,13 @@ def restored_doubles(file: DataFile, partition: Record, doubles: Sequence[tuple[
 
 
 def widen_zeros(manifest: ManifestFile, places: Sequence[int]) -> None:
-    """Make the bounds of partition values hold zeros of both signs, if they end at one.
+    """Widen bounds of partition values that end at a zero to zeros of both signs.
 
-    Java's readers put -0.0 before 0.0, as Java's writers do. Python takes them for equal, so PyIceberg's summary of a
-    manifest may say that it has only one of the two.
+    Java orders -0.0 before 0.0. Python compares them as equal, so PyIceberg's summary of a manifest may contain only
+    one of the two.
 
     Args:
-        manifest: Changed in place.
+        manifest: The manifest; changed in place.
         places: Positions of the partition fields with floats or doubles.
     """
     for summary in ((manifest.partitions or ())[place] for place in places):

@@ -1,4 +1,4 @@
-"""Parquet data files: their layout, their sizes, and one file while it is being written."""
+"""Parquet data files: their layout, their sizes, and an open file."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from jobs.tables.write.column_statistics import (
 )
 from jobs.tables.write.pyiceberg_files import metrics_mode, new_data_file, parquet_options
 
-# A dictionary pays where values repeat. Building one for ids or amounts, only to drop it when it outgrows its page,
-# takes a third of the whole time and makes the file larger by a fifth (measured on payments).
+# A dictionary helps where values repeat. For ids or amounts it outgrows its page and is dropped; building it takes a
+# third of the whole time and makes the file a fifth larger (measured on payments).
 SAMPLE_ROWS = 4096
 DICTIONARY_BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """What all files that are written for one state of a table have in common."""
+    """Layout shared by all files written for one state of a table."""
 
     arrow_schema: pa.Schema
     columns: tuple[Leaf, ...]
@@ -43,7 +43,7 @@ class FileLayout:
 
     @staticmethod
     def of(metadata: TableMetadata, file_schema: Schema, arrow_schema: pa.Schema) -> FileLayout:
-        """The layout that the table's properties ask for; its current schema and its default partition spec."""
+        """The layout by the table's properties, its current schema and its default partition spec."""
         columns = tuple(leaves(file_schema))
         schema = metadata.schema()
         names = {leaf.field_id: schema.find_column_name(leaf.field_id) or leaf.path for leaf in columns}
@@ -59,11 +59,11 @@ class FileLayout:
 
 
 class ParquetFile:
-    """An open data file. Not for more than one thread.
+    """An open data file, for one thread.
 
     Args:
-        path: The location of the new file; nothing may be there.
-        partition: The partition values of all its rows.
+        path: Location of the new file, which must not exist.
+        partition: Partition values of all its rows.
         dictionary: Paths of the columns to write with a dictionary.
     """
 
@@ -71,16 +71,16 @@ class ParquetFile:
         self.path: str = path
         self._layout: FileLayout = layout
         self._partition: Record = partition
-        # The name holds a fresh uuid; asking whether it exists would cost a request on an object store.
+        # The name contains a new uuid. Checking whether it exists would cost a request on an object store.
         self._stream: Any = io.new_output(path).create(overwrite=True)
         try:
             self._writer: pq.ParquetWriter = pq.ParquetWriter(
                 cast(Any, self._stream),
                 layout.arrow_schema,
                 use_dictionary=cast(Any, list(dictionary)),
-                # Iceberg wants decimals of up to 18 digits as integers.
+                # Iceberg requires decimals of up to 18 digits as integers.
                 store_decimal_as_integer=True,
-                # Types and ids stand in the Parquet schema; a copy of Arrow's would only make the footer longer.
+                # The Parquet schema has types and ids. A copy of Arrow's schema would only make the footer longer.
                 store_schema=False,
                 write_statistics=cast(Any, layout.ordered_columns),
                 **layout.options,
@@ -114,16 +114,16 @@ class ParquetFile:
         )
 
     def discard(self) -> None:
-        """Close what is open, without a footer. The file itself is the caller's to delete."""
+        """Close what is open, without a footer. The caller deletes the file."""
         writer: pq.ParquetWriter | None = getattr(self, "_writer", None)
         if writer is not None:
-            writer.is_open = False  # Or it would write its footer when collected, and complain that the file is closed.
+            writer.is_open = False  # The collected writer would write its footer, and fail on the closed file.
         with contextlib.suppress(Exception):
             self._stream.close()
 
 
 def dictionary_columns(layout: FileLayout, rows: pa.RecordBatch) -> list[str]:
-    """Paths of the columns worth a dictionary: those of which a sample of rows repeats values, and all nested ones."""
+    """Paths of the columns worth a dictionary: those whose sample repeats values, and all nested ones."""
     chosen: list[str] = []
     for leaf in layout.columns:
         if isinstance(leaf.kind, UUIDType):
@@ -150,17 +150,17 @@ def first_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 MIB = 1024 * 1024
-# Compressed bytes per byte in Arrow, until a row group has been written that tells.
+# Assumed compressed bytes per byte in Arrow, until the first row group is written.
 FIRST_RATIO = 0.3
-# A file counts as full a little below its target size, so that no sliver of a row group is needed to reach it.
+# A file counts as full a little below its target size, to avoid a last tiny row group.
 FULL = 0.95
 
 
 class FileSizing:
-    """Sizes as the table's properties ask for, learning from what is written how far rows shrink.
+    """Sizes of files and row groups by the table's properties; learns how much rows shrink in files.
 
     Args:
-        memory_budget: Bytes of Arrow that a task may keep; a row group takes at most a quarter of them.
+        memory_budget: Bytes of Arrow that a task may hold; a row group takes at most a quarter of them.
     """
 
     def __init__(self, metadata: TableMetadata, memory_budget: int) -> None:
@@ -172,18 +172,18 @@ class FileSizing:
         self._compressed_bytes: int = 0
 
     def learn(self, arrow_bytes: int, compressed_bytes: int) -> None:
-        """A row group of so many bytes in Arrow has become so many in its file."""
+        """Learn the compressed size of a row group."""
         self._arrow_bytes += arrow_bytes
         self._compressed_bytes += compressed_bytes
 
     def next_group(self, written: int) -> float:
-        """Bytes of Arrow that make a row group, or fill a file of `written` compressed bytes up to its target."""
+        """Bytes of Arrow for the next row group, or to fill a file of `written` compressed bytes up to its target."""
         ratio = self._compressed_bytes / self._arrow_bytes if self._arrow_bytes else FIRST_RATIO
         room = max(self._target - written, (1 - FULL) * self._target)
         return min(self.group_bytes, room / max(ratio, 0.001))
 
     def is_full(self, written: int) -> bool:
-        """Whether a file of so many compressed bytes has its size."""
+        """Whether a file of so many compressed bytes has reached its size."""
         return written >= FULL * self._target
 
 

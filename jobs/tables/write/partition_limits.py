@@ -1,8 +1,8 @@
-"""Partition limits: which numbers of a column have a partition value, as `truncate` leaves their type near its ends.
+"""Partition limits: the numbers that have no partition value, as `truncate` would leave the range of their type.
 
-`truncate` goes downwards, so the lowest values of an int, long or decimal have none: of decimal(9,2), -9999999.99 cut
-to 50 would be -10000000.00, which no manifest holds. Java's writers let an int wrap around there; a reader that looks
-for values below a limit then passes the row over.
+`truncate` rounds down, so the lowest values of an int, long or decimal have no result: -9999999.99 as decimal(9,2), cut
+to 50, would be -10000000.00, which no manifest can hold. Java's writers let an int wrap around. A reader that looks for
+values below a limit then skips the row.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -29,12 +29,12 @@ from jobs.tables.write.projection import UnfitValueError
 
 @dataclass(frozen=True, slots=True)
 class PartitionLimit:
-    """The values of one column that have a value in one partition field.
+    """Range of one column's values that have a value in one partition field.
 
     Attributes:
-        position: Of the column, through structs, in the table's schema.
-        field: The partition field, as `truncate[50]`.
-        least: In the form in which Arrow stores the column (of a decimal unscaled).
+        position: Position of the column in the table's schema, through structs.
+        field: Partition field, as `truncate[50]`.
+        least: Least value, in Arrow's storage form of the column (unscaled for a decimal).
     """
 
     position: tuple[int, ...]
@@ -44,10 +44,10 @@ class PartitionLimit:
     least: int
 
     def refuse_outside(self, rows: pa.RecordBatch) -> None:
-        """Refuse rows of which one has a value without a partition value.
+        """Refuse rows if a value has no partition value.
 
         Raises:
-            UnfitValueError: With the limit, not the value.
+            UnfitValueError: Names the limit, not the value.
         """
         lowest = pc.min_max(column_at(rows, self.position))["min"].as_py()
         if lowest is not None and lowest < self._shown(self.least):
@@ -60,13 +60,13 @@ class PartitionLimit:
     def _shown(self, number: int) -> int | Decimal:
         if not isinstance(self.kind, DecimalType):
             return number
-        # By digits: arithmetic would round to the 28 of Python's context.
+        # Built from digits: arithmetic would round to the 28 digits of Python's context.
         sign, digits, _ = Decimal(number).as_tuple()
         return Decimal((sign, digits, -self.kind.scale))
 
 
 def partition_limits(spec: PartitionSpec, schema: Schema) -> tuple[PartitionLimit, ...]:
-    """The limits of those fields of a spec that have any; `schema` is the table's."""
+    """Limits of a spec's fields that have any; `schema` is the table's."""
     return tuple(limit for field in spec.fields for limit in _limits(field, schema))
 
 
@@ -77,7 +77,7 @@ def _limits(field: PartitionField, schema: Schema) -> Iterator[PartitionLimit]:
     if isinstance(field.transform, TruncateTransform) and isinstance(kind, (IntegerType, LongType, DecimalType)):
         path = tuple(path_to(schema.as_struct(), field.source_id))
         column = schema.find_column_name(field.source_id) or str(field.source_id)
-        # The least multiple of the width that the type holds.
+        # The least multiple of the width within the type.
         width = field.transform.width
         yield PartitionLimit(path, column, str(field.transform), kind, -(-_least(kind) // width) * width)
 
@@ -89,7 +89,7 @@ def _least(kind: IcebergType) -> int:
 
 
 def in_manifests(partitions: Iterable[Record], spec: PartitionSpec, schema: Schema) -> bool:
-    """Whether manifests can hold these partition values of files: no decimal with more digits than its type."""
+    """Whether manifests can hold these partition values: no decimal has more digits than its type."""
     digits = [
         (place, field.field_type.precision)
         for place, field in enumerate(spec.partition_type(schema).fields)

@@ -31,12 +31,12 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
     """The partition spec of a new table.
 
     Args:
-        expressions: In the order of the spec, as `jobs.config.values.partitioning` lets them pass; none makes an
+        expressions: Expressions in the order of the spec, checked by `jobs.config.values.partitioning`; none makes an
             unpartitioned table.
-        schema: The table's schema; columns of structs are found by dotted names.
+        schema: The table's schema; columns in structs have dotted names.
 
     Raises:
-        PartitionSpecError: Two fields of one name, or one with the name of another column.
+        PartitionSpecError: Two fields have one name, or a field has the name of another column.
     """
     fields: list[PartitionField] = []
     for expression in expressions:
@@ -64,9 +64,9 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
 
 
 def partition_texts(spec: PartitionSpec, schema: Schema) -> list[str]:
-    """The fields of a partition spec as a stream's file writes them, such as `day(created_at)`; dropped ones left out.
+    """Fields of a partition spec as written in a stream's file, such as `day(created_at)`; dropped ones are left out.
 
-    Names and ids of the fields are left out as well.
+    Names and ids of the fields are not included.
     """
     fields: list[str] = []
     for field in spec.fields:
@@ -79,9 +79,9 @@ def partition_texts(spec: PartitionSpec, schema: Schema) -> list[str]:
 
 
 def partition_key(values: Record | tuple[Any, ...]) -> tuple[object, ...]:
-    """What tells partitions apart: -0.0 is another one than 0.0, as for Java's writers; Python takes them for equal.
+    """Key of a partition: -0.0 is another one than 0.0, as for Java's writers; Python compares them as equal.
 
-    Readers that take the column from the partition would lose its sign otherwise.
+    Otherwise readers that take the column from the partition would lose the sign.
     """
     each = (values[place] for place in range(len(values)))
     return tuple(repr(value) if isinstance(value, float) else value for value in each)
@@ -90,22 +90,22 @@ def partition_key(values: Record | tuple[Any, ...]) -> tuple[object, ...]:
 def split_by_partition(
     batch: pa.RecordBatch, spec: PartitionSpec, schema: Schema
 ) -> list[tuple[Record, pa.RecordBatch]]:
-    """Rows by partition, in the order in which partitions first appear; the order of rows is kept.
+    """Rows by partition, in the order of first appearance; rows keep their order.
 
     Args:
-        batch: Rows in the columns and types of `schema`, in its order.
-        schema: The schema, of which `spec` names the field ids.
+        batch: Rows with the columns, types and order of `schema`.
+        schema: Schema with the field ids of `spec`.
 
     Returns:
-        Partition values in Iceberg's internal form (days, microseconds, bytes) with the rows that have them. The rows
-        of different partitions share no memory, so that keeping those of one does not keep all.
+        Partition values in Iceberg's internal form (days, microseconds, bytes), with their rows. Rows of different
+        partitions share no memory, so that holding one partition does not hold all.
     """
     if spec.is_unpartitioned() or batch.num_rows == 0:
         return [(Record(*[None] * len(spec.fields)), batch)] if batch.num_rows else []
     columns = [partition_values(batch, field, schema).dictionary_encode("encode") for field in spec.fields]
     codes = columns[0].indices
     for column in columns[1:]:
-        # Dense again after each field, so that the product never overflows.
+        # Dense codes after each field keep the product from overflowing.
         product = _numbers(codes) * len(column.dictionary) + _numbers(column.indices)
         codes = pa.array(product).dictionary_encode().indices
     numbers = _numbers(codes)
@@ -127,7 +127,7 @@ def _record(columns: Sequence[pa.DictionaryArray], row: int) -> Record:
 
 
 def partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Schema) -> pa.Array:
-    """The values of one partition field, as Iceberg keeps them in manifests."""
+    """Values of one partition field in Iceberg's internal form."""
     source = schema.find_field(field.source_id)
     values = column_at(batch, path_to(schema.as_struct(), field.source_id))
     if isinstance(field.transform, VoidTransform):
@@ -138,22 +138,22 @@ def partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Schem
     if pa.types.is_date32(values.type):
         return values.view(pa.int32())
     if pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type):
-        # Python's own dates end with the year 9999; Iceberg's do not.
+        # Python's dates end with the year 9999; Iceberg's do not.
         return values.view(pa.int64())
     return values
 
 
 def column_at(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
-    """The values of a partition's source column that may lie in structs, by its positions (`path_to`)."""
+    """Values of a partition's source column, possibly in structs, by its positions (`path_to`)."""
     values = batch.column(path[0])
     for position in path[1:]:
-        # Unlike the bare child, null where the struct is.
+        # Unlike the bare child, the result is null wherever the struct is null.
         values = values.flatten()[position]
     return values
 
 
 def path_to(struct: StructType, field_id: int) -> list[int]:
-    """Positions that lead to a partition's source field through structs; names cannot tell, they may hold dots."""
+    """Positions of a partition's source field through structs; names would not do, as they may contain dots."""
     for position, field in enumerate(struct.fields):
         if field.field_id == field_id:
             return [position]

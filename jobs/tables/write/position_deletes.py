@@ -1,7 +1,7 @@
-"""Position deletes: files that say which rows of a table's data files are deleted, written and read (Iceberg v2).
+"""Position delete files (Iceberg v2): written and read.
 
-One file holds the positions of all data files of a partition: a merge that touches many data files leaves one file for
-each partition, not one for each of them.
+One file has the positions for all data files of a partition. So a merge that touches many data files leaves one delete
+file for each partition.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -32,10 +32,10 @@ from jobs.tables.write.pyiceberg_files import (
 )
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
-"""Of the columns, as Iceberg's specification reserves them."""
+"""Field ids of the columns, reserved by Iceberg's specification."""
 _SCHEMA = pa.schema(
     [
-        # A text in the file; a number for each position here.
+        # The file has text; in memory the path is a dictionary index per position.
         pa.field(
             "file_path",
             pa.dictionary(pa.int32(), pa.string()),
@@ -53,17 +53,17 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 def write_position_deletes(
     metadata: TableMetadata, io: FileIO, partition: Record, positions: Mapping[str, Positions], *, prefix: str
 ) -> DataFile:
-    """Write one file of deleted positions.
+    """Write one position delete file.
 
     Args:
-        metadata: The table's; the data files are of its current partition spec.
-        positions: By the path of a data file, ascending; at least one.
+        metadata: The table's metadata; the data files have its current partition spec.
+        positions: Positions by the path of a data file, ascending; at least one.
 
     Returns:
-        For a commit. Its bounds are whole paths: readers tell by them which data files it concerns.
+        The file for a commit. Its bounds are whole paths, by which readers find the data files concerned.
 
     Raises:
-        OSError: It cannot be written; nothing refers to what is there.
+        OSError: The file cannot be written; nothing references what is left.
     """
     paths = sorted(positions, key=str.encode)
     counts = [len(positions[path]) for path in paths]
@@ -105,16 +105,16 @@ def write_position_deletes(
 
 
 def read_position_deletes(io: FileIO, file: DataFile, wanted: Collection[str]) -> dict[str, Positions]:
-    """The positions that a file tells of some data files, ascending; a data file without any is left out.
+    """Positions in a delete file for some data files, ascending; data files without any are left out.
 
     Raises:
-        OSError, pa.ArrowException: The file is gone, or damaged.
+        OSError, pa.ArrowException: The file is missing or damaged.
     """
     paths = [*wanted]
     asked = pa.array(paths, pa.string())
     found: dict[str, list[Positions]] = {}
     with io.new_input(file.file_path).open() as stream:
-        # A path stands there for each position; as a number of a dictionary it is no text each time.
+        # The path repeats for each position. As a dictionary it is not one text for each.
         parquet = pq.ParquetFile(cast(Any, stream), read_dictionary=["file_path"])
         for batch in parquet.iter_batches(_READ_AT_ONCE, columns=["file_path", "pos"]):
             named = batch["file_path"]

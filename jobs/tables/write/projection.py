@@ -1,7 +1,7 @@
-"""Projection of Arrow arrays to the types of a table's columns, as its data files want them.
+"""Projection of Arrow arrays to the types of a table's columns in its data files.
 
-Only what keeps every value is converted: a wider integer, float or decimal, a coarser or equal unit of time that loses
-nothing, another layout of the same values. Anything else is refused, never cast.
+Only conversions that keep every value are made: to a wider integer, float or decimal, to a coarser or equal unit of
+time without loss, to another layout. Everything else is refused, never cast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.base.errors import FrazilError
 from jobs.records.formats.interface.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.records.schema.compatibility import holds
 
-# bool, True where the row is null because something around it is
+# bool array, True for rows that are null because a parent is null
 Mask: TypeAlias = np.ndarray
 
 
@@ -54,13 +54,13 @@ class UnfitValueError(ProjectionError):
 def projected(
     values: pa.Array | None, kind: IcebergType, target: pa.Field, path: str, rows: int, above: Mask | None = None
 ) -> pa.Array:
-    """Values in the type of a column; an array that fits already is given back as it is.
+    """Values in the type of a column; an array that fits already is returned as it is.
 
     Args:
         values: None if the rows lack the column.
-        target: The column as Arrow has it.
-        path: Its full name, for errors.
-        above: Rows that are null because something around the column is.
+        target: The column's Arrow field.
+        path: The column's full name, for errors.
+        above: Rows that are null because a parent of the column is null.
 
     Raises:
         ProjectionError: The column cannot hold values of this type.
@@ -83,13 +83,14 @@ def projected(
     if nulls_allowed:
         return fitting
     _refuse_nulls(fitting, path, above)
-    # Arrow's Parquet writer refuses nulls in a required field even where the struct around it is null, and JSON decoded
-    # into such a struct has them there. Without the bitmap they hold what is in the buffer, which nobody reads.
+    # Arrow's Parquet writer refuses nulls in a required field even if the struct around it is null, and JSON decoded
+    # into such a struct has nulls there. Without the bitmap the values are whatever the buffer holds, which nobody
+    # reads.
     return _without_bitmap(fitting)
 
 
 def _missing(rows: int, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
-    """A column that the rows lack: nulls, or fillers if it is required and everything around it is null."""
+    """A column that the rows lack: nulls, or fillers if it is required and every row's parent is null."""
     kind = target.type
     if target.nullable and not (pa.types.is_struct(kind) and _has_required(kind)):
         return pa.nulls(rows, kind)
@@ -175,7 +176,7 @@ def _null_mask(values: pa.Array) -> Mask | None:
 
 
 def _own_mask(values: pa.Array, target: pa.Field, path: str, above: Mask | None) -> pa.Array | None:
-    """The nulls to give a rebuilt array; none for a required one, which lies inside what is null itself."""
+    """Nulls for a rebuilt array; none for a required one, whose nulls come from its parents."""
     if not values.null_count:
         return None
     if target.nullable:
@@ -194,7 +195,7 @@ def _required(path: str) -> str:
 
 
 def _has_required(kind: pa.DataType) -> bool:
-    """Whether a required field lies inside a type; keys of maps cannot be null in Arrow and do not count."""
+    """Whether a type contains a required field; keys of maps cannot be null in Arrow and do not count."""
     if pa.types.is_map(kind):
         return not kind.item_field.nullable or _has_required(kind.item_type) or _has_required(kind.key_type)
     return any(not kind.field(i).nullable or _has_required(kind.field(i).type) for i in range(kind.num_fields))
@@ -214,7 +215,7 @@ def _cast(values: pa.Array, kind: IcebergType, target: pa.DataType, path: str) -
 
 
 def _keeps_values(source: pa.DataType, kind: IcebergType, target: pa.DataType) -> bool:
-    """Whether a cast either keeps every value or fails."""
+    """Whether a cast keeps every value or fails."""
     kinds = pa.types
     if (number := _number(source)) is not None:
         return holds(number, kind)
@@ -228,7 +229,7 @@ def _keeps_values(source: pa.DataType, kind: IcebergType, target: pa.DataType) -
 
 
 def _number(source: pa.DataType) -> IcebergType | None:
-    """The least type of Iceberg that keeps every number of an Arrow type; None where it is about something else."""
+    """The smallest Iceberg type that keeps every number of an Arrow type; None if it is no number."""
     kinds = pa.types
     if kinds.is_signed_integer(source):
         return IntegerType() if source.bit_width <= 32 else LongType()

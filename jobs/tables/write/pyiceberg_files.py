@@ -1,4 +1,4 @@
-"""PyIceberg's functions for writing data files: the only module of `jobs.tables.write` that uses its internals.
+"""PyIceberg's functions for data files. No other module of `jobs.tables.write` uses its internals for this.
 
 Relied upon, and pinned by `tests/unit/tables/write/test_pyiceberg_files.py`: `schema_to_pyarrow` puts
 `PARQUET:field_id` on every level; `sanitize_column_names` keeps the ids; `_get_parquet_writer_kwargs` gives keyword
@@ -31,7 +31,7 @@ from pyiceberg.typedef import Record
 
 from jobs.tables.write.column_statistics import ColumnMode, ColumnStatistics
 
-# A path component may have 255 bytes on common file systems and a key 1,024 on S3. The path only helps people: readers
+# A path component may have 255 bytes on common file systems, and a key 1,024 on S3. The path only helps people: readers
 # take partition values from the manifest.
 MAX_COMPONENT_BYTES = 128
 
@@ -69,12 +69,12 @@ def _ordinary(kind: pa.DataType) -> pa.DataType:
 
 def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
     """The table's `write.parquet.*` properties as arguments of Arrow's Parquet writer, as PyIceberg reads them."""
-    # PyIceberg warns that it does not support these; the target writer honours the first itself, and bloom filters are
-    # advice that a writer may leave out.
+    # PyIceberg warns that it does not support these. The target writer implements the first; bloom filters are optional
+    # for a writer.
     skipped = (TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, "write.parquet.bloom-filter-")
     options = _get_parquet_writer_kwargs({k: v for k, v in properties.items() if not k.startswith(skipped)})
     if str(options["compression"]).lower() not in _CODECS_WITH_LEVEL:
-        options["compression_level"] = None  # Arrow refuses a level where the codec knows none.
+        options["compression_level"] = None  # Arrow refuses a level for a codec without levels.
     return options
 
 
@@ -92,15 +92,15 @@ def metrics_mode(properties: Mapping[str, str], column: str) -> ColumnMode:
 
 
 def locations(metadata: TableMetadata) -> LocationProvider:
-    """Where the table wants its data files: `write.data.path`, object storage hashing, or a provider of its own."""
+    """Location provider of the table's data files: `write.data.path`, object storage hashing, or a custom provider."""
     return load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
 
 
 class PartitionDirectory(PartitionKey):
-    """A partition as a location provider sees it.
+    """A partition in the form that location providers use.
 
-    PyIceberg's own refuses two fields on one source column, and makes paths that file systems refuse: of values longer
-    than a name may be, and of dates past the year 9999.
+    PyIceberg's own class refuses two fields on one source column. It also makes paths that file systems refuse, from
+    long values and from dates past the year 9999.
     """
 
     def __init__(self, values: Record, spec: PartitionSpec, schema: Schema) -> None:
@@ -124,7 +124,7 @@ class PartitionDirectory(PartitionKey):
             text = f"{field.name}={self.partition[position]}"
         if len(text) <= MAX_COMPONENT_BYTES:
             return text
-        # Cut outside of a percent escape, so that what is left still reads.
+        # Cut outside of a percent escape, so that the rest stays decodable.
         kept = text[: MAX_COMPONENT_BYTES - 20]
         for back in (1, 2):
             if kept[-back] == "%":
@@ -142,12 +142,12 @@ def new_data_file(
     statistics: ColumnStatistics,
     content: DataFileContent = DataFileContent.DATA,
 ) -> DataFile:
-    """The descriptor of a Parquet data file, as a manifest entry of format v2 wants it.
+    """Descriptor of a Parquet data file, as a manifest entry of format v2.
 
     Args:
         partition: Values in Iceberg's internal form (days, microseconds, bytes), in the order of the spec's fields.
-        spec_id: The partition spec that the values belong to.
-        content: Rows, or positions of deleted ones.
+        spec_id: Partition spec of the values.
+        content: Rows, or deleted positions.
     """
     data_file = DataFile.from_args(
         content=content,
@@ -167,6 +167,6 @@ def new_data_file(
         equality_ids=None,
         key_metadata=None,
     )
-    # from_args drops a spec id in silence: it is no field of the manifest entry.
+    # `from_args` silently drops a spec id, as it is no field of the manifest entry.
     data_file.spec_id = spec_id
     return data_file

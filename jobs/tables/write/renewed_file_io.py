@@ -1,4 +1,4 @@
-"""FileIOs of a table's store: one that trusts the authorities of the settings, and one that renews its keys.
+"""FileIOs of a table's store: one that trusts configured authorities, and one that renews its credentials.
 
 PyIceberg has no property for authorities. Relied upon, and pinned by `tests/unit/tables/write/test_renewed_file_io.py`:
 `PyArrowFileIO` makes its client of S3 by `_initialize_s3_fs`, and PyArrow's `__reduce__` gives its arguments;
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class StoreFileIO(PyArrowFileIO):
-    """PyIceberg's FileIO, whose client of S3 trusts the authorities in the file of ``s3.ssl.cabundle`` alone."""
+    """PyIceberg's FileIO, whose S3 client trusts only the authorities in the file named by ``s3.ssl.cabundle``."""
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
         made = super()._initialize_s3_fs(netloc)
@@ -44,17 +44,17 @@ class StoreFileIO(PyArrowFileIO):
 
 
 PAUSE_SECONDS = 10.0
-"""Between two attempts at renewal, for as long as the present keys may hold."""
+"""Pause between two attempts to renew, while the present credentials may be valid."""
 
 
 class RenewedFileIO(StoreFileIO):
-    """PyIceberg's FileIO, with other keys in the middle of the life of the present ones.
+    """PyIceberg's FileIO, which renews its credentials halfway through their life.
 
-    Sent to another process it is a `StoreFileIO`, with the keys that it has.
+    Pickled for another process it is a `StoreFileIO` with its present credentials.
 
     Args:
-        load: Asks the catalog; gives the properties of the table's FileIO as they are now, or None if another table
-            has its name.
+        load: Asks the catalog; returns the present properties of the table's FileIO, or None if the table was
+            recreated.
     """
 
     def __init__(self, properties: Mapping[str, Any], load: Callable[[], Mapping[str, Any] | None]) -> None:
@@ -67,12 +67,12 @@ class RenewedFileIO(StoreFileIO):
         self.fs_by_scheme = self._client
 
     def renew(self, *, refused: bool = False) -> bool:
-        """Take other keys from the catalog if it is time, or if the store has refused those that are here.
+        """Take new credentials from the catalog if it is time, or if the store has refused the present ones.
 
-        A catalog that does not answer leaves them as they are, for as long as they may still hold.
+        If the catalog does not answer, the present ones stay while they may be valid.
 
         Returns:
-            Whether there are others now.
+            Whether the credentials are new.
         """
         with self._guard:
             if refused:
@@ -95,7 +95,7 @@ class RenewedFileIO(StoreFileIO):
             return keys_of(self.properties) != before
 
     def _waits(self) -> bool:
-        """Whether the catalog did not answer just now, and the keys may still hold."""
+        """Whether the catalog did not answer recently, and the credentials may still be valid."""
         return time.monotonic() < self._not_before and not self._age.ended(self.properties)
 
     def _client(self, scheme: str, netloc: str | None = None) -> FileSystem:

@@ -1,4 +1,4 @@
-"""Creation of a stream's tables, once, whoever else tries at the same time."""
+"""Creation of a stream's tables, safe against concurrent attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-
 
 
 def uuid_properties(schema: Schema, given: Collection[str] = ()) -> dict[str, str]:
-    """The table properties by which compaction in Spark writes uuid columns as frazil does."""
+    """Table properties that make Spark's compaction write uuid columns as frazil does."""
     ids = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, UUIDType)]
     names = [schema.find_column_name(field_id) for field_id in ids]
     wanted = [f"{switch}.{name}" for name in names for switch in _SWITCHES]
@@ -38,28 +38,28 @@ _FILE_FORMAT = "write.format.default"
 
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
-    # A quarter less time than level 3, for files that differ by a few per cent and that compaction rewrites anyway.
+    # A quarter less time than level 3. The files differ by a few per cent, and compaction rewrites them anyway.
     "write.parquet.compression-level": "1",
-    # Compaction takes it as its aim as well. Up to some 50 GB per table it gives a scan enough files to spread over; a
-    # table that grows larger may set more.
+    # Compaction aims at this size as well. Up to some 50 GB per table it leaves enough files to spread a scan over.
+    # Larger tables may set more.
     "write.target-file-size-bytes": str(128 * 1024 * 1024),
     # A stream makes a manifest per batch; unmerged, planning a scan reads all of them.
     "commit.manifest-merge.enabled": "true",
-    # Each commit writes the table's metadata anew; without these every version would stay for ever.
+    # Each commit writes new table metadata; without these properties every version would stay for ever.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # For Spark's commits beside a stream's, of which four in a row, as is the default, may meet one of them: frazil's
-    # own commits never use these.
+    # For Spark's commits beside a stream's: with the default of four attempts, all may collide with the stream's
+    # commits. frazil's own commits do not use these properties.
     "commit.retry.num-retries": "20",
     "commit.retry.max-wait-ms": "2000",
 }
 
 
 def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUMNS) -> dict[str, str]:
-    """Properties of a new table: frazil's, and over them the spec's.
+    """Properties of a new table: frazil's, overridden by the spec's.
 
     Raises:
-        FrazilError: The spec asks for another format version, or another format of files.
+        FrazilError: The spec asks for another format version, or another file format.
     """
     wanted = extra.get("format-version", FORMAT_VERSION)
     if str(wanted) != FORMAT_VERSION:
@@ -88,16 +88,16 @@ def ensure_table(
     location: str | None = None,
     order: SortOrder = UNSORTED_SORT_ORDER,
 ) -> Table:
-    """Load a table, or create it and its namespace. Of several that try at once, all get the same table, as it is.
+    """Load a table, or create it and its namespace. Concurrent callers all get the same table.
 
     Args:
         name: Full name, such as `orders.payments`.
-        schema, spec, order: Of a new table; the ids of `spec` and `order` are those of `schema`.
-        properties: Of a new table, such as `create_table_properties` makes.
+        schema, spec, order: Schema of a new table; the ids of `spec` and `order` are those of `schema`.
+        properties: Properties of a new table, see `create_table_properties`.
 
     Raises:
-        FrazilError: The name has no namespace, or the table is of another format version than 2, or would be one that
-            engines do not read.
+        FrazilError: The name has no namespace, the table's format version is not 2, or engines could not read a new
+            table.
     """
     identifier = Catalog.identifier_to_tuple(name)
     if len(identifier) < 2:
@@ -121,7 +121,7 @@ def ensure_table(
 
 
 def refuse_names(name: str, schema: Schema, spec: PartitionSpec) -> None:
-    """Refuse columns of a new table on whose names' account it could not be read or written."""
+    """Refuse columns of a new table whose names would make it unreadable or unwritable."""
     if problems := [why for _, why in name_problems(schema, partition_names(schema, [spec]))]:
         raise FrazilError(
             f"table {name} cannot be made: {'; '.join(problems)}.",
@@ -137,7 +137,7 @@ def _numbered(table: Table, name: str) -> Table:
 def refuse_format(metadata: TableMetadata, name: str) -> None:
     """Refuse a table that frazil cannot commit to."""
     if metadata.format_version < 2:
-        # Sequence numbers tell expiry from rollback, and what the ledger has from what is new.
+        # Sequence numbers tell expiry from rollback, and show what the ledger lacks.
         raise FrazilError(
             f"table {name} is of Iceberg's format version 1, whose commits have no sequence numbers.",
             fix=f"in Spark: ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '2')",
@@ -151,7 +151,7 @@ def refuse_format(metadata: TableMetadata, name: str) -> None:
 
 
 def ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
-    """Make the namespace of a table if it does not exist."""
+    """Create the namespace of a table if it does not exist."""
     if catalog.namespace_exists(namespace):
         return
     try:
@@ -159,6 +159,6 @@ def ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
     except NamespaceAlreadyExistsError:
         return
     except Exception:
-        # A SQL catalog answers the loser of a race with its database's own error.
+        # A SQL catalog raises its database's own error to the loser of a race.
         if not catalog.namespace_exists(namespace):
             raise

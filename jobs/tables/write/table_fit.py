@@ -1,4 +1,4 @@
-"""Fit of rows to a table: in its columns and types, and each with a place in its partitions."""
+"""Fit of rows to a table: its columns and types, and a partition for each row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jobs.tables.write.pyiceberg_files import arrow_schema_in_files, schema_in_f
 
 
 class TableFit:
-    """Turns batches whose columns are named as a table's into batches that its data files hold as they are.
+    """Converts batches with a table's column names into batches that its data files hold unchanged.
 
-    Whatever a commit would refuse is refused here.
+    Rows that a commit would refuse are refused here.
 
     Attributes:
-        file_schema: The schema with the names used in files.
-        target: Its Arrow schema, with Iceberg's field ids.
+        file_schema: Schema with the names used in files.
+        target: Arrow schema of the files, with Iceberg's field ids.
     """
 
     def __init__(self, schema: Schema, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> None:
@@ -31,12 +31,12 @@ class TableFit:
         self._limits: tuple[PartitionLimit, ...] = partition_limits(spec, schema)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the table's columns; optional ones that it lacks are null. Copies nothing that fits already.
+        """The batch in the table's columns; missing optional ones are null. Copies nothing that fits already.
 
         Raises:
-            ProjectionError: A column that the table does not have or that it cannot hold.
-            UnfitValueError: Of some rows only: a null in a required column, a value beyond the column's range, or one
-                without a partition value.
+            ProjectionError: The table lacks a column or cannot hold its type.
+            UnfitValueError: Some rows do not fit: a null in a required column, a value beyond the column's range, or
+                one without a partition value.
         """
         self._check_names(batch.schema)
         arrays: list[pa.Array] = []

@@ -1,7 +1,7 @@
-"""Remaking of an empty table: whether frazil made it for one stream, and nobody has altered it since.
+"""Rebuilding of an empty table: checks that frazil created it for one stream, and that nobody has changed it since.
 
-Such a table follows what its stream declares, so a first mistake in a schema costs nothing: a run that was refused
-leaves a table without rows behind. `jobs.tables.commit.protocol.table_remake` alters it in place.
+Such a table follows the stream's declaration, so a first mistake in a schema costs nothing, as a refused run leaves an
+empty table behind. `jobs.tables.commit.protocol.table_remake` alters it in place.
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ _STAMP_PREFIX = "frazil.stamp."
 
 
 def as_made_property(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[str, str]:
-    """The property for remaking a table: for which stream it was made, with which schema and partition spec."""
+    """Property of a new table: the stream it was created for, and its first schema and partition spec."""
     return {_AS_MADE: f"{stream} {schema_id}/{spec_id}"}
 
 
 def made_for(metadata: TableMetadata, stream: str) -> bool:
-    """Whether the table was made for the stream, or given to it, whatever has become of it since."""
+    """Whether the table was created for the stream, or given to it, whatever happened to it since."""
     return maker_of(metadata) == stream
 
 
 def maker_of(metadata: TableMetadata) -> str | None:
-    """The stream that the table was made for, or that an operator has given it to; None if frazil has not made it."""
+    """Stream that the table was created for or given to; None if frazil did not create it."""
     made = metadata.properties.get(_AS_MADE)
     return metadata.properties.get(_ADOPTED) if made is None else made.rpartition(" ")[0]
 
 
 def is_made_by_frazil(metadata: TableMetadata) -> bool:
-    """Whether frazil has made the table, for whatever stream."""
+    """Whether frazil created the table, for any stream."""
     return _AS_MADE in metadata.properties
 
 
 def adopted_property(stream: str) -> dict[str, str]:
-    """The property of a table that others made and that an operator has given to a stream."""
+    """Property of a table that others created and that an operator has given to a stream."""
     return {_ADOPTED: stream}
 
 
 def is_unknown_to_frazil(metadata: TableMetadata) -> bool:
-    """Whether frazil has neither made the table, nor written or altered it."""
+    """Whether frazil has neither created, written nor altered the table."""
     return not any(key.startswith(_OWN_PREFIX) for key in metadata.properties)
 
 
 def made_schema_id(metadata: TableMetadata, stream: str) -> int | None:
-    """The id of the schema that the table was made with for the stream; None if it was not made for it."""
+    """Id of the schema with which the table was created for the stream; None if it was not."""
     schema_id = metadata.properties.get(_AS_MADE, "").rpartition(" ")[2].partition("/")[0]
     return int(schema_id) if made_for(metadata, stream) and schema_id.isdecimal() else None
 
 
 def late_rows_property(stream: str, timely: str) -> dict[str, str]:
-    """The property of a table that was made for late rows: of which stream, and of which of its tables."""
+    """Property of a table that was created for late rows: the stream, and the table with the timely rows."""
     return {_LATE_ROWS: f"{stream} {timely}"}
 
 
 def made_for_late_rows(metadata: TableMetadata, stream: str, timely: str) -> bool:
-    """Whether the table was made for the late rows of one of the stream's tables."""
+    """Whether the table was created for the late rows of one of the stream's tables."""
     return late_rows_property(stream, timely).items() <= metadata.properties.items()
 
 
 def is_as_made(metadata: TableMetadata, stream: str) -> bool:
-    """Whether the table was made for the stream, no other has claimed or altered it, and no snapshot has a file."""
+    """Whether the table was created for the stream, nobody else claimed or changed it, and no snapshot has files."""
     told = as_made_property(stream, metadata.current_schema_id, metadata.default_spec_id)
     if not told.items() <= metadata.properties.items():
         return False
@@ -87,7 +87,7 @@ def is_as_made(metadata: TableMetadata, stream: str) -> bool:
 
 
 def differs(metadata: TableMetadata, schema: Schema, spec: PartitionSpec) -> bool:
-    """Whether a table has other columns or partitions than a new one would get; their ids do not count."""
+    """Whether a table has other columns or partitions than a new one would have; ids do not count."""
     return _told(metadata.schema(), metadata.spec()) != _told(schema, spec)
 
 

@@ -1,7 +1,7 @@
-"""Sort orders of tables, from the columns that a stream's file names.
+"""Sort orders of tables, from the columns in a stream's file.
 
-A table's sort order is what its writers are asked for. Spark's own writes follow it. frazil's files have their rows in
-the order in which they were consumed, and say so: no file of theirs names a sort order.
+A table's sort order is a request to its writers. Spark's own writes follow it. frazil's files keep the order of
+consumption, and name no sort order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def sort_order(columns: Sequence[SortExpr], schema: Schema) -> SortOrder:
     """The sort order of a new table.
 
     Args:
-        columns: As `jobs.config.values.partitioning.sort_column_problems` lets them pass; none makes an unsorted table.
+        columns: Columns checked by `jobs.config.values.partitioning.sort_column_problems`; none makes an unsorted
+            table.
     """
     if not columns:
         return UNSORTED_SORT_ORDER
@@ -50,5 +51,5 @@ def sort_order_text(order: SortOrder, schema: Schema) -> str:
 
 
 def sort_order_of(metadata: TableMetadata) -> SortOrder:
-    """The sort order that a table asks its writers for."""
+    """The sort order that a table requests from its writers."""
     return metadata.sort_order_by_id(metadata.default_sort_order_id) or UNSORTED_SORT_ORDER

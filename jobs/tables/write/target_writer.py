@@ -1,4 +1,4 @@
-"""Writer of one table's data files, inside a task, within a memory budget."""
+"""Writer of one table's data files in a task, within a memory budget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jobs.tables.write.table_fit import TableFit
 
 log = logging.getLogger(__name__)
 
-# Rows are split by partition in lots: a block of ten thousand over a hundred partitions would leave slivers.
+# Rows are split by partition in lots: single blocks of ten thousand rows over a hundred partitions would leave slivers.
 SPLIT_ROWS = 65_536
 
 
@@ -53,13 +53,13 @@ class _Destination:
 class TargetWriter:
     """Writes rows to new data files of a table and describes them for a commit. One per task and table; one thread.
 
-    Rows are kept as Arrow until a row group is full or the budget is used up. Then the partition that holds most is
+    Rows are held as Arrow until a row group is full or the budget is used up. Then the partition with the most bytes is
     written, and only then its file is opened. To open more than `max_open` files, the largest is finished.
 
     Args:
-        metadata: The table as the task sees it.
+        metadata: The table's metadata in the task.
         file_prefix: Start of the file names, such as the batch and the task's attempt.
-        memory_budget: Most bytes of rows kept, as Arrow counts them. One batch in work comes on top.
+        memory_budget: Most bytes of held rows, as Arrow counts them. The current batch comes on top.
 
     Raises:
         ValueError: `max_open` or `memory_budget` is below 1.
@@ -108,7 +108,7 @@ class TargetWriter:
         return self._pending_bytes + self._staged_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows, named as the table's columns; optional columns may be missing.
+        """Take rows with the table's column names; optional columns may be missing.
 
         Raises:
             ProjectionError: The table cannot hold the rows as they are.
@@ -117,13 +117,13 @@ class TargetWriter:
         self.add(self.fit(batch))
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as the table holds them; nothing is taken. Raises as `TableFit.apply` does."""
+        """The rows in the table's form; nothing is taken. Raises as `TableFit.apply` does."""
         return self._fit.apply(batch)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows that `fit` has made. Raises OSError as `write` does."""
         self._check_open()
-        # A batch of large records is taken in parts that a row group holds.
+        # A batch of large records is taken in parts that fit a row group.
         parts = min(max(1, -(-rows.nbytes // self._sizing.group_bytes)), max(rows.num_rows, 1))
         step = max(1, -(-rows.num_rows // parts))
         for start in range(0, rows.num_rows, step):
@@ -135,7 +135,7 @@ class TargetWriter:
             self._keep_within_budget()
 
     def close(self) -> list[DataFile]:
-        """Write what is left and finish all files.
+        """Write the held rows and finish all files.
 
         Returns:
             The files in the order in which they were finished, none of them empty.
@@ -148,7 +148,7 @@ class TargetWriter:
         return list(self._finished)
 
     def flush(self) -> None:
-        """Write what is kept, and finish all files; rows that come later go into others. Raises OSError as `write`."""
+        """Write the held rows and finish all files; later rows go into new ones. Raises OSError as `write` does."""
         self._check_open()
         self._split_staged()
         for destination in sorted(self._destinations.values(), key=lambda one: one.file is None):
@@ -158,10 +158,10 @@ class TargetWriter:
         self._destinations.clear()
 
     def abort(self) -> list[str]:
-        """Delete every file written, finished or not. May follow anything, `close` included.
+        """Delete every file written, finished or not. May be called at any time, also after `close`.
 
         Returns:
-            The files that could not be deleted; nothing refers to them, and orphan removal takes them.
+            Files that could not be deleted; nothing references them, and orphan removal deletes them.
         """
         self._ended = True
         for destination in self._destinations.values():
@@ -245,7 +245,7 @@ class TargetWriter:
             directory = PartitionDirectory(destination.values, self._spec, self._fit.file_schema)
         name = f"{self._prefix}-{next(self._numbers):05d}-{uuid.uuid4()}.parquet"
         path = self._locations.new_data_location(name, directory)
-        # Noted before it exists: whatever happens from here on, abort finds it.
+        # Recorded before the file exists, so that `abort` always finds it.
         self._paths.append(path)
         destination.file = ParquetFile(
             self._layout, self._io, path, destination.values, self._dictionary_for(destination)
@@ -254,7 +254,7 @@ class TargetWriter:
         return destination.file
 
     def _dictionary_for(self, destination: _Destination) -> list[str]:
-        """Decided once, by the first sample that is large enough to tell."""
+        """Columns for a dictionary, decided once by the first sample that is large enough."""
         if self._dictionary is not None:
             return self._dictionary
         sample = first_rows(destination.pending)

@@ -16,10 +16,10 @@ _LONGEST_WORD = 28
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is shown.
+    """Layout of a table.
 
     Attributes:
-        widths: By name of a column that is shown, how wide it is; None where rows are shown as paragraphs.
+        widths: Width of each column that is shown, by name; None where rows are shown as paragraphs.
         left_out: Names of columns for which there is no room.
     """
 
@@ -41,7 +41,7 @@ def lay_out(
     paragraphs.
 
     Args:
-        names: Of the columns, each once.
+        names: Names of the columns, each once.
         rows: A cell for each column.
         text: Columns that may be folded; numbers never are.
         optional: Columns that may be left out, the first of them first.

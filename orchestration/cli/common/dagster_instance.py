@@ -1,4 +1,4 @@
-"""Dagster instance of a deployment: made by whoever needs it first."""
+"""Dagster instance of a deployment, made by the command that needs it first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ load_from:
 
 
 def dagster_home(deployment: Deployment) -> Path:
-    """Where the instance is: DAGSTER_HOME if that is set, else `.frazil/dagster` of the deployment."""
+    """The folder of the instance: DAGSTER_HOME if that is set, else `.frazil/dagster` of the deployment."""
     given = os.environ.get(HOME_VARIABLE)
     return Path(given).expanduser() if given else deployment.embedded / "dagster"
 
@@ -54,7 +54,7 @@ def dagster_instance(deployment: Deployment) -> dg.DagsterInstance:
 
 
 def make_instance(home: Path) -> None:
-    """Write `dagster.yaml`, unless it is there, and make the databases.
+    """Write `dagster.yaml` unless it exists, and make the databases.
 
     Two processes that both make them get in each other's way, so that one waits for the other. A database server keeps
     them apart by itself: where `dagster.yaml` names one, Dagster makes its tables when it first looks at them.
@@ -86,7 +86,7 @@ def _on_server(settings: Path) -> bool:
     try:
         document = yaml.safe_load(settings.read_text())
     except yaml.YAMLError:
-        # Dagster says what is wrong with it, and where.
+        # Dagster's own message says what is wrong, and where.
         return False
     storage = document.get("storage") if isinstance(document, dict) else None
     if not isinstance(storage, dict) or "sqlite" in storage:

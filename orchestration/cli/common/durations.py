@@ -39,7 +39,7 @@ class TimeOption(click.ParamType):
         self._past: bool = past
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """What the help shows as the option's value."""
+        """The option's value as the help shows it."""
         return "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:

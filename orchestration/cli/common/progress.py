@@ -32,7 +32,7 @@ class CommandProgress(Progress):
     As a context manager it ends with the block. The first line comes after ten seconds, so quick commands write none.
 
     Args:
-        texts: What is shown beside a task's description, as rich formats it.
+        texts: Texts beside a task's description, as rich formats them.
         bar: Whether tasks have totals, and so a share and a time left.
         console: Standard error.
         line_seconds: Seconds between two lines.
@@ -86,7 +86,7 @@ def progress_line(task: Task, texts: Sequence[str]) -> str:
 
 
 def _countable(task: Task, texts: Sequence[str]) -> bool:
-    """Whether the texts can be formatted: a total that nobody knows yet is no number."""
+    """Whether the texts can be formatted: an unknown total is no number."""
     return task.total is not None or not any("{task.total" in text for text in texts)
 
 
@@ -95,7 +95,7 @@ def left_text(began: float, done: float, total: float, now: float | None = None)
 
     Args:
         began: Seconds of the monotonic clock.
-        now: Of the same clock; None for now.
+        now: Time on the same clock; None for now.
     """
     if not done or not total:
         return ""

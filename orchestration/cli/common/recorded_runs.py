@@ -24,10 +24,10 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclass(frozen=True, slots=True)
 class RunRecorder:
-    """Where actions are kept as runs.
+    """Records actions as runs of Dagster.
 
     Attributes:
-        deployment: On whose streams they act.
+        deployment: Deployment whose streams they act on.
         instance: Dagster's; None if it cannot be opened.
         problem: Why not.
     """
@@ -48,7 +48,7 @@ class RunRecorder:
 
         Args:
             job_of: The job whose op carries out what it is given.
-            config: What is asked of it; `run_config` and `tags` are those of the run.
+            config: Configuration of the action; `run_config` and `tags` are those of the run.
 
         Returns:
             What it came to, and why there is no run of it; None if there is one.
@@ -87,7 +87,7 @@ class RunRecorder:
         except dg.DagsterExecutionInterruptedError:
             interrupted = True
         except Exception as failure:
-            # Dagster's storage went away, or is busy; what was done is done.
+            # Dagster's storage is gone or busy; the action itself is done.
             problem = _unusable(failure, self.deployment)
         if not came:
             if interrupted:

@@ -33,14 +33,14 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSelection:
-    """What is asked for; one of the first three, or nothing.
+    """The requested snapshot: one of the first three, or none of them.
 
     Attributes:
         record: A record's partition and offset.
         instant: A time.
         snapshot_id: A snapshot.
-        table: The name of the table that is meant; None if none was said.
-        branch: Of it; None for the one that the stream writes.
+        table: Name of the table; None if none was named.
+        branch: Branch of the table; None for the one that the stream writes.
     """
 
     record: tuple[TopicPartition, int] | None
@@ -74,7 +74,7 @@ def parse_snapshot_selection(
     table: str | None,
     branch: str | None,
 ) -> SnapshotSelection:
-    """What is asked for, by what a person writes.
+    """Read from the options which snapshot is requested.
 
     Args:
         fix: A command that is right, for the errors.
@@ -97,7 +97,7 @@ def named_table(spec: StreamSpec, text: str, *, by_values: bool = False) -> str:
     """The full name of a stream's table, by what a person calls it: rows, dead_letters, or its name.
 
     Args:
-        by_values: Also a name that values of records may give a table, whether it is there or not.
+        by_values: Whether a name that values of records may give a table is accepted too, whether it exists or not.
 
     Raises:
         FrazilError: The stream has no such table.

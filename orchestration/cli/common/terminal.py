@@ -76,7 +76,7 @@ def visible(text: str, size: str = "") -> str:
     """Text that does nothing to a terminal, on one line; cut when it is long.
 
     Args:
-        size: What is said of how long it is; without it its characters.
+        size: Text about its length; without it the number of its characters.
     """
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_SHOWN_CHARACTERS])
     return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
@@ -109,7 +109,7 @@ def print_doubts(settings: Settings) -> None:
 
 
 def current_user() -> str:
-    """Who asks: user and host."""
+    """The current user and host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -24,7 +24,7 @@ def unexpected_error(problem: Exception, command: str, deployment: Deployment | 
     """An error as a sentence, its stack trace written to a file that only its owner may read; never raises.
 
     Args:
-        command: What was typed, without its arguments, such as `frazil run`.
+        command: The command without its arguments, such as `frazil run`.
         deployment: Whose secrets are taken out of both, and in whose state folder the file goes; None if unknown.
     """
     settings: Settings | None = None
@@ -48,7 +48,7 @@ def unexpected_error(problem: Exception, command: str, deployment: Deployment | 
 
 
 def is_interrupt(problem: BaseException) -> KeyboardInterrupt | None:
-    """The interrupt behind an error that only says that it came at a bad moment.
+    """The interrupt behind an error that only reports that the interrupt came at a bad moment.
 
     An interrupt that comes while Python takes a lock again, as at the end of a wait for a thread, leaves the lock open;
     whoever gives it back then raises this in place of the interrupt.

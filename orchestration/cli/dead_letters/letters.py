@@ -209,7 +209,7 @@ def _page_facts(page: DeadLetterPage) -> dict[str, Any]:
 
 
 def _print_page(page: DeadLetterPage, stream: str) -> None:
-    """A page, for a person: each cause with its letters, values cut."""
+    """Print a page for a person: each cause with its letters, values cut."""
     for cause, letters in page.letters.items():
         field = f" at {visible(cause.field)}" if cause.field else ""
         needs = f": {visible(cause.needs)}" if cause.needs else ""

@@ -203,7 +203,7 @@ def _print(console: Console, outcome: CertificateResults, facts: dict[str, Any])
 
 
 def _state_of(workspace: Workspace) -> str:
-    """Where the state is, if it is not in the folder."""
+    """The place of the state, if that is not in the folder."""
     if workspace.settings.state_store is None:
         return ""
     return f"state in {state_store(workspace.settings).place('')}, "

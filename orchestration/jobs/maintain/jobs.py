@@ -26,10 +26,10 @@ from orchestration.reconcile.stream_files import as_launched
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_maintain"
-# What a run's configuration is given under: `ops.maintain.config`.
+# The configuration of a run is given under `ops.maintain.config`.
 KEY = "maintain"
 SCHEDULE = "frazil_maintenance_hourly"
-# After the ledger has taken note of the stamps (at 47 minutes), and apart from the full hour, when everything begins.
+# After the ledger has read the stamps (at 47 minutes), and apart from the full hour, when everything begins.
 CRON = "57 * * * *"
 # After drains (0) and the supervisor's control runs (10).
 PRIORITY = "-10"

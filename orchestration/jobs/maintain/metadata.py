@@ -26,7 +26,7 @@ _SHOWN_STEPS = 50
 
 
 def outcome_metadata(outcome: MaintenanceOutcome) -> dict[str, Any]:
-    """A table as its observation in Dagster tells: how it is, how it was, what was gained; each number every time."""
+    """The observation of a table in Dagster: its state before and after, and the gain; each number every time."""
     result = outcome.result
     said = [*table_sentences(outcome, dry_run=False), *(str(problem) for problem in outcome.problems)]
     told: dict[str, Any] = {"result": said[0], "problems": len(outcome.problems)}

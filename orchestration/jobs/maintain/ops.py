@@ -38,7 +38,7 @@ _PROGRESS_SECONDS = 5.0
 ACTION = "maintain"
 # The pool has room for one run, so that maintenance takes one place of the queue's and one JVM's memory, never more.
 POOL = "frazil.maintenance"
-# What the steps do, in the words of a plan.
+# The actions of the steps, in the words of a plan.
 COMPACT = ("compact", "position_deletes", "manifests", "remake")
 EXPIRE = ("changes", "expire")
 ORPHANS = ("orphans", "metadata")
@@ -81,7 +81,7 @@ class StepContext:
             self._context.log.info(progress_sentence(progress))
 
     def report_problem(self, problem: FrazilError) -> None:
-        """What ends the table's maintenance early."""
+        """Note a problem that ends the table's maintenance early."""
         self._context.log.error(str(problem))
 
 
@@ -109,7 +109,7 @@ class DueTable:
         self._step: StepContext | None = None
 
     def carry_out(self, actions: Sequence[str], step: StepContext, catalog: CatalogResource) -> None:
-        """Do what is due of these actions. What goes wrong is told with the table, and keeps no other from its turn."""
+        """Do what is due of these actions. A problem is reported with the table, and does not affect other tables."""
         from jobs.maintenance.run.maintenance_run import table_problem
 
         self._step = step
@@ -140,7 +140,7 @@ class DueTable:
         return TableMaintenance(context, only=self._only, on_progress=lambda progress: now().report(progress))
 
     def outcome(self) -> "MaintenanceOutcome":
-        """What became of it; nothing more can be done then."""
+        """The result of the table's maintenance, after which nothing more can be done."""
         from jobs.maintenance.run.maintenance_run import maintenance_outcome
 
         try:
@@ -176,13 +176,13 @@ class MaintainConfig(TablesConfig):
 
 
 def maintain_tags(config: TablesConfig) -> dict[str, str]:
-    """The tags of a run that maintains tables, or tells what that would do."""
+    """The tags of a run that maintains tables, or plans that."""
     return action_tags(ACTION, config.reason, config.by)
 
 
 @dataclass
 class Planned:
-    """What the plan has found.
+    """Result of the plan.
 
     Attributes:
         tables: All of them, in their order.
@@ -236,7 +236,7 @@ def plan_op(
                     planned.outcomes.append(outcome)
                     _say(context, outcome, dry_run=config.dry_run)
                     if not config.dry_run:
-                        # Told at once, so that it stands there however the run ends.
+                        # Reported at once, so that it is there however the run ends.
                         yield from _events(context, settings, outcome)
         except NoCatalogYet as nothing:
             context.log.info(f"nothing to do: {nothing.message}")
@@ -259,7 +259,7 @@ def _specs(context: dg.OpExecutionContext, deployment: DeploymentResource, setti
     for error in errors:
         for problem in error.problems:
             context.log.warning(str(problem))
-    # A stream whose file broke runs on as it was launched, and its tables grow.
+    # A stream whose file broke still runs as it was launched, and its tables grow.
     return [*specs, *as_launched(specs, errors, settings, deployment.deployment())]
 
 
@@ -268,7 +268,7 @@ def _stage(name: str, actions: Sequence[str], turn: int, text: str) -> dg.OpDefi
 
     Args:
         turn: The later in the plan, the greater: a table's next step goes before another table's first.
-        text: What it does, as Dagster shows it.
+        text: Description of the step, as Dagster shows it.
     """
 
     out = dg.Out(io_manager_key=HANDED_ON)
@@ -305,7 +305,7 @@ def report_op(context: dg.OpExecutionContext, table: DueTable) -> Iterator[Any]:
     """Tell how a table is afterwards: an observation of its asset, and the check `table_health`."""
     outcome = table.outcome()
     _say(context, outcome, dry_run=False)
-    # Told at once, so that it stands there however the run ends.
+    # Reported at once, so that it is there however the run ends.
     yield from _events(context, table.settings, outcome)
     if _is_last(context) and outcome.problems:
         raise failure(outcome.problems[0])
@@ -334,7 +334,7 @@ def _is_last(context: dg.OpExecutionContext) -> bool:
 
 
 def _say(context: dg.OpExecutionContext, outcome: "MaintenanceOutcome", *, dry_run: bool) -> None:
-    """What there is to say of a table, in the log of the step that has it."""
+    """Log the result of a table, in the step that maintains it."""
     from orchestration.jobs.maintain.report import skip_sentences, table_sentences
 
     for sentence in table_sentences(outcome, dry_run=dry_run):
@@ -359,6 +359,7 @@ def _events(
     yield dg.AssetObservation(key, metadata=outcome_metadata(outcome))
     if result is not None and outcome.health is not None:
         evaluated = health_evaluation(result.after or result.before, outcome.health, key, result.plan.branches)
-        # Without a run as well: else the check would not be evaluated any more once the table is reported again.
+        # Reported without a run as well: a later report of the table would otherwise make the check read as not
+        # evaluated.
         context.instance.report_runless_asset_event(evaluated)
         yield evaluated

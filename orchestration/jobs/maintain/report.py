@@ -14,7 +14,7 @@ from jobs.maintenance.plan.results import LOST, StepProgress, StepResult
 from jobs.maintenance.run.maintenance_run import MaintenanceOutcome
 from orchestration.formatting import span
 
-# What an action counts.
+# The nouns that an action counts.
 _COUNTED = {
     "position_deletes": "delete files",
     "manifests": "manifests",
@@ -23,7 +23,7 @@ _COUNTED = {
 }
 PLAN_COLUMNS = ("action", "where", "files", "bytes", "about", "reason")
 DONE_COLUMNS = ("table", "score", "data files", "delete files", "manifests", "snapshots", "rewritten", "took")
-# What maintenance makes less of.
+# The figures that maintenance reduces.
 FIGURES = ("data_files", "delete_files", "manifests", "snapshots", "metadata_bytes")
 
 
@@ -40,7 +40,7 @@ class ActionSum:
 
     @staticmethod
     def each(steps: Iterable[Step | StepResult]) -> Iterator[ActionSum]:
-        """By action, in the order in which they come."""
+        """The sums by action, in the order in which the actions come."""
         for action, group in groupby(steps, lambda step: step.action if isinstance(step, Step) else step.step.action):
             of = list(group)
             yield ActionSum(
@@ -57,7 +57,7 @@ class ActionSum:
         times = f" ×{self.steps}" if self.steps > 1 else ""
         size = f", {size_text(self.bytes)}" if self.bytes else ""
         what = _COUNTED.get(self.action, "files")
-        # How many there are is not known before they are looked for.
+        # Their number is not known before they are searched for.
         counted = f"{before_and_after(self.files_before, self.files_after)} {what}{size}, " if self.files_before else ""
         return f"{self.action}{times}: {counted}{span(self.seconds)}"
 
@@ -68,7 +68,7 @@ def before_and_after(before: int, after: int | None) -> str:
 
 
 def table_sentences(outcome: MaintenanceOutcome, *, dry_run: bool) -> Iterator[str]:
-    """What the maintenance report says of a table beside its problems, the most important first."""
+    """The sentences of the maintenance report about a table beside its problems, the most important first."""
     result = outcome.result
     if result is None:
         return
@@ -89,7 +89,7 @@ def table_sentences(outcome: MaintenanceOutcome, *, dry_run: bool) -> Iterator[s
 
 
 def _held(done: StepResult) -> Iterator[str]:
-    """What was left for somebody's sake: nobody would find it otherwise in a table whose snapshots pile up."""
+    """What was kept for somebody's sake: it explains why the snapshots of a table pile up."""
     if lost := done.detail.get(LOST):
         yield f"{done.step.action} left to the next run: {lost}"
     if changes := done.detail.get("expired_changes"):
@@ -123,7 +123,7 @@ def skip_sentences(plan: Plan) -> Iterator[str]:
 
 
 def _scores(outcome: MaintenanceOutcome) -> str:
-    """`61 → 98`; of what was only planned the present one."""
+    """The scores before and after, as `61 → 98`; only the present one of a table that was just planned."""
     result = outcome.result
     if result is None:
         return "–"

@@ -1,4 +1,4 @@
-"""Batch of a stream: plan it, run its tasks, decide on the counts, commit it on every target."""
+"""Batch of a stream: plans it, runs its tasks, checks the counts, and commits it on every target."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BatchRunner:
     """Runs the batches of one open stream, one after another.
 
     Args:
-        wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
+        wait: Waits for some seconds before a retry; returns True at once if the driver is to end.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class BatchRunner:
             None if seen_ms is None else ObservedEnds(seen_ms, stream.log.watermarks)
         )
         self._complete: dict[TopicPartition, int] = dict(stream.begin.offsets)
-        # Of the batch at hand: what an attempt counted whose anchor landed and whose tasks ran again for the others.
+        # Counts of the present batch that the coordinator has committed while tasks ran again for other targets.
         self._counted: Counts = Counts()
 
     def run(self, frame: DataFrame, batch: int, end: dict[TopicPartition, int]) -> BatchDone:
         """Land one batch on every target that lacks it.
 
         Args:
-            frame: The batch, as Spark has planned it; its rows are not asked for.
-            end: The next offsets after it, of every partition.
+            frame: The batch as planned by Spark; its rows are not read.
+            end: Next offsets after the batch, of every partition.
 
         Raises:
             StreamStopped, FencedError: Nothing of the batch is committed, unless the message says so.
@@ -109,7 +109,7 @@ class BatchRunner:
         return replace(done, counts=done.counts + self._counted, seconds=time.monotonic() - began)
 
     def _land(self, frame: DataFrame, batch: int, end: dict[TopicPartition, int], before: BatchDone) -> BatchDone:
-        """Land a batch up to `end`; returns what it did, with the letters and files of its part `before`."""
+        """Land a batch up to `end`; the result includes the dead letters and files of its part `before`."""
         ranges, done = self._ranges(end), before
         for _ in range(MAX_RUNS):
             needs = {name: need(ranges, self._stream.positions[name]) for name in self._stream.targets}
@@ -153,7 +153,7 @@ class BatchRunner:
         end: dict[TopicPartition, int],
         needs: dict[str, TargetNeed],
     ) -> BatchDone | None:
-        """Run the tasks once and commit what they wrote; None if a table changed so that they have to run again."""
+        """Run the tasks once and commit their files; None if a table changed so that the tasks have to run again."""
         stream = self._stream
         started = time.monotonic()
 
@@ -214,7 +214,7 @@ class BatchRunner:
         end: dict[TopicPartition, int],
         needs: dict[str, TargetNeed],
     ) -> PreparedBatch:
-        """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
+        """Do all of a batch that comes before records and commits; a failure here leaves nothing behind."""
         for target in (stream := self._stream).targets.values():
             target.renew_access()
         decided_ms = time_as_decided(stream, needs)
@@ -241,20 +241,20 @@ class BatchRunner:
                     stream.schemas.refuse_all_unknown(results.counts(), results.summed(lambda tally: tally.reasons))
             self._judge(results)
             self._check_topics(end)
-            # The clock before the log's end: what arrives between the two is not counted as in.
+            # The clock is read before the log's end: records that arrive between the two do not count as landed.
             seen_ms = time.time_ns() // 1_000_000
             ends = self._kafka.ends(end)
             self._continuity.check(ends, results)
         except FrazilError:
-            # Nothing is recorded or committed yet, so nobody can ever reference these.
+            # Nothing is recorded or committed yet, so nobody can ever reference these files.
             drop_files(results, stream.targets, keep=frozenset())
             raise
         return PreparedBatch(seen, results, tasks_ended, ends, seen_ms)
 
     def _agreed(self, tasks: Callable[[bool], TaskResults], survey: bool) -> TaskResults:
-        """Run tasks, again where one has met a schema that another one had asked the registry for too early.
+        """Run tasks; repeat them if one met a schema for which another one had asked the registry too early.
 
-        Otherwise the records of one schema would be rows here and dead letters there, and no stamp could say which.
+        Otherwise records of one schema would be rows in one task and dead letters in another, and no stamp could tell.
         """
         for _ in range(MAX_RUNS - 1):
             results, schemas = tasks(survey), self._stream.schemas
@@ -286,7 +286,7 @@ class BatchRunner:
     def _run_tasks(
         self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
     ) -> TaskResults:
-        # Tasks cannot ask the catalog for keys, and those of a first run may have ended before a second one.
+        # Tasks cannot ask the catalog for credentials, and those of a first run may expire before a second one.
         for target in self._stream.targets.values():
             target.renew_access()
         plan = slice_plan(self._stream, batch, ranges, needs, survey=survey)

@@ -1,4 +1,4 @@
-"""Commit of a batch: the pending record, one commit on each target, and what becomes of files that no longer fit."""
+"""Commit of a batch: the pending record, one commit on each target, and the removal of files that no longer fit."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 
 
 class BatchCommit:
-    """Commits the batches of one open stream: to the coordinator first, then to the others, some of them together.
+    """Commits the batches of one open stream: first to the coordinator, then to the others, some at the same time.
 
     Attributes:
-        committed: The targets on which the last batch has landed.
+        committed: Targets on which the last batch has landed.
     """
 
     def __init__(self, stream: OpenStream, waits: BatchWaits) -> None:
@@ -50,7 +50,7 @@ class BatchCommit:
         self.committed: set[str] = set()
 
     def pending(self, stamp: Stamp, ranges: Ranges, made: PreparedBatch, needs: dict[str, TargetNeed]) -> Pending:
-        """What is about to be committed."""
+        """Pending record of the batch."""
         stream, results, seen = self._stream, made.results, made.seen
         receiving = [
             target
@@ -73,7 +73,7 @@ class BatchCommit:
     def commit(self, pending: Pending, results: TaskResults, end: Positions) -> bool:
         """Commit on every target; False if a table changed so that the tasks have to run again.
 
-        An error leaves the pending record and the files as they are: what has landed is a matter for the next start.
+        An error leaves the pending record and the files; the next start finds out what has landed.
         """
         stream = self._stream
         record = stream.folder.pending(stream.epoch)
@@ -83,11 +83,11 @@ class BatchCommit:
         except OSError:
             drop_files(results, stream.targets, keep=frozenset())
             raise
-        # From here on another driver may commit from the record, also while this call hangs, or after it has failed.
+        # From here on another driver may commit from the record, even while this call hangs or after it has failed.
         try:
             stream.folder.store.put(record, encoded)
         except NotWrittenError:
-            # Nobody can have read them, and a full disk would be filled by each attempt anew.
+            # Nobody can have read the record, and repeated attempts would fill the disk.
             drop_files(results, stream.targets, keep=frozenset())
             raise
         step("before_commit")
@@ -102,7 +102,7 @@ class BatchCommit:
         if not again:
             again = self._commit_to(others, pending, end)
         if again:
-            # Every commit that was begun has answered: what is not in yet is nobody's.
+            # Every commit that was begun has answered, so nobody references the files that have not landed.
             self._drop_recorded(record, results, keep=self.committed)
             return False
         step("after_commits")
@@ -110,7 +110,7 @@ class BatchCommit:
         return True
 
     def _commit_to(self, names: Sequence[str], pending: Pending, end: Positions) -> list[str]:
-        """Commit to some targets together; returns those that changed so that the tasks have to run again for them."""
+        """Commit to some targets at the same time; returns those for which the tasks have to run again."""
         stream, guard, landed = self._stream, threading.Lock(), 0
 
         def commit(name: str) -> ProposalOutcome:
@@ -149,15 +149,15 @@ class BatchCommit:
                 self.committed.add(name)
             stream.positions[name] = pointwise_max([stream.positions[name], reached])
         if unable:
-            # The record stays: whoever opens the stream gives the others what they lack, and parks these.
+            # The record stays: the next opening of the stream commits what the others lack, and suspends these.
             raise unable_error(stream, unable)
         return again
 
     def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
-        """Delete files that the record names, unless another driver may have read it.
+        """Delete files in the record, unless another driver may have read it.
 
-        Whoever takes the stream over claims the tables before it looks for records. So without a later claim, once the
-        record is removed, nobody commits from it any more.
+        A driver that takes the stream over claims the tables before it looks for records. So once the record is
+        removed, and there is no later claim, nobody commits from it.
         """
         stream = self._stream
         stream.folder.store.delete(record)
@@ -175,19 +175,19 @@ def batch_stamp(
     made: PreparedBatch,
     earlier: ObservedEnds | None,
 ) -> Stamp:
-    """What the stamps of a batch have in common.
+    """The common parts of a batch's stamps.
 
     Args:
-        end: The next offsets after it, of every partition.
-        made: What its tasks wrote and counted, and the ends of the logs after they had read.
-        earlier: The ends of the logs at an earlier time.
+        end: Next offsets after the batch, of every partition.
+        made: Files and counts of its tasks, and the ends of the logs after they had read.
+        earlier: Ends of the logs at an earlier time.
     """
     newest = stream.anchor.newest
     results, ends, now = made.results, made.ends, made.observed_ends
     seen = made.seen[stream.spec.table.name]
     others = {name: made.seen[name] for name in tables_of_topics(stream, ranges) if name != stream.spec.table.name}
     kept = stream.begin.kept
-    # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
+    # Topics that the spec no longer names keep their known end. Otherwise one that is dropped would count as read.
     known_ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
     position = {**kept, **end}
     through_ms = valid_through(end, now, results.tallies, newest.valid_through_ms if newest else None, earlier)
@@ -247,21 +247,21 @@ def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retire
 
 
 def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
-    """The batch's stamp as the target carries it, with what that target receives."""
+    """The batch's stamp for one target, with what that target receives."""
     parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
     stamp = replace(stamp, stream=stream.targets[target.name].stream)
     many = len(stream.targets) > MOST_NAMED
     if not target.coordinator:
-        # Who else has rows of the batch is asked of the coordinator alone.
+        # With many targets, only the coordinator's stamp names all that have rows of the batch.
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
-        # A table with columns of its own keeps those that are decoded; by its stamp it is seen if it has lost them.
+        # A table with its own columns keeps its decoded columns; its stamp shows if it has lost them.
         decoded = stamp.decoded_of.get(target.name)
         decided = replace(stamp, names=None, schemas={}, further_names={}, decoded_of={}, decoded=decoded)
         decided = replace(decided, unknown_ids=(), batch_ms=None)
         return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
-        # Where the coordinator stood ahead of the batch, the records between were counted by an earlier one.
+        # If the coordinator was ahead of the batch, an earlier batch counted the records in between.
         stood = stream.positions[target.name]
         whole = all(stood.get(partition, start) <= start for partition, (start, _) in ranges.items())
         stamp = replace(stamp, failed=stamp.counts.dead if whole else None)
@@ -270,7 +270,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     uuids = {name: each.identity for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
-    # Brokers that do not give an id now do not make one unknown that was known.
+    # A known id stays known if brokers do not report it now.
     there = {topic: now if has_id(now) else before.get(topic, now) for topic, now in stream.log.topics.items()}
     others = (each for each in stream.targets.values() if each is not stream.anchor)
     moves = {each.uuid: each.newest.last_move for each in others if each.newest and each.identity == each.uuid}

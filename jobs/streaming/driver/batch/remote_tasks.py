@@ -1,4 +1,4 @@
-"""Tasks on other machines: the driver's variables and files that they are given, and the files that they write."""
+"""Tasks on other machines: the driver's variables and files that they get, and a check of the files they write."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.write.locations import local_folder
 
-# What the driver itself does with a stream's secrets is no concern of its tasks; options of a client travel revealed.
+# Tasks do not need the driver's own secrets of a stream; a client's options are sent in the clear.
 _OF_THE_DRIVER = frozenset({"errors", "source"})
 
 
 def carried_settings(spec: StreamSpec, settings: Settings, reader: Mapping[str, Any]) -> Carried:
-    """What the tasks of a stream are given, as it is now: certificates are renewed while a driver runs.
+    """Variables and files for the tasks of a stream, read now: certificates are renewed while a driver runs.
 
     Raises:
         FrazilError: A variable is not set, or a file cannot be read.
@@ -36,14 +36,14 @@ def carried_settings(spec: StreamSpec, settings: Settings, reader: Mapping[str, 
 
 
 def task_secrets(spec: StreamSpec) -> list[Secret]:
-    """The references that a stream's tasks read, such as the key of a mask."""
+    """References to secrets that a stream's tasks read, such as the key of a mask."""
     names = [name for name in type(spec).model_fields if name not in _OF_THE_DRIVER]
     return [secret for name in names for secret in secrets_in(getattr(spec, name))]
 
 
 def _files(settings: Settings, reader: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in reader.items():
-        # Authorities may also be a folder, or a word of the client's own.
+        # Authorities may also be a folder, or a keyword of the client.
         named = key.endswith(".location") and isinstance(value, str) and Path(value).is_absolute()
         if named and not Path(value).is_dir():
             yield value, f"Kafka's option {key}"
@@ -62,12 +62,12 @@ def _content(path: str, whose: str) -> bytes:
 
 
 def refuse_unseen(files: Iterable[DataFile], master: str) -> None:
-    """See that each file that lies in a folder is one of the driver's machine, too.
+    """Check that files in a local folder exist on the driver's machine, too.
 
-    A table that named the others would have rows that nobody can read, and offsets that say that they have landed.
+    A table that references missing files would have unreadable rows, and its offsets would count as landed.
 
     Args:
-        files: Which tasks wrote, and that no table names yet. Those in an object store are not asked for.
+        files: Files that tasks wrote and no table references yet. Those in an object store are not checked.
     """
     for file in files:
         folder = local_folder(file.file_path)

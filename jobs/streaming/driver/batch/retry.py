@@ -1,8 +1,8 @@
-"""Retry of what passes by itself: which errors mean that something is unavailable, and how a batch is tried again.
+"""Retry of transient failures: which errors mean that a service is unavailable, and how a batch is retried.
 
-What a batch does before it records or commits anything is tried again in place, for as long as `errors.retry.timeout`
-says. After that a running stream is opened anew (`jobs.streaming.driver.process.runner`), and a drain ends with the
-error. From the pending record on nothing is tried again here: the commit protocol finds out what has happened.
+Before a batch records or commits anything it is retried in place, for `errors.retry.timeout`. Afterwards a running
+stream is reopened (`jobs.streaming.driver.process.runner`), and a drain ends with the error. After the pending record
+is written nothing is retried here: the commit protocol finds out what has landed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _OS_ERRORS = {
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, OSError) and not issubclass(kind, _NOT_TRANSIENT)
 } - {"EnvironmentError", "IOError"}
-# The last line of a Python traceback within Spark's own text.
+# The last line of a Python traceback within Spark's own message.
 RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)(.*)$", re.MULTILINE)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _UNAVAILABLE_ERRNO = {
@@ -74,7 +74,7 @@ _UNAVAILABLE_ERRNO = {
     errno.EHOSTUNREACH,
     errno.ETIMEDOUT,
 }
-# Of frazil itself, as a task's error names them.
+# Errors of frazil, by their names in a task's traceback.
 _OURS = (KafkaUnavailableError.__name__, RegistryUnavailableError.__name__)
 _UNAVAILABLE_ERRORS = (
     CatalogUnavailableError,
@@ -93,7 +93,7 @@ _UNAVAILABLE_ERRORS = (
     TopicsAwaitedError,
     RecordsAwaitedError,
 )
-# By name, so that nothing of a catalog that is not used has to be installed or imported.
+# Compared by name, so that unused catalogs need not be installed or imported.
 _UNAVAILABLE_BY_NAME = {
     ("sqlalchemy.exc", "OperationalError"),
     ("sqlalchemy.exc", "InterfaceError"),
@@ -106,9 +106,10 @@ _UNAVAILABLE_BY_NAME = {
 
 
 def is_unavailable(problem: BaseException) -> bool:
-    """Whether waiting and trying again is likely to help: brokers, catalog, registry, or disk do not answer just now.
+    """Whether waiting and retrying is likely to help: brokers, catalog, registry, or disk do not answer just now.
 
-    A refused password is not: nobody mends it by waiting, and many brokers lock a user who tries again and again.
+    A refused password does not count: waiting does not correct it, and many brokers lock a user after repeated
+    attempts.
     """
     if isinstance(problem, KafkaUnavailableError):
         return not problem.refused
@@ -117,8 +118,8 @@ def is_unavailable(problem: BaseException) -> bool:
     if isinstance(problem, _UNAVAILABLE_ERRORS):
         return True
     if isinstance(problem, OSError):
-        # Clients of object stores and catalogs give no number. What has another one is wrong with this very process,
-        # such as too many open files or a folder that may not be written, and a fresh one, or a person, helps.
+        # Clients of object stores and catalogs set no errno. Any other errno is a fault of this process, such as too
+        # many open files or a folder without write permission. A new process, or a person, helps.
         by_kind = isinstance(problem, (ConnectionError, TimeoutError))
         return by_kind or problem.errno is None or problem.errno in _UNAVAILABLE_ERRNO
     if isinstance(problem, FrazilError):
@@ -127,9 +128,9 @@ def is_unavailable(problem: BaseException) -> bool:
 
 
 def is_transient(problem: BaseException) -> bool:
-    """Whether trying again in a moment is likely to help; what a Spark task raised included."""
+    """Whether retrying in a moment is likely to help; includes errors of Spark tasks."""
     if isinstance(problem, ApplicationEndedError):
-        # Nothing of it can be used any more: a new one is begun with the stream opened anew.
+        # The session cannot be used any more; a new one begins when the stream is reopened.
         return False
     passing = is_unavailable(problem) or isinstance(problem, RegistryWithoutSubjectError)
     return passing or _task_says_unavailable(problem)
@@ -141,11 +142,11 @@ def retry_delay(
     """Seconds to wait after a failed attempt.
 
     Args:
-        longest: Where doubling ends; a random time below it follows, so that many do not come back at once.
-        rest: Seconds that are left; None for any number.
+        longest: Limit of the doubling; a random time below it is added, so that many drivers do not return at once.
+        rest: Seconds that are left; None for no limit.
     """
     most = longest.total_seconds()
-    # Doubled no further than any cap could be, or the number would be too large for a float.
+    # The exponent is capped, as the number would overflow a float.
     wanted = FIRST_DELAY * 2.0 ** min(attempt - 1, 64)
     if wanted > most:
         wanted = chance() * most
@@ -160,15 +161,15 @@ def with_retries(
     on_failure: Callable[[Exception, float], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """Do something, and again while it fails with what passes by itself and there is time left.
+    """Call an action, and repeat it while it fails transiently and time is left.
 
     Args:
-        action: Leaves nothing behind when it fails.
-        wait: Waits so many seconds; returns at once, and True, when the end is asked for: then the problem counts.
-        on_failure: Called with each failure that is followed by another attempt, and the pause.
+        action: Leaves nothing behind if it fails.
+        wait: Waits for some seconds; returns True at once if the process is to end, and then the error is raised.
+        on_failure: Called with each error that is followed by another attempt, and the pause.
 
     Raises:
-        Exception: The last problem, when the time is up or it does not pass by itself.
+        Exception: The last error, if the time is up or the error is not transient.
     """
     began, attempt = clock(), 1
     while True:
@@ -186,7 +187,7 @@ def with_retries(
 
 
 def _task_says_unavailable(problem: BaseException) -> bool:
-    """A Spark task's error comes as text: Python's traceback, whose last line names the exception."""
+    """Whether a task failed because a service is unavailable. Its error is text: a traceback with the name last."""
     for name, rest in _raised_in_task(problem):
         if name in _OS_ERRORS:
             number = _ERRNO.search(rest)
@@ -199,15 +200,17 @@ def _task_says_unavailable(problem: BaseException) -> bool:
 
 
 def _raised_in_task(problem: BaseException) -> list[tuple[str, str]]:
-    """Names and texts of the exceptions in the text of a Spark task's error, the last first; none of other errors."""
+    """Names and texts of the exceptions in a Spark task's error, the last first; empty for other errors."""
     if not any(kind.__module__.startswith("pyspark.") for kind in type(problem).__mro__):
         return []
     return list(reversed(RAISED.findall(str(problem))))
 
 
 def error_text(problem: Exception, settings: Settings) -> str:
-    """What is said of a retried problem: frazil's own words; of others kind and system error, or a store's word, as
-    they may quote.
+    """Text about a retried error.
+
+    It has frazil's own messages in full. For other errors it has only type and system error, or a store's error code,
+    as their texts may quote secrets.
     """
     if isinstance(problem, FrazilError):
         return redacted(settings, first_line(problem.message))
@@ -220,7 +223,7 @@ def error_text(problem: Exception, settings: Settings) -> str:
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__
 
 
-# What Java says of a key that is encrypted as OpenSSL 3 does it by itself; Kafka's client has only the older ways.
+# Java's message about a key encrypted with OpenSSL 3's defaults; Kafka's client supports only older ciphers.
 _PBES2 = "PBES2 SecretKeyFactory not available"
 _ENCRYPTED = (
     "Java cannot read the private key of kafka.security, for how it is encrypted (PBES2). Write it anew, and name the "
@@ -229,8 +232,8 @@ _ENCRYPTED = (
 
 
 def query_failure_text(problem: BaseException, limit: int = 600) -> str:
-    """What Spark says at first of a query's failure: no stack traces, and of a task only what it raised."""
-    # PySpark keeps what the JVM was at beside the message.
+    """First lines of Spark's message about a failed query: no stack traces, and for a task only its exception."""
+    # PySpark keeps the JVM's stack trace beside the message.
     if _PBES2 in f"{problem}{getattr(problem, '_stackTrace', '')}":
         return _ENCRYPTED
     text = str(problem).split("JVM stacktrace")[0].strip()
@@ -241,14 +244,14 @@ def query_failure_text(problem: BaseException, limit: int = 600) -> str:
 
 
 def once_more_with_new_keys(action: Callable[[], Result], targets: Iterable[Target], what: str) -> Result:
-    """Do something, and once more if a store refuses the keys of a table's files and the catalog has others.
+    """Call an action, and repeat it once if a store refuses credentials and the catalog has new ones.
 
-    A catalog need not say when the keys that it hands out will end; tasks cannot ask it.
+    A catalog need not announce the expiry of its credentials, and tasks cannot ask it.
 
     Args:
-        action: Leaves nothing behind when it fails.
-        targets: Whose keys are renewed.
-        what: Is done, for the log.
+        action: Leaves nothing behind if it fails.
+        targets: Targets whose credentials are renewed.
+        what: Description of the action, for the log.
     """
     try:
         return action()
@@ -257,7 +260,7 @@ def once_more_with_new_keys(action: Callable[[], Result], targets: Iterable[Targ
     except Exception as problem:
         if (word := refused_keys(str(problem))) is None:
             raise
-        # All of them, whichever was refused.
+        # All credentials are renewed, whichever was refused.
         renewed = [target.renew_access(refused=True) for target in targets]
         if not any(renewed):
             raise

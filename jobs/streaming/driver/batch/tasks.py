@@ -1,4 +1,4 @@
-"""Spark tasks of a batch: their plan, running them, and reading their results."""
+"""Spark tasks of a batch: their plan, their run, and their results."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class PreparedBatch:
     """A batch whose tasks have run, before anything of it is recorded.
 
     Attributes:
-        tasks_ended: When, of the monotonic clock.
-        ends: The logs' ends after that.
-        seen_ms: Before they were asked for, milliseconds since 1970.
+        tasks_ended: End of the tasks, by the monotonic clock.
+        ends: Ends of the logs after the tasks.
+        seen_ms: Time before the ends were queried, milliseconds since 1970.
     """
 
     seen: dict[str, Seen]
@@ -76,7 +76,7 @@ class PreparedBatch:
 
     @property
     def observed_ends(self) -> ObservedEnds:
-        """The logs' ends with their time."""
+        """Ends of the logs with their time."""
         return ObservedEnds(self.seen_ms, self.ends.watermarks)
 
 
@@ -87,14 +87,14 @@ def run_tasks(
     context: SparkContext,
     say: Callable[[str | None], None] = lambda _: None,
 ) -> TaskResults:
-    """Run the tasks of a batch; nothing of what they write is noted or committed.
+    """Run the tasks of a batch; none of their files is recorded or committed.
 
     Args:
-        say: Told what tasks on a cluster wait for; None once they wait no longer.
+        say: Called with what tasks on a cluster wait for; with None when they no longer wait.
 
     Raises:
-        ExecutorsLostError, ApplicationEndedError: The cluster took away what the tasks ran on.
-        PythonException: A task failed, with its traceback: what Spark itself raises where it runs Python in SQL.
+        ExecutorsLostError, ApplicationEndedError: The cluster took away the executors or the application.
+        PythonException: A task failed; it has the traceback. Spark itself raises this for Python in SQL.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
@@ -124,8 +124,8 @@ def run_tasks(
         except Exception:
             if not apart:
                 raise
-            # A cluster tries a task that raises four times; that is for executors that are lost, and would have Kafka
-            # waited for four times before anybody hears of it.
+            # A cluster retries a failed task three times, for lost executors. Raising would wait for Kafka four times
+            # before anybody is informed.
             return [TaskResult("failed", "", traceback.format_exc())]
 
     try:
@@ -145,9 +145,9 @@ def run_tasks(
 
 
 def python_traceback(text: str) -> str:
-    """What Python said, of what the JVM says of a task that failed: the exception, then the traceback with it again.
+    """Python's part of the JVM's message about a failed task: the exception, then the traceback with it again.
 
-    All of the text if Python said nothing.
+    The whole text if it has no traceback.
     """
     message = text.rpartition("PythonException: ")[2].partition("\n\n\tat ")[0]
     found = list(RAISED.finditer(message))
@@ -157,7 +157,7 @@ def python_traceback(text: str) -> str:
 def slice_plan(
     stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], *, survey: bool = False
 ) -> TaskPlan:
-    """What each task of a batch is told."""
+    """Plan for each task of a batch."""
     spec, rows = stream.spec, table_as_decided(stream, needs)
     refused = unknown_as_decided(stream, needs)
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
@@ -191,7 +191,7 @@ def slice_plan(
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=reader,
-        # A request that hangs is given up by the client first, which then asks another broker.
+        # The client gives up a hanging request first, and then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
         event_time=event_time_plan(stream, None if spec.own_columns else rows.schema(), ranges, needs, first_seen),
@@ -207,11 +207,11 @@ def slice_plan(
 def event_time_plan(
     stream: OpenStream, columns: Schema | None, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
 ) -> EventTimePlan | None:
-    """By what the tasks of a batch judge which records are late, by the stamps alone; None without an event time.
+    """Bounds by which the tasks of a batch judge late records, from the stamps; None without an event time.
 
     Args:
-        columns: Its table's, under the schema by which the batch is decided on; None where each table has its own.
-        now: When the batch is planned.
+        columns: Columns of the main table, under the schema of the batch; None if each table has its own.
+        now: Time at which the batch is planned.
     """
     if (event_time := stream.spec.event_time) is None:
         return None
@@ -227,7 +227,7 @@ def event_time_plan(
 
 
 def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
-    """What the tasks of a batch have told."""
+    """Combined results of a batch's tasks."""
     files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
     tallies: list[Tally] = []
     needs: dict[str, list[RecordNeed]] = {}

@@ -1,4 +1,4 @@
-"""Tolerance for failed records: whether a batch has too many, decided on the counts before anything is committed."""
+"""Tolerance for failed records: whether a batch has too many, decided by the counts before anything is committed."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def check_tolerance(
     """Stop the stream if its spec does not allow this many failed records; messages name records by their coordinates.
 
     Args:
-        counts: Of the batch; late records among its dead letters are not counted.
-        earlier: Of the batches before it in the window, if there is one.
+        counts: Counts of the batch; late records among its dead letters do not count.
+        earlier: Counts of the earlier batches in the window; None without a window.
         proved: Whether the stream has landed a record before.
 
     Raises:
-        ToleranceError: Naming a failed record, or the three most frequent reasons with examples.
+        ToleranceError: Names a failed record, or the three most frequent reasons with examples.
     """
-    # A late record is none that failed: the stream's file says what becomes of it.
+    # A late record has not failed: the stream's file says what happens to it.
     late = sum(tally.reasons.get(LATE, 0) for tally in tallies)
     counts = replace(counts, dead=counts.dead - late)
     if not counts.dead:
@@ -100,14 +100,14 @@ def check_tolerance(
 
 
 def first_failed(tallies: Sequence[Tally]) -> Example:
-    """The record that a stream without tolerance names when it stops."""
+    """The record that the error of a stream without tolerance names."""
     return min(_examples(tallies).values(), key=lambda example: (example.topic, example.partition, example.offset))
 
 
 def _exceeded(
     spec: StreamSpec, batch: Counts, earlier: Counts, proved: bool
 ) -> Iterator[tuple[type[ToleranceError], str, str]]:
-    """The limits that are exceeded: the error, a sentence, and the key to raise."""
+    """Exceeded limits: the error, a sentence, and the key to raise."""
     limit = spec.errors.stop_above
     if limit is None:
         return
@@ -136,7 +136,7 @@ def _is_above(limit: StopAbove, ratio: float | None, counts: Counts, enough: int
 
 
 def _frequent(tallies: Sequence[Tally]) -> str:
-    """The three most frequent reasons, a line each, with an example."""
+    """The three most frequent reasons, one per line, each with an example."""
     reasons: dict[str, int] = {}
     for tally in tallies:
         for reason, count in tally.reasons.items():
@@ -170,11 +170,11 @@ _KEY = "window-stop.json"
 
 
 class WindowStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That the window stopped the stream.
+    """Record that the window stopped the stream.
 
     Attributes:
-        sequence: Iceberg's sequence number of the stream's newest commit on its table then.
-        table: The uuid of that table; one that was made anew counts its sequence numbers from 1 again.
+        sequence: Sequence number of the stream's newest commit on its main table at the time.
+        table: Uuid of that table; a recreated table counts its sequence numbers from 1 again.
     """
 
     sequence: int
@@ -184,7 +184,7 @@ class WindowStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A stamped snapshot: its time (ms), the totals with and without its batch, and its letters that are only late."""
+    """A stamped snapshot: its time (ms), the totals with and without its batch, and its late dead letters."""
 
     at_ms: int
     totals: Counts
@@ -193,15 +193,15 @@ class _Point:
 
 
 class Breaker:
-    """Judges the batches of one open stream. The window is read from the stamps, so it survives every restart.
+    """Checks the batches of one open stream. The window is read from the stamps, so it survives every restart.
 
-    Batches whose snapshots are younger than the window count, and the batch at hand. After a stop, those that were
-    committed by then are forgiven when a continuous stream is started again, or the configuration has changed. A drain
-    under the same configuration forgives nothing: a schedule is no operator.
+    The window covers the present batch, and batches whose snapshots are younger than the window. After a stop, earlier
+    batches are forgiven if a continuous stream is started again, or if the configuration has changed. A drain under the
+    same configuration forgives nothing, as a schedule is no operator.
 
     Args:
-        stream: The stream; its anchor's stamps are read as it stands when a batch is checked.
-        now: Seconds since 1970.
+        stream: The stream; the stamps of its coordinator are read at each check.
+        now: Returns the time, seconds since 1970.
     """
 
     def __init__(self, stream: OpenStream, now: Callable[[], float] = time.time) -> None:
@@ -231,7 +231,7 @@ class Breaker:
         return goes_on and stop.table == stream.anchor.uuid
 
     def _earlier(self) -> Counts | None:
-        """What the batches before the one at hand counted within the window; None without a window."""
+        """Counts of the earlier batches in the window; None without a window."""
         limit = self._stream.spec.errors.stop_above
         if limit is None or limit.window is None:
             return None
@@ -239,7 +239,7 @@ class Breaker:
         begin_ms = self._now() * 1000 - limit.window.of.total_seconds() * 1000
         while self._points and self._points[0].at_ms < begin_ms:
             self._points.popleft()
-        # The totals run on over snapshots that have expired in between.
+        # Totals continue over snapshots that have expired in between.
         if not self._points:
             return Counts()
         late = sum(point.late for point in self._points)
@@ -258,6 +258,6 @@ def _read(store: StateStore) -> WindowStop | None:
         content = store.get(_KEY)
         return None if content is None else decode_json(content, WindowStop)
     except (*DAMAGED, OSError) as problem:
-        # Without it the whole window counts: the stream stops rather once too often.
+        # Without the record the whole window counts: the stream may stop once too often.
         log.warning("%s cannot be read, so the whole window counts: %s", _KEY, problem)
         return None

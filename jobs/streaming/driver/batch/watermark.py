@@ -1,10 +1,10 @@
-"""Watermark of a stream: before which event time no record is awaited any more. Pure decisions.
+"""Watermark of a stream: the event time before which no record is expected any more. Pure functions.
 
-The watermark is the least, over the partitions that are not idle, of the greatest event time that was read of each,
-less the grace. It never moves back. A partition holds it up until its first event, and from then on until it is idle:
-read to the end of its log, and without an event for `idle_after`, by the driver's clock. Once all are, a record that
-still comes happened no earlier than now less the grace, if records come within the grace at all: so the watermark moves
-on to the time through which the stream is complete, less the grace.
+The watermark is the least of the partitions' greatest event times, minus the grace; idle partitions do not count. It
+never moves back. A partition holds it up until its first event, and then until it is idle: read to the end of its log,
+and without an event for `idle_after` by the driver's clock. If all are idle, a record that still comes within the grace
+is no older than now minus the grace. So the watermark moves on to the time through which the stream is complete, minus
+the grace.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from jobs.tables.commit.stamp.offsets import Positions, Ranges, TopicPartition
 from jobs.tables.commit.stamp.stamps import Stamp
 
 SHORTEST_AHEAD_MS = 60_000
-"""Clocks of producers may be so much ahead, however short the grace is."""
+"""Least time that producers' clocks may be ahead, however short the grace is."""
 
 
 def known_times(newest: Stamp | None, event_time: EventTime) -> EventTimes:
-    """What the newest stamp says of the event times of this column; nothing of another one."""
+    """Event times of this column in the newest stamp; empty if it has another column."""
     known = newest.event_time if newest else None
     return known if known and known.column == event_time.column else EventTimes(event_time.column)
 
 
 def believed_until(event_time: EventTime, now_ms: int) -> int:
-    """A later event time than this is not believed, or one broken clock would move the watermark for good.
+    """Latest plausible event time. Without this limit, one broken clock would move the watermark for good.
 
-    Less the grace it is no later than now, and so is the watermark.
+    Minus the grace, it is no later than now, and so is the watermark.
     """
     return now_ms + max(event_time.grace_ms, SHORTEST_AHEAD_MS)
 
@@ -52,15 +52,15 @@ def advanced(
     through_ms: int | None,
     batch: EventCounts = NO_EVENTS,
 ) -> EventTimes:
-    """The event times behind a batch, or behind a look at the logs while nothing comes.
+    """Event times after a batch, or after a look at the logs while nothing arrives.
 
     Args:
-        before: Those that the newest stamp knows.
-        read: The greatest event time that the batch has read of each partition of which it has read any.
-        end: The next offsets after it, of every partition.
-        logs: The ends of the logs.
-        through_ms: Every record that had come by then is in the tables; milliseconds since 1970.
-        batch: What else the batch held.
+        before: Event times in the newest stamp.
+        read: Greatest event time that the batch read from each partition with any.
+        end: Next offsets after the batch, of every partition.
+        logs: Ends of the logs.
+        through_ms: Time by which all records that had arrived are in the tables; milliseconds since 1970.
+        batch: Further counts of the batch.
     """
     now_ms = logs.at_ms
     partitions: dict[TopicPartition, PartitionTime] = {}
@@ -94,13 +94,13 @@ def advanced(
 def passed_bounds(
     ranges: Ranges, newest: Stamp, stamps: Iterable[Stamp], event_time: EventTime
 ) -> dict[TopicPartition, Steps]:
-    """By which bounds the records were judged that the coordinator is past, and that are read for another target.
+    """Bounds by which records were judged that the coordinator has and another target still needs.
 
-    Where no stamp tells, the newest bound counts: by an earlier one letters of late records would be lost.
+    If no stamp has the bound, the newest one counts. An earlier bound would lose dead letters of late records.
 
     Args:
         newest: The coordinator's newest stamp.
-        stamps: Those of its batches that are still kept, newest first.
+        stamps: Stamps of its batches that still exist, newest first.
     """
     last = known_times(newest, event_time).bound_ms
     told = [each for each in stamps if each.kind == "batch" and each.event_time]

@@ -1,1 +1,1 @@
-"""The open stream, and what a batch gives."""
+"""The open stream, and the results of a batch."""

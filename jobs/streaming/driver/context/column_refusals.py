@@ -1,4 +1,4 @@
-"""Column refusals: the fields and changes of columns that a table does not get, as decoders have to know them."""
+"""Column refusals: fields and changes that a table's columns do not take, for the decoders."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from jobs.records.schema.needs import (
 from jobs.records.schema.schema_change import RefusedChange, columns_of
 
 MOST_REFUSED = 1_000
-"""Refused fields that are told apart; beyond them each record with a new field fails."""
+"""Most refused fields that are kept apart; beyond them each record with a new field fails."""
 
 
 @dataclass(slots=True)
 class ColumnRefusals:
-    """What one table does not take, where decoders have to know.
+    """Fields and changes that one table refuses, for the decoders.
 
     Attributes:
-        fields: Fields of records, by their JSON path, with the reason.
-        changes: Changes of its columns: records that need them do not wait, but have their values land as text.
+        fields: Refused fields of records, by their JSON path, with the reason.
+        changes: Refused changes of columns: records that need them do not wait, and their values land as text.
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ColumnRefusals:
         self.fields |= dict.fromkeys(refused_places(schema, path), why)
 
     def limit(self) -> str | None:
-        """Refuse every new field once too many are refused, as with keys that are data; returns why, the first time."""
+        """Refuse every new field after too many refusals, as with keys that are data; returns why, the first time."""
         if len(self.fields) < MOST_REFUSED or EVERY_FIELD in self.fields:
             return None
         why = self.fields[EVERY_FIELD] = f"more than {MOST_REFUSED:,} fields of records have got no column"
@@ -49,9 +49,9 @@ class ColumnRefusals:
     def without_columns_of_failing(
         self, found: Evolution, schema: Schema, refused: Iterable[RefusedChange]
     ) -> Evolution:
-        """Changes without columns that may be those of records which fail from now on, by a field that gets none.
+        """Changes without the columns of records that a refused field will make fail.
 
-        The tasks run again, and then only records that land need columns.
+        The tasks run again, and then only records that land ask for columns.
         """
         additions = [each for each in refused if each.change == "add"]
         new = {field_place(schema, each.path) for each in additions} - self.fields.keys()
@@ -61,7 +61,7 @@ class ColumnRefusals:
         return found.without_additions({each.at for each in additions} if many else None)
 
     def refuse_changes(self, refused: Iterable[RecordNeed | RefusedChange], policy: EvolutionPolicy) -> bool:
-        """Refuse changes of columns; returns whether decoders have to know, as their records wait for a change."""
+        """Refuse changes of columns; returns whether decoders need the refusal, because records wait for the change."""
         if policy.clash != "shadow":
             return False
         before = len(self.changes)
@@ -71,7 +71,7 @@ class ColumnRefusals:
         return len(self.changes) > before
 
     def known_to(self, resolved: ResolvedSchema) -> ResolvedSchema:
-        """The decoder of a schema with what is refused as its options."""
+        """The resolved schema with the refusals as options of its decoder."""
         if self.fields:
             refused = dict(resolved.decoder.options.get("refused", ())) | self.fields
             resolved = resolved.with_options({"refused": tuple(refused.items())})
@@ -81,16 +81,16 @@ class ColumnRefusals:
 
 
 def refused_places(schema: Schema, path: Path) -> tuple[str, ...]:
-    """The JSON paths by which decoders know a field that gets no column; of one in a new field with a mark, too.
+    """JSON paths by which decoders know a refused field; a field within a new one has a marked path as well.
 
-    Names may have points in them, so the path alone does not tell it from another field.
+    Names may contain points, so the path alone may also name another field.
     """
     place = field_place(schema, path)
     return (place,) if not path[:-1] or path[:-1] in dict(columns_of(schema)) else (place, f"{place}{WITHIN}")
 
 
 def field_place(schema: Schema, path: Path) -> str:
-    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map."""
+    """JSON path of a column's field in the decoders' notation: `[]` for elements, `{}` for values of a map."""
     columns, place = dict(columns_of(schema)), "$"
     for at, name in enumerate(path):
         above = columns.get(path[:at]) if at else None
@@ -98,6 +98,6 @@ def field_place(schema: Schema, path: Path) -> str:
         if parent_type is not None and not parent_type.is_primitive and not parent_type.is_struct:
             place += "[]" if name == "element" else "{}"
         else:
-            # As decoders write it: what is no column may have any name.
+            # In the decoders' notation: a field without a column may have any name.
             place += f".{name if path[: at + 1] in columns else shown_key(name)}"
     return place

@@ -1,4 +1,4 @@
-"""Commit pool: commits to several tables at once, and what each of them answered."""
+"""Commit pool: commits to several tables at the same time, and the answer of each."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from jobs.tables.commit.stamp.errors import (
 )
 
 MOST = 8
-"""Commits under way together."""
+"""Most commits at the same time."""
 OF_ONE_TABLE = (TargetRecreatedError, RolledBackError, CommitDeniedError)
-"""What stops the stream for one table, and says nothing of another."""
+"""Errors that stop the stream because of one table, and do not concern another."""
 _MOST_TOLD = 5
 
 T = TypeVar("T")
 
 
 def most_commits(catalog: Catalog | None) -> int:
-    """How many commits a catalog is asked for together.
+    """Most commits that a catalog gets at the same time.
 
-    PyIceberg's client of Hive has one connection for all. SQLite answers from this process, so threads only take turns:
-    eight of them made 300 commits a tenth slower than one (`python -m bench.routes`).
+    PyIceberg's Hive client has one connection for all. SQLite answers within this process, so threads only take turns:
+    eight threads made 300 commits a tenth slower than one (`python -m bench.routes`).
     """
     engine = getattr(catalog, "engine", None)
     local = engine is not None and engine.dialect.name == "sqlite"
@@ -40,16 +40,17 @@ def most_commits(catalog: Catalog | None) -> int:
 
 
 def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MOST) -> dict[str, T]:
-    """Commit to each of several tables, some of them together; returns the answers, by table.
+    """Commit to several tables, some at the same time; returns the answers by table.
 
-    All commits that were begun have answered before this returns or raises. A table that stops by itself keeps no other
-    from its commit; after any other error none is begun.
+    All commits that were begun have answered before this returns or raises. If one table stops the stream, the others
+    are still committed. After any other error no commit begins.
 
     Args:
-        commit: Commits to one; called in threads of the pool.
+        commit: Commits to one table; called in threads of the pool.
 
     Raises:
-        BaseException: The gravest error: a takeover, then a stop, then any other. Stops of tables are told together.
+        BaseException: The gravest error: a takeover, then a stop, then any other. Stops of tables are reported
+            together.
     """
     if len(names) <= 1 or most <= 1:
         return _one_by_one(names, commit)
@@ -71,7 +72,7 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
         futures = {name: pool.submit(contextvars.copy_context().run, begin, name) for name in names}
         _await(futures)
     finally:
-        # Also if this thread is told to end: what was begun is answered first.
+        # Commits that were begun are answered first, even if this thread is to end.
         failed.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [problem for each in futures.values() if (problem := each.exception()) is not None]
@@ -95,7 +96,7 @@ def _one_by_one(names: Sequence[str], commit: Callable[[str], T]) -> dict[str, T
 
 
 def _told_together(errors: Sequence[BaseException]) -> BaseException:
-    """The gravest error; of tables that stop the stream each, the first with what the others say."""
+    """The gravest error; if several tables stop the stream, the first one's with the others' messages."""
     gravest = min(errors, key=_gravity)
     others = [each.message for each in errors if isinstance(each, OF_ONE_TABLE) and each is not gravest]
     if not others or not isinstance(gravest, OF_ONE_TABLE):
@@ -111,7 +112,7 @@ def _told_together(errors: Sequence[BaseException]) -> BaseException:
 def _await(futures: Mapping[str, Future[T]]) -> None:
     left = set(futures.values())
     while left:
-        # A signal is handled by this thread between two of them, and not only behind the last.
+        # The timeout lets this thread handle signals before the last commit has answered.
         _, left = wait(left, timeout=1.0, return_when=FIRST_COMPLETED)
 
 

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObservedEnds:
-    """The ends of the logs at a time: what came later came behind them.
+    """Ends of the logs at a time: later records have offsets behind them.
 
     Attributes:
-        at_ms: Before they were asked for, milliseconds since 1970.
-        watermarks: The ends of all that was there, records of open transactions included.
+        at_ms: Time before the ends were queried, milliseconds since 1970.
+        watermarks: Ends of all records, those of open transactions included.
     """
 
     at_ms: int
     watermarks: Positions
 
     def reached(self, position: Positions) -> bool:
-        """Whether all that was there is read or known not to count, of every partition that it knows."""
+        """Whether every record before these ends, in the partitions of the position, is read or will never count."""
         return all(position.get(p, end) >= end for p, end in self.watermarks.items())
 
 
@@ -47,15 +47,15 @@ def valid_through(
 ) -> int | None:
     """The time through which every record of the topics is in the tables; milliseconds since 1970, None if unknown.
 
-    Per partition the latest of these counts: now, if it was read to the end of all that is there, open transactions
-    included; the time of an earlier look, if it was read past the end of then; the time of its newest record, if the
-    broker set it; what held before. The least complete partition decides, and the time never goes back.
+    For each partition the latest of these counts: now, if it was read to the end of all records, open transactions
+    included; the time of an earlier look, if it was read past the end at that time; the time of its newest record, if
+    the broker set it; the former value. The least complete partition decides, and the time never goes back.
 
     Args:
-        end: The next offsets after the batch.
-        now: The ends of the logs after the tasks had read.
-        before_ms: What held before.
-        earlier: The ends of the logs at an earlier time.
+        end: Next offsets after the batch.
+        now: Ends of the logs after the tasks had read.
+        before_ms: The former value.
+        earlier: Ends of the logs at an earlier time.
     """
     appended: dict[TopicPartition, int] = {}
     for tally in tallies:
@@ -88,9 +88,9 @@ def _partition_through(
 
 
 def settled_through(spec: StreamSpec, catalog: Catalog, coordinator: TableMetadata) -> int | None:
-    """Every record with an older timestamp is in the stream's tables; milliseconds since 1970, None if unknown.
+    """Time before which every record is in the stream's tables; milliseconds since 1970, None if unknown.
 
-    Only the tables that have rows of the newest batch are loaded.
+    Loads only the tables with rows of the newest batch.
     """
     metadata = as_written(coordinator, spec.stream)
     newest = history(metadata, spec.stream).newest

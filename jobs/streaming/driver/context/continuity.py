@@ -1,4 +1,4 @@
-"""Continuity of the logs: whether what a batch was read from goes on from what was read before it."""
+"""Continuity of the logs: whether the log of a batch continues the log that was read before."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 
 def log_departures(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[TopicPartition, int]:
-    """Where the logs, as they were just looked at, depart from what the anchor's newest stamp says was read of them.
+    """Offsets at which the present logs depart from what was read of them, by the coordinator's newest stamp.
 
-    The leader that took the last record that was read has it: nobody is asked while it leads under the same epoch.
+    The leader that took the last read record has it. While it leads under the same epoch, no broker is asked.
     """
     if newest is None:
         return {}
@@ -29,10 +29,10 @@ def log_departures(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict
 
 
 class Continuity:
-    """Follows the leaders of a stream's partitions, from one batch to the next.
+    """Follows the leaders of a stream's partitions from batch to batch.
 
-    While a partition has the same leader its log is not cut, and nobody is asked. If the leader has changed, the
-    brokers are asked for the last record of the batches before, and of each piece of this batch.
+    While a partition keeps its leader, its log is not cut, and no broker is asked. If the leader has changed, the
+    brokers are asked about the last record of the batches before, and of each piece of this batch.
     """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog) -> None:
@@ -41,11 +41,11 @@ class Continuity:
         self._leaders: dict[TopicPartition, int] = dict(stream.log.leader_epochs)
 
     def check(self, ends: LogEnds, results: TaskResults) -> None:
-        """Refuse a batch whose records are not what follows on those before.
+        """Raise if the records of a batch do not continue those before.
 
         Raises:
             TopicRecreatedError: The log was cut before the stream's position.
-            KafkaUnavailableError: It was cut while the batch was read: to be read again.
+            KafkaUnavailableError: The log was cut while the batch was read, so the batch is to be read again.
         """
         moved = {p for p in ends.latest if (e := ends.leader_epochs.get(p)) is None or e != self._leaders.get(p)}
         newest = self._stream.anchor.newest

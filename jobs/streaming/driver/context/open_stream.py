@@ -1,4 +1,4 @@
-"""Open stream: one that this process may commit to, with its targets and its folder."""
+"""Open stream: a stream that this process may commit to, with its targets and its folder."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class OpenStream(CommitSession):
     """A stream that this process may commit to.
 
     Attributes:
-        log: Its topics as they were looked at last.
-        former: The newest stamps of tables that the stream wrote under an earlier configuration.
-        recovered: How many batches of earlier drivers were committed from their pending records.
-        positions: Where each target stands; follows every commit.
-        refused: What tables do not take, by their names.
-        unsurveyed: Tables that no survey is made for, as the last one has led to nothing.
-        refused_values: Values that name no table, as it is another's, with what they would have to be.
-        unmade: Tables of topics that cannot be made yet, with the reason; asked anew for each batch.
-        schemas: The writer schemas of its records, if a registry keeps them.
-        complete_ms: Every record with an older timestamp was in when the batch at hand began, as far as known;
-            milliseconds since 1970.
-        fits_parked: Whether tasks fit records to parked tables, too, by the columns that are known of those.
-        batch_ms: The time of the batch at hand, which its expressions may ask for; milliseconds since 1970.
+        log: Its topics as last queried.
+        former: Newest stamps of tables that the stream wrote under an earlier configuration.
+        recovered: Number of batches that were committed from pending records of earlier drivers.
+        positions: Position of each target; updated by every commit.
+        refused: Refused fields and changes, by table.
+        unsurveyed: Tables that get no further survey, as the last one led to nothing.
+        refused_values: Values that name a table of another owner, with what they would have to be.
+        unmade: Tables of topics that cannot be created yet, with the reason; tried again for each batch.
+        schemas: Writer schemas of its records, if a registry has them.
+        complete_ms: Time through which the stream was known to be complete when the present batch began; milliseconds
+            since 1970.
+        fits_parked: Whether tasks also fit records to suspended tables, by their known columns.
+        batch_ms: Time of the present batch, which expressions may use; milliseconds since 1970.
     """
 
     spec: StreamSpec
@@ -73,25 +73,25 @@ class OpenStream(CommitSession):
 
     @property
     def asks_batch_time(self) -> bool:
-        """Whether an expression of its file asks for the time of the batch."""
+        """Whether an expression of the stream's file uses the time of the batch."""
         return asks_batch_time(self.spec)
 
     @property
     def batch_time(self) -> datetime:
-        """The time of the batch at hand, UTC; without one, now."""
+        """Time of the present batch, UTC; the current time without one."""
         return datetime.now(UTC) if self.batch_ms is None else datetime.fromtimestamp(self.batch_ms / 1000, UTC)
 
     def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:
-        """As a commit session, with the coordinator's newest commit on the stamps of the other tables."""
+        """Commit as a commit session does, and put the coordinator's newest commit on other tables' stamps."""
         newest = self.anchor.newest
         if target is not self.anchor and newest is not None and newest.last_move:
             planned = replace(planned, stamp=replace(planned.stamp, coordinator=(self.anchor.uuid, newest.last_move)))
         return CommitSession.commit(self, target, planned, batch)
 
     def claim_anew(self, newest: Stamp | None) -> Stamp:
-        """The claim on a table that was no target for a while: it stands where the coordinator does, whatever it says.
+        """Claim of a table that was no target for a while: it gets the coordinator's position, whatever its stamp has.
 
-        Its own stamp may be of a time before offsets were reset, or a topic was created again.
+        Its own stamp may be older than a reset of offsets, or than a recreated topic.
         """
         claimed, anchored = self.claim_of(newest), self.anchor.newest
         if anchored is None:
@@ -102,10 +102,10 @@ class OpenStream(CommitSession):
         return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})
 
     def new_target(self, name: str) -> Target:
-        """A table that becomes a target as records come; one that has been a target before is claimed anew.
+        """A table that becomes a target as records come; a former target is claimed with the coordinator's position.
 
         Raises:
-            RolledBackError: It was rolled back since.
+            RolledBackError: The table was rolled back since.
         """
         target = Target(self.anchor.catalog, name, self.id, branch=self.spec.branch_of(name))
         past = target.history()
@@ -117,26 +117,26 @@ class OpenStream(CommitSession):
 
     @property
     def most_commits(self) -> int:
-        """How many of its tables are committed to together."""
+        """Most of its tables that are committed to at the same time."""
         return most_commits(self.anchor.catalog)
 
     @property
     def rows_table(self) -> Table:
-        """The stream's table, as it was loaded last."""
+        """The stream's main table, as it was loaded last."""
         return self.targets[self.spec.table.name].table
 
     def refused_by(self, table: str) -> ColumnRefusals:
-        """What a table does not take."""
+        """Fields and changes that a table refuses."""
         return self.refused.setdefault(table, ColumnRefusals())
 
     def resolved_for(
         self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset(), name: str | None = None
     ) -> ResolvedSchema:
-        """The rows that values become by a table as it is, or was, and their decoder.
+        """Columns and decoder for values, by a table's present or former metadata.
 
         Args:
             unknown: Ids of writer schemas that count as unknown.
-            name: Of the table; without it the stream's own.
+            name: Name of the table; None for the main table.
         """
         name = name or self.spec.table.name
         found = self.spec.for_table(name).resolved_for(table.schema(), table.properties, evolving=True)
@@ -146,42 +146,42 @@ class OpenStream(CommitSession):
     def record_columns_for(
         self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset(), name: str | None = None
     ) -> RecordColumns:
-        """The columns that rows have of the key, the headers and Kafka's own, by a table as for values."""
+        """Columns of the key, the headers and Kafka's coordinates, by a table as for values."""
         spec = self.spec.for_table(name or self.spec.table.name)
         columns = spec.record_columns_for(table.schema(), table.properties)
         return columns.with_schemas(self.schemas.lookup(unknown)) if self.schemas else columns
 
     @property
     def anchor(self) -> Target:
-        """The coordinator: stamped in every batch, before the others."""
+        """The coordinator, which is stamped first in every batch."""
         return self.targets[self.spec.coordinator]
 
     def refuse_taken_over(self) -> None:
-        """Refuse to go on where a later driver has the lease, or has claimed the coordinator, and perhaps no other."""
+        """Raise if a later driver has the lease, or has claimed the coordinator."""
         self.lease.verify()
         self.anchor.refuse_later_claim(self.epoch)
 
     @property
     def watermark_ms(self) -> int | None:
-        """Before which event time no record is awaited any more, by the newest stamp; milliseconds since 1970."""
+        """Event time before which no record is expected, by the newest stamp; milliseconds since 1970."""
         newest = self.anchor.newest
         return newest.event_time.watermark_ms if newest and newest.event_time else None
 
     @property
     def dead_letters(self) -> Target:
-        """The table of the records that failed."""
+        """The dead-letter table."""
         return self.targets[self.spec.dead_letter_table]
 
 
 def known_targets(
     spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str], *, parking: bool = False
 ) -> dict[str, Target]:
-    """The stream's tables, the coordinator first, read and seen to be the ones that it wrote before.
+    """The stream's tables, the coordinator first, loaded and checked to be those that it wrote before.
 
     Args:
-        spec: The stream, whose tables are there, unless letters hold their places.
+        spec: The stream, whose tables exist unless dead letters replace them.
         remembered: Uuids by name, from the lease.
-        parking: Whether letters hold the places of tables, too, that are to be parked.
+        parking: Whether tables that are to be suspended get placeholders, too.
 
     Raises:
         StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.

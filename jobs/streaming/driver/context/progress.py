@@ -1,4 +1,4 @@
-"""Progress of a driver for its heartbeat: the work that it has done, and what the batch at hand waits for."""
+"""Progress of a driver for its heartbeat: its work so far, and what the present batch waits for."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 RECENT_SECONDS = 300.0
 MOST_UNKNOWN_FIELDS = 20
-"""In each heartbeat; the state store has more of them."""
-# A JVM that collects its garbage for long answers later than it would, but not so much.
+"""Most unknown fields in each heartbeat; the state store has more of them."""
+# Longer than a usual garbage collection of the JVM.
 UNANSWERED_SECONDS = 20.0
-# What answers sooner is merely slow.
+# A request that is answered sooner is merely slow.
 LONG_SECONDS = 10.0
 
 NONE_PARKED: Mapping[str, int] = MappingProxyType({})
 
 
 class WorkLog:
-    """The work of one driver so far; written by the threads of batches and lag, read by the heartbeat's.
+    """Work of one driver so far; written by the threads of batches and lag, read by the heartbeat thread.
 
     Args:
-        since: When the driver started; seconds since 1970, as all times here.
-        unanswered_seconds: For how long a JVM may take to answer.
+        since: Start of the driver; all times here are in seconds since 1970.
+        unanswered_seconds: Longest time that a JVM may take to answer.
     """
 
     def __init__(self, since: float, unanswered_seconds: float = UNANSWERED_SECONDS) -> None:
@@ -53,11 +53,11 @@ class WorkLog:
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
     def opened(self, position: Positions, recovered: int = 0, parked: Mapping[str, int] = NONE_PARKED) -> None:
-        """The stream was opened, and stands here; refusals are counted from 0 again.
+        """The stream was opened at this position; refusals are counted from 0 again.
 
         Args:
-            recovered: Batches that were committed from pending records while it was opened.
-            parked: The tables that are parked, and since when; milliseconds since 1970.
+            recovered: Batches that were committed from pending records during the opening.
+            parked: Suspended tables and their times, milliseconds since 1970.
         """
         with self._guard:
             self._position = dict(position)
@@ -66,37 +66,37 @@ class WorkLog:
             self._work = msgspec.structs.replace(
                 self._work, position=by_topic(position), recovered=recovered, parked=dict(parked)
             )
-            # An operator's answer may have taken the stream back since.
+            # An operator's answer may have moved the stream back since.
             self._complete = None
 
     def begun(self, now: float) -> int | None:
         """A batch began.
 
         Returns:
-            Through when the stream is complete, by all that was known since it was opened; milliseconds since 1970. One
-            that stood at the end of its topics is not less complete because more has come since.
+            Time through which the stream is complete, by all that was known since it was opened; milliseconds since
+            1970. A stream at the end of its topics does not become less complete because more records arrive.
         """
         with self._guard:
             self._work = msgspec.structs.replace(self._work, busy_since=now)
             return None if self._complete is None else int(self._complete * 1000)
 
     def made_progress(self, now: float) -> None:
-        """Something of the batch at hand was seen to work."""
+        """Something in the present batch has progressed."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, got_on_at=now)
 
     def jvm_asked(self, now: float) -> None:
-        """The JVM was asked something."""
+        """The JVM got a request."""
         with self._guard:
             self._asked = (now, time.monotonic())
 
     def jvm_answered(self) -> None:
-        """It has answered, or there is nobody to answer any more."""
+        """The JVM has answered, or no longer exists."""
         with self._guard:
             self._asked = None
 
     def idle(self) -> None:
-        """No batch is at hand: the query ended, whatever became of its last batch."""
+        """No batch is running: the query ended, whatever became of its last batch."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, busy_since=None)
 
@@ -110,7 +110,7 @@ class WorkLog:
         dead_letter_snapshot_id: int | None,
         refusals: int,
     ) -> None:
-        """A batch ended, and the stream stands at `end`; `refusals` since the stream was opened."""
+        """A batch ended, and the stream's position is `end`; `refusals` are those since the stream was opened."""
         with self._guard:
             work, counts, events = self._work, batch.counts, batch.events
             self._position = dict(end)
@@ -167,30 +167,30 @@ class WorkLog:
             self._note_complete()
 
     def watermark(self, watermark_ms: int | None) -> None:
-        """The stream's watermark as its newest stamp says, when it was opened or has moved on without a batch."""
+        """The watermark of the newest stamp, at opening or after it has moved on without a batch."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, watermark_ms=watermark_ms)
 
     def flushing(self, flush: Flush) -> None:
-        """How far the newest flush is."""
+        """Progress of the newest flush."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, flush=flush)
 
     def position(self) -> dict[TopicPartition, int]:
-        """Where the stream stands."""
+        """Position of the stream."""
         with self._guard:
             return dict(self._position)
 
     def lag(
         self, latest: Positions, now: float, undecided: Positions | None = None, undecided_since: float | None = None
     ) -> None:
-        """Kafka said where the log ends.
+        """Kafka reported the ends of the logs.
 
         Args:
-            latest: With read_committed the end of what is decided.
-            now: When it was asked.
-            undecided: What stands behind that, of partitions that have any.
-            undecided_since: Since when that end has not moved, where it has stood longest.
+            latest: Ends of the logs; with read_committed, the ends of decided transactions.
+            now: Time of the request.
+            undecided: Offsets behind these ends, of partitions with any.
+            undecided_since: Time since which the longest-waiting of these ends has not moved.
         """
         with self._guard:
             waiting = {at: max(0, latest[at] - offset) for at, offset in self._position.items() if at in latest}
@@ -207,7 +207,7 @@ class WorkLog:
             self._note_complete()
 
     def lag_unknown(self, since: float) -> None:
-        """Nobody can look where the log ends; the time of the first such report stays until somebody can."""
+        """The ends of the logs cannot be queried; the time of the first such report stays until they can."""
         with self._guard:
             if self._work.lag_unknown_since is None:
                 self._work = msgspec.structs.replace(self._work, lag_unknown_since=since)
@@ -217,7 +217,7 @@ class WorkLog:
         self._complete = max(known, default=None)
 
     def work(self, now: float) -> Work:
-        """All of it, with what is recent as of now."""
+        """The whole work, with recent rates as of now."""
         with self._guard:
             while self._recent and self._recent[0][0] < now - RECENT_SECONDS:
                 self._recent.popleft()
@@ -234,7 +234,7 @@ class WorkLog:
 
 
 class BatchWaits:
-    """What a batch waits for; written by the threads that land it, read by the driver's own."""
+    """What a batch waits for; written by the threads that land it, read by the driver's main thread."""
 
     def __init__(self, long_seconds: float = LONG_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._long_seconds: float = long_seconds
@@ -245,7 +245,7 @@ class BatchWaits:
 
     @contextlib.contextmanager
     def asking(self, whom: str) -> Iterator[None]:
-        """Within the block somebody is asked who may take long to answer; several may be, each by a thread."""
+        """Within the block a service is asked that may take long; several threads may ask at the same time."""
         asked = object()
         with self._guard:
             self._asked[asked] = whom, self._clock(), datetime.now(UTC)
@@ -256,15 +256,15 @@ class BatchWaits:
                 del self._asked[asked]
 
     def retrying(self, failure: str | None) -> None:
-        """Something failed and is tried again; None once it has worked. The time of the first failure stays."""
+        """Something failed and is retried; None once it has worked. The time of the first failure stays."""
         with self._guard:
             since = self._failure[1] if self._failure else datetime.now(UTC)
             self._failure = (failure, since) if failure is not None else None
 
     def message(self) -> str | None:
-        """What is waited for, as a sentence without values and secrets; None if nothing is, or not for long yet."""
+        """What the batch waits for, as a sentence without values and secrets; None if nothing, or not for long yet."""
         with self._guard:
-            # In the order in which they were asked.
+            # In the order of the requests.
             whom, asked, since = next(iter(self._asked.values()), ("", self._clock(), datetime.now(UTC)))
             if self._asked and self._clock() - asked >= self._long_seconds:
                 return f"{whom} has not answered since {since:%H:%M:%S} UTC"

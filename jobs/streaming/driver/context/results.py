@@ -1,4 +1,4 @@
-"""Results of a batch: what its tasks wrote and counted, and what follows from it for the stamp."""
+"""Results of a batch: files and counts of its tasks, and what they mean for the stamp."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from jobs.tables.write.file_access import delete_unreferenced
 
 @dataclass(frozen=True, slots=True)
 class TaskResults:
-    """What the tasks of a batch wrote, by target, and counted, by slice.
+    """Files of a batch's tasks, by target, and their counts, by slice.
 
     Attributes:
         needs: Changes of tables that records need, by table.
-        schemas: Writer schemas that the registry was asked for.
+        schemas: Writer schemas that tasks got from the registry.
         unmet: Ids of writer schemas that the registry did not know.
-        tables: Tables that records wait for, in the order in which they came.
-        undecided: Some task has left its records undecided: the tasks have to run again, and nothing of this is for a
-            commit.
+        tables: Tables that records wait for, in the order of the records.
+        undecided: Whether a task has left its records undecided: the tasks have to run again, and nothing of this is
+            committed.
     """
 
     files: dict[str, list[DataFile]]
@@ -53,18 +53,18 @@ class TaskResults:
         """The sum over all slices.
 
         Raises:
-            AssertionError: Of results that are undecided; no stamp is made without the counts.
+            AssertionError: The results are undecided; no stamp is made from these counts.
         """
         if self.undecided:
             raise AssertionError("results that are undecided are dropped before anything is counted")
         return sum((tally.counts for tally in self.tallies), Counts())
 
     def refuse_unaccounted(self, stream: str, ranges: Ranges, position: Positions, coordinator: str) -> None:
-        """Refuse a batch that does not add up: each record read landed, failed, is a tombstone or was filtered, once.
+        """Raise if a batch does not add up: each record that was read landed, failed, is a tombstone or was filtered.
 
         Args:
-            position: Of the coordinator.
-            coordinator: Name of its table.
+            position: Position of the coordinator.
+            coordinator: Name of the coordinator.
         """
         read: dict[TopicPartition, int] = {}
         for tally in self.tallies:
@@ -90,7 +90,7 @@ class TaskResults:
                 raise unaccounted(stream, f"{count:,} records were read from {partition}, whose range has {most:,}")
 
     def refuse_unwritten(self, stream: str) -> None:
-        """Refuse a batch whose files do not hold the rows that were counted, before anything of it is committed.
+        """Raise if a batch's files do not hold the counted rows, before anything of it is committed.
 
         Raises:
             UnaccountedRecordsError: A table's files have more or fewer rows.
@@ -104,14 +104,15 @@ class TaskResults:
                 raise unaccounted(stream, f"{count:,} rows for {name} are in files with {written.get(name, 0):,} rows")
 
     def fetched(self) -> tuple[int, int]:
-        """Records that the tasks have read, whoever lacked them, and their bytes."""
+        """Number and bytes of the records that the tasks have read, for whichever target."""
         return sum(tally.fetched for tally in self.tallies), sum(tally.fetched_bytes for tally in self.tallies)
 
     def parts(self, ranges: Ranges, position: Positions, target: TargetSpec) -> dict[TopicPartition, PartitionCounts]:
-        """What a target receives, per partition of which it lacks a part of the batch.
+        """Counts for a target, by partition of which it lacks a part of the batch.
 
         Args:
-            target: The coordinator's counts are of all records that it lacked, the others' of the rows they were sent.
+            target: The target. The coordinator's counts cover all records that it lacked, the others' the rows sent to
+                them.
         """
         counted: dict[TopicPartition, Counts] = {}
         elsewhere: dict[TopicPartition, int] = {}
@@ -129,11 +130,11 @@ class TaskResults:
         return parts
 
     def marks(self, end: Positions, before: LastReads) -> dict[TopicPartition, LastRead]:
-        """The last record read of each partition, once the stream stands at `end`.
+        """Last read record of each partition, for the position `end`.
 
         Args:
-            end: The next offsets after the batch.
-            before: What was known of the batches before; it stays known where this one read no record.
+            end: Next offsets after the batch.
+            before: Last reads of the batches before, which stay if this batch read no record of the partition.
         """
         newest = dict(before)
         for tally in self.tallies:
@@ -148,7 +149,7 @@ class TaskResults:
         }
 
     def piece_marks(self, partitions: Collection[TopicPartition]) -> list[dict[TopicPartition, LastRead]]:
-        """The last record of every piece of some partitions, so that none is twice in one map."""
+        """Last record of every piece of some partitions, as maps that contain each partition once."""
         of: dict[TopicPartition, list[tuple[TopicPartition, LastRead]]] = {}
         for tally in self.tallies:
             partition, mark = TopicPartition(tally.topic, tally.partition), _mark(tally)
@@ -161,7 +162,7 @@ class TaskResults:
         return sum((tally.events for tally in self.tallies), NO_EVENTS)
 
     def greatest_events(self) -> dict[TopicPartition, int]:
-        """The greatest event time that was read of each partition, of which any was; milliseconds since 1970."""
+        """Greatest event time of each partition that has any; milliseconds since 1970."""
         found: dict[TopicPartition, int] = {}
         for tally in self.tallies:
             if (at := tally.greatest_event_ms) is not None:
@@ -170,11 +171,11 @@ class TaskResults:
         return found
 
     def rows(self) -> dict[str, int]:
-        """Rows written per target that received any."""
+        """Rows by target, for targets that received any."""
         return {name: sum(file.record_count for file in files) for name, files in self.files.items() if files}
 
     def letters(self, targets: Iterable[TargetSpec]) -> int:
-        """Rows written for the dead letters among targets."""
+        """Rows written to the dead-letter tables among the targets."""
         return sum(self.rows().get(each.name, 0) for each in targets if each.role == "dead_letters")
 
     def summed(self, of: Callable[[Tally], dict[str, int]]) -> dict[str, int]:
@@ -186,7 +187,7 @@ class TaskResults:
         return total
 
     def causes(self) -> dict[str, Cause]:
-        """Why records failed, over all slices, the most frequent first."""
+        """Causes of failed records, over all slices, the most frequent first."""
         return most_frequent(tally.causes for tally in self.tallies)
 
     def unknown_fields(self) -> dict[str, UnknownField]:
@@ -203,7 +204,7 @@ class TaskResults:
 
 
 def most_frequent(counted: Iterable[Mapping[str, Cause]], most: int = MOST_CAUSES) -> dict[str, Cause]:
-    """Causes of failure in results added up, the most frequent first, at most `most`; each with its first example."""
+    """Causes of failure over several results, the most frequent first, at most `most`; each with its first example."""
     total: dict[str, Cause] = {}
     for causes in counted:
         for key, cause in causes.items():
@@ -215,20 +216,21 @@ def most_frequent(counted: Iterable[Mapping[str, Cause]], most: int = MOST_CAUSE
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """What one batch did.
+    """Outcome of one batch.
 
     Attributes:
-        counts: Its records; zero if the targets had them all.
-        task_seconds: Reading, decoding and writing files; `commit_seconds`: from the pending record to the last commit.
-        lag: Records per partition between the new position and the log's end; `undecided`: of open transactions behind
-            it.
-        watermark_ms: The stream's watermark then; None where its file names no event time.
-        events: Event times of its records, and how many came behind the watermark before it, and by how much.
-        letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
-        warned: Landed rows that broke a rule which only warns, by the rule's name.
-        parked: Letters that were made for tables that are parked, by the table.
+        counts: Counts of its records; zero if the targets had them all.
+        task_seconds: Time to read, decode and write files; `commit_seconds`: from the pending record to the last
+            commit.
+        lag: Records per partition between the new position and the log's end; `undecided`: those of open transactions
+            behind it.
+        watermark_ms: The stream's watermark after the batch; None if its file has no event time.
+        events: Event times of its records, and the numbers of late records by lateness.
+        letters: Rows committed to the dead letters; includes those of a batch whose rows had landed before.
+        warned: Landed rows that broke a rule which only warns, by rule name.
+        parked: Dead letters for suspended tables, by table.
         unknown_fields: Keys that the schema does not declare, by path.
-        fetched, fetched_bytes: Records that its tasks have read, and the bytes of what was read of them.
+        fetched, fetched_bytes: Number and bytes of the records that its tasks have read.
     """
 
     batch: int
@@ -252,13 +254,13 @@ class BatchDone:
     fetched_bytes: int = 0
 
     def after(self, part: BatchDone) -> BatchDone:
-        """This with the files and letters of the batch's part that was completed before."""
+        """This outcome with the files and dead letters of the batch's part that was completed before."""
         parked = {name: self.parked.get(name, 0) + part.parked.get(name, 0) for name in {*self.parked, *part.parked}}
         return replace(self, files=self.files + part.files, letters=self.letters + part.letters, parked=parked)
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:
-    """Delete files among the results that no snapshot references, of all targets but those in `keep`."""
+    """Delete files in the results that no snapshot references, for all targets but those in `keep`."""
     for name, files in results.files.items():
         if name in keep:
             continue

@@ -1,8 +1,8 @@
-"""Second run of a batch that has landed in part: its records are decided on as they were the first time.
+"""Re-execution of a batch that has landed in part: its records are decided as they were the first time.
 
-If a target lacks the batch, and the pending record is lost, its tasks run again, by what the coordinator's stamp names:
-the schema, the columns' names, and the ids of writer schemas that the registry did not know. Otherwise a record that
-failed then might decode now, and be in no table. Letters of a table that is suspended since are made likewise.
+If a target lacks the batch, and the pending record is lost, its tasks run again by the coordinator's stamp: its schema,
+the columns' names, and the ids of writer schemas that the registry did not know. Otherwise a record that failed then
+might decode now, and be in no table. Dead letters of a table that was suspended since are made in the same way.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class UnknownFailuresError(StreamStopped):
 def half_committed(
     ranges: Ranges, positions: Mapping[str, Positions], coordinator: str, start: Positions
 ) -> dict[TopicPartition, int] | None:
-    """The end of the part of the log that the coordinator has and another target lacks; None without such a part.
+    """End of the part of the log that the coordinator has and another target lacks; None without such a part.
 
-    It may lie past the batch that Spark has planned: the coordinator's next stamp would name another schema. Where an
-    operator has a target landed again from before the newest batch, it is cut at the planned end.
+    It may be past the batch that Spark has planned, as the coordinator's next stamp would name another schema. If an
+    operator has a target landed again from before the newest batch, the end is cut to the planned one.
 
     Returns:
-        The next offset after it of every partition of the batch, also of those without such a part.
+        Next offset after it for every partition of the batch, also for those without such a part.
     """
     stands, reached, lacked, again = positions[coordinator], dict[TopicPartition, int](), False, False
     for partition, (first, _) in ranges.items():
@@ -78,9 +78,9 @@ def half_committed(
 
 
 def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict[str, Schema] | None:
-    """The schemas of the tables that say which columns records have, as they were decided on; None if nothing has been.
+    """Schemas that determined the records' columns when the batch was decided; None if it was not decided before.
 
-    Of a stream whose tables have the columns of one, it is that one's; None, too, if it has the schema no more.
+    If the stream's tables share the columns of one, this has that table only; None if the table lost the schema.
     """
     if not needs[stream.anchor.name].nothing or stream.anchor.newest is None:
         return None
@@ -90,13 +90,13 @@ def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict
         return {own: evolving_schema(stream.spec, table_as_decided(stream, needs, own))} if found else None
     others = [name for name in stream.targets if name != stream.spec.dead_letter_table]
     timely = [name for name in others if not stream.spec.has_late_rows(name)]
-    # Of a parked table that nobody may read no record is decoded.
+    # If a suspended table may not be read, no record for it is decoded.
     names = [name for name in timely if known_table(stream, name) is not None]
     return {name: evolving_schema(stream.spec.for_table(name), table_as_decided(stream, needs, name)) for name in names}
 
 
 def known_table(stream: OpenStream, name: str) -> Table | None:
-    """One of the stream's tables, as it was read last; of a parked one that of its name, None if none may be read."""
+    """One of the stream's tables, as last loaded; for a suspended one the table of its name, None if not readable."""
     held = stream.targets[name]
     if not isinstance(held, ParkedTarget):
         return held.table
@@ -104,27 +104,27 @@ def known_table(stream: OpenStream, name: str) -> Table | None:
 
 
 def _decided_id(stream: OpenStream, name: str) -> int | None:
-    """The id of the schema of a table that the coordinator's stamp names; None if the table has it no more.
+    """Id of a table's schema in the coordinator's stamp; None if the table lost it.
 
-    None, too, of a table that the stamp does not speak of: the newest batch had no records of it. Records that it
-    lacks are of batches before, as a rollback is landed again, and go by what it has now.
+    None as well if the stamp does not mention the table: the newest batch had no records for it. Records that it lacks
+    are of earlier batches, landed again after a rollback, and use the table's current columns.
     """
     newest, table = stream.anchor.newest, known_table(stream, name)
     if newest is None or table is None or str(table.metadata.table_uuid) != stream.targets[name].identity:
-        # One that was made anew with the columns that it had has its own numbers of schemas.
+        # A recreated table numbers its schemas anew, even with the former columns.
         return None
     wanted = newest.schema_id if name == stream.spec.table.name else newest.schemas.get(name)
     return wanted if wanted in {each.schema_id for each in table.metadata.schemas} else None
 
 
 def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str | None = None) -> TableMetadata:
-    """Metadata of a table for the tasks of a batch, as those have it that decided on the batch, if any have.
+    """Metadata of a table for the tasks of a batch, in the state by which the batch was first decided, if it was.
 
-    That is, under the schema of the coordinator's stamp, with the names that columns had then, and with the decoded
-    columns of then, where the table keeps them.
+    That is the schema of the coordinator's stamp, with the column names of that time, and with the decoded columns of
+    that time, if the table keeps them.
 
     Args:
-        name: Of a table that has columns of its own; without it the stream's own.
+        name: Name of a table with its own columns; None for the main table.
     """
     name = name or stream.spec.table.name
     table, newest = known_table(stream, name), stream.anchor.newest
@@ -146,14 +146,14 @@ def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: 
 
 
 def _older_properties(table: Table) -> Iterator[Mapping[str, str]]:
-    """The properties that a table had, as far as its older metadata is there, the newest first."""
+    """Former properties of a table, as far as its older metadata exist, newest first."""
     for entry in reversed(table.metadata.metadata_log):
         with contextlib.suppress(OSError, ValueError):
             yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file)).properties
 
 
 def unknown_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> frozenset[SchemaId]:
-    """The ids of writer schemas that the registry did not know when the batch was decided on, if it has been."""
+    """Ids of writer schemas that the registry did not know when the batch was first decided; empty if it was not."""
     newest = stream.anchor.newest
     if not needs[stream.anchor.name].nothing or newest is None:
         return frozenset()
@@ -161,15 +161,15 @@ def unknown_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> f
 
 
 def time_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int | None:
-    """The time of the batch as it was decided on, milliseconds since 1970; None if nobody has decided on it."""
+    """Time of the batch when it was first decided, milliseconds since 1970; None if it was not."""
     newest = stream.anchor.newest
     return newest.batch_ms if newest is not None and needs[stream.anchor.name].nothing else None
 
 
 def stamped_ids(unmet: Collection[SchemaId]) -> tuple[int | str, ...]:
-    """The ids of writer schemas that a stamp keeps: all, but of very many those that a registry would give next.
+    """Ids of writer schemas for a stamp: all of them; of very many, those that a registry would assign next.
 
-    Numbers are given in order, so the small ones are likelier to be given to a schema than what somebody made up.
+    Registries assign numbers in order, so a schema is likelier to get a small number than one that somebody made up.
     """
     numbers = sorted(each.number for each in unmet if each.number is not None)
     guids = sorted(each.guid for each in unmet if each.guid is not None)
@@ -177,11 +177,11 @@ def stamped_ids(unmet: Collection[SchemaId]) -> tuple[int | str, ...]:
 
 
 def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults) -> int:
-    """How many letters fewer a second run has made than the coordinator's stamp says; less than zero if more.
+    """Number of dead letters by which a re-execution falls short of the coordinator's stamp; negative if it has more.
 
     Args:
-        ranges: The batch's; nothing is told unless they are those of the coordinator's newest batch.
-        needs: What its targets lack of the batch; nothing is told unless the dead letters lack all of it.
+        ranges: Ranges of the batch; 0 is returned unless they are those of the coordinator's newest batch.
+        needs: What its targets lack of the batch; 0 is returned unless the dead letters lack all of it.
     """
     letters = next((each.name for each in stream.spec.targets if each.role == "dead_letters"), None)
     newest = stream.anchor.newest
@@ -191,7 +191,7 @@ def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, Target
     if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
         return 0
     if newest.failed is None and newest.in_bitmaps:
-        # As after an operator's answer: the bitmaps do not say how many.
+        # This occurs after an operator's answer: the bitmaps do not hold the number.
         return 0
     said = newest.rows.get(letters, 0) if newest.failed is None else newest.failed
     return said - results.rows().get(letters, 0)
@@ -200,10 +200,10 @@ def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, Target
 def tell_other_decisions(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
 ) -> int:
-    """Log an error if a second run makes other letters than the coordinator's stamp says; returns how many fewer.
+    """Log an error if a re-execution makes other dead letters than the stamp; returns the missing number.
 
-    That is left where a stamp of an earlier release names no schema, where the table has dropped the schema, or where
-    the registry knows by now one of more unknown ids than a stamp keeps. A record then decodes that failed; nobody
+    This remains possible if a stamp of an earlier release names no schema, if the table dropped the schema, or if the
+    registry by now knows an unknown id that the stamp did not keep. Then a record decodes that had failed, and nobody
     lands it.
     """
     if fewer := fewer_letters(stream, ranges, needs, results):
@@ -219,10 +219,10 @@ def tell_other_decisions(
 def refuse_other_failures(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
 ) -> None:
-    """Refuse what would lose a record of a stream with a route: it landed, or was to, and fails now.
+    """Raise if a record of a routed stream would be lost, because it landed, or was to, and fails now.
 
-    A table that still lacks the batch may have been altered since, so that it holds a row of it no more. The dead
-    letters have the batch already, and the record would be in neither.
+    A table that still lacks the batch may have been altered since, so that it no longer takes a row. The dead letters
+    have the batch already, so the record would be in neither.
     """
     newest = stream.anchor.newest
     if newest is None or newest.failed is None or not needs[stream.anchor.name].nothing:
@@ -249,10 +249,10 @@ Made: TypeAlias = tuple[dict[str, Seen], TaskResults]
 def failed_before(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], read: Read = batch_letters
 ) -> dict[TopicPartition, frozenset[int]]:
-    """The records that are ordinary letters of the batch already: whoever completes it elsewhere leaves them out.
+    """Records that are dead letters of the batch already, so that its completion elsewhere leaves them out.
 
     Returns:
-        Their offsets; nothing where no table is parked, or where nobody has decided on the batch before.
+        Their offsets; empty if no table is suspended, or if the batch was not decided before.
     """
     newest, parked = stream.anchor.newest, any(isinstance(each, ParkedTarget) for each in stream.targets.values())
     if newest is None or not parked or not needs[stream.anchor.name].nothing or newest.failed == 0:
@@ -261,7 +261,7 @@ def failed_before(
     if letters.whole and not letters.nothing:
         return {}
     found = read(stream.dead_letters.table, stream.spec.stream, ranges, newest.batch)
-    # Of what the dead letters lack none stands there; letters of an earlier reading might.
+    # Dead letters do not exist beyond what the dead-letter table has; earlier readings may have left some there.
     first = {partition: letters.floors.get(partition) for partition in ranges}
     return {
         partition: frozenset(at for at in offsets if (least := first.get(partition)) is None or at < least)
@@ -273,13 +273,14 @@ def failed_before(
 def as_before_it_was_parked(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], run: Callable[[], Made]
 ) -> Made:
-    """Run the tasks of a batch that the coordinator has, so that as many of its records fail as did the first time.
+    """Run the tasks of a batch that the coordinator has, so that the same number of records fails again.
 
-    If the dead letters lack the batch, and fewer records fail than the coordinator's stamp says, a table was parked
-    since: then they are fitted to the columns that it has, or that the file declares for it.
+    If the dead letters lack the batch, and fewer records fail than the coordinator's stamp records, a table was
+    suspended since. Then its records are fitted to the columns of the table, or of the file.
     """
     seen, results = run()
-    # Also one that has the batch itself: what it could not hold is a letter, and in no other table.
+    # Suspended tables that have the batch count, too: a record that one could not hold is a dead letter, and nowhere
+    # else.
     parked = [name for name, each in stream.targets.items() if isinstance(each, ParkedTarget)]
     if not parked or fewer_letters(stream, ranges, needs, results) <= 0:
         return seen, results
@@ -302,12 +303,12 @@ def as_before_it_was_parked(
 
 
 def parked_columns(stream: OpenStream, name: str, own: TableMetadata) -> tuple[Schema, PartitionSpec] | None:
-    """By which columns and partitions records are fitted to a parked table; None while nobody asks.
+    """Columns and partitions by which records are fitted to a suspended table; None unless `fits_parked` is set.
 
-    Those of the table of its name, whoever made that, or else those with which the stream would make it.
+    They are those of the existing table of that name, or else those with which the stream would create it.
 
     Args:
-        own: Metadata of the stream's own table, as the batch was decided on.
+        own: Metadata of the main table, as the batch was decided on.
     """
     if not stream.fits_parked:
         return None
@@ -319,7 +320,7 @@ def parked_columns(stream: OpenStream, name: str, own: TableMetadata) -> tuple[S
             raise
         spec, settings = stream.spec, stream.spec.table_settings(name)
         if spec.own_columns:
-            # Only the table itself says its columns: its records are not decoded.
+            # Only the table itself knows its columns, so its records are not decoded.
             return None
         schema = new_follower_schema(spec, own, name) if spec.tables_follow else spec.table_schema_for(name)
         return schema, partition_spec(settings.partition_by, schema)

@@ -1,4 +1,4 @@
-"""Source topics of a stream at its opening: one of those that its file names has to be there."""
+"""Source topics of a stream at its opening: at least one topic of its file has to exist."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class TopicsAwaitedError(FrazilError):
 
 
 def require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
-    """See that one of the topics that the spec names is there.
+    """Raise unless at least one topic of the spec exists.
 
     Raises:
-        TopicsAwaitedError: None is, and the stream has read nothing of them yet.
-        FrazilError: None is any more.
+        TopicsAwaitedError: None exists, and the stream has read nothing of them yet.
+        FrazilError: None exists any more.
     """
     named = spec.source.topics or ()
     missing = [topic for topic in named if topic not in state.topics]
@@ -43,19 +43,19 @@ def require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
 
 
 def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool:
-    """Whether the stream's stamps know one of these topics."""
+    """Whether the stream's stamps contain one of these topics."""
     newest = coordinator_stamp(spec, catalog)
     return newest is not None and any(partition.topic in topics for partition in newest.position)
 
 
 def parked_tables(spec: StreamSpec, catalog: Catalog) -> frozenset[str]:
-    """The stream's tables that are parked."""
+    """The stream's suspended tables."""
     newest = coordinator_stamp(spec, catalog) if spec.route is not None else None
     return frozenset(newest.parked) if newest else frozenset()
 
 
 def readable_table(spec: StreamSpec, catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
-    """A table as a branch has it; None if it is not there, or is parked and may not be read by this user."""
+    """A table seen from a branch; None if it does not exist, or is suspended and not readable for this user."""
     try:
         return existing_table(catalog, name, branch)
     except Exception as problem:
@@ -65,7 +65,7 @@ def readable_table(spec: StreamSpec, catalog: Catalog, name: str, branch: str = 
 
 
 def coordinator_stamp(spec: StreamSpec, catalog: Catalog) -> Stamp | None:
-    """The coordinator's newest stamp as its table has it, before any table is made; None if there is none."""
+    """The coordinator's newest stamp, read before any table is created; None without one."""
     if not catalog.table_exists(spec.coordinator):
         return None
     return history(stream_table(catalog, spec, spec.coordinator).metadata, spec.stream).newest

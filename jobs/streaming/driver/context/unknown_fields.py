@@ -1,7 +1,7 @@
-"""Unknown fields: keys of a stream's records that its schema does not declare, counted over restarts in a document.
+"""Unknown fields: keys of a stream's records that its schema does not declare, counted across restarts.
 
-Nothing is decided on it. It is written after each batch that met such keys, so what a driver that is killed has just
-committed may be missing in it; and it begins anew with each configuration, since another schema declares other keys.
+The document is for information only. It is written after each batch that met such keys, so it may lack the last batch
+of a killed driver. It begins again with each configuration, as another schema declares other keys.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class UnknownField(msgspec.Struct, frozen=True):
     """A key that the schema does not declare.
 
     Attributes:
-        records: How many that landed have it.
-        topic, partition, offset: One of them; without an example the topic is empty.
-        within: JSON path of the struct that has the key; `$` is the record.
-        column: What would take it, as a guess, such as `note string`; None if its name cannot be declared.
+        records: Number of landed records with the key.
+        topic, partition, offset: Coordinates of one of them; without an example the topic is empty.
+        within: JSON path of the struct with the key; `$` is the record.
+        column: Guess of a column that would take it, such as `note string`; None if its name cannot be declared.
     """
 
     records: int
@@ -46,23 +46,23 @@ class UnknownField(msgspec.Struct, frozen=True):
     column: str | None = None
 
     def place(self) -> dict[str, Any] | None:
-        """Where the example stands."""
+        """Coordinates of the example."""
         return {"topic": self.topic, "partition": self.partition, "offset": self.offset} if self.topic else None
 
     def plus(self, other: UnknownField) -> UnknownField:
-        """With the records of another count; the first example stays."""
+        """This field with the records of another count; the first example stays."""
         return msgspec.structs.replace(self if self.topic else other, records=self.records + other.records)
 
 
 class UnknownFields(msgspec.Struct, frozen=True):
-    """All such keys of a stream under one configuration.
+    """All unknown keys of a stream under one configuration.
 
     Attributes:
-        config: The configuration, see `StreamSpec.config_hash`.
-        since: When the first of them was met; seconds since 1970.
+        config: Hash of the configuration, see `StreamSpec.config_hash`.
+        since: Time of the first one; seconds since 1970.
         landed: Records that landed since then.
-        fields: By path; the `MOST_FIELDS` that were met first.
-        others: Records with further ones, each counted once for each.
+        fields: Fields by path; the `MOST_FIELDS` that were met first.
+        others: Records with further keys, each counted once for each key.
     """
 
     config: str
@@ -72,7 +72,7 @@ class UnknownFields(msgspec.Struct, frozen=True):
     others: int = 0
 
     def plus(self, landed: int, met: Mapping[str, UnknownField]) -> UnknownFields:
-        """With a batch more."""
+        """These fields with another batch added."""
         fields, others = dict(self.fields), self.others
         for path, found in met.items():
             known = fields.get(path)
@@ -85,21 +85,21 @@ class UnknownFields(msgspec.Struct, frozen=True):
         return UnknownFields(self.config, self.since, self.landed + landed, fields, others)
 
     def most_frequent(self) -> dict[str, UnknownField]:
-        """The fields, those of most records first."""
+        """The fields, those of the most records first."""
         return dict(sorted(self.fields.items(), key=lambda each: (-each[1].records, each[0])))
 
     def unexpected(self, slo: Slo) -> list[str]:
-        """The paths that the stream's file does not leave out on purpose, those of most records first."""
+        """Paths that the stream's file does not leave out on purpose, those of the most records first."""
         return [path for path in self.most_frequent() if not slo.leaves_out(path)]
 
     def sentence(self, path: str) -> str:
-        """What there is to report of a field, without a value."""
+        """Report about a field, without a value."""
         met = self.fields[path]
         where = f", such as topic {met.topic}, partition {met.partition}, offset {met.offset}" if met.topic else ""
         return f"{path} in {self.share(path):.1%} of {self.landed:,} records{where}"
 
     def advice(self, path: str, stream: str) -> str:
-        """What to add to the stream's file; the column is a guess."""
+        """Entry to add to the stream's file; the column is a guess."""
         met = self.fields[path]
         within = "" if met.within == "$" else f", within {met.within}"
         column = f"`{met.column}` (the type is a guess) to decode.schema{within}, or " if met.column else ""
@@ -121,12 +121,12 @@ class UnknownFields(msgspec.Struct, frozen=True):
         ]
 
     def share(self, path: str) -> float:
-        """The share of the records that have it; 1 at most."""
+        """Share of the records with the key; 1 at most."""
         return min(1.0, self.fields[path].records / self.landed) if self.landed else 0.0
 
 
 def read_unknown_fields(store: StateStore, config: str | None = None) -> UnknownFields | None:
-    """What is known, under this configuration if one is given; None if no such key was met."""
+    """The stored document, of this configuration if one is given; None if no such key was met."""
     with contextlib.suppress(OSError, *DAMAGED):
         found = decode_json(store.get(KEY) or b"", UnknownFields)
         return found if config in (None, found.config) else None
@@ -142,7 +142,7 @@ class UnknownFieldsRecord:
         self._config: str = config
 
     def add(self, landed: int, met: Mapping[str, UnknownField], now: float) -> None:
-        """Add what a batch met, whose commits are done; a disk that refuses it stops nothing."""
+        """Add the keys of a committed batch; if the disk refuses, the stream goes on."""
         if self._known is None and not met:
             return
         self._known = (self._known or UnknownFields(self._config, now)).plus(landed, met)

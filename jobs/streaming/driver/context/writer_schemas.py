@@ -1,4 +1,4 @@
-"""Writer schemas of a stream: those that it knows from before, and those that its tasks ask the registry for."""
+"""Writer schemas of a stream: those stored from before, and those that its tasks get from the registry."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class WriterSchemas:
     """The writer schemas of an open stream, for the process that holds its lease.
 
     Attributes:
-        quick: A client of it that gives up within seconds, made anew and closed by whoever asks.
-        subjects: Those whose schemas the stream's records have, as far as its file and its topics say.
-        remade: Set once it was seen to be made anew while the stream was open.
+        quick: Makes a client that gives up within seconds; the caller closes it.
+        subjects: Subjects of the stream's records, as far as its file and its topics show them.
+        remade: Set once the registry was seen to be rebuilt while the stream was open.
     """
 
     connection: RegistryConnection
@@ -52,31 +52,31 @@ class WriterSchemas:
     remade: RegistryRemadeError | None = None
 
     def lookup(self, refused: frozenset[SchemaId] = frozenset()) -> RegistryLookup:
-        """What the tasks of a batch take along."""
+        """Registry lookup for the tasks of a batch."""
         return RegistryLookup(self.connection, self.known.schemas, refused)
 
     def learn(self, learned: Mapping[SchemaId, RegistrySchema]) -> None:
-        """Keep what the tasks of a batch have asked for.
+        """Store the schemas that the tasks of a batch got from the registry.
 
         Raises:
-            RegistryRemadeError: An id that is known has another schema by now.
+            RegistryRemadeError: A known id has another schema by now.
         """
         self.refuse_remade()
         self.known.add(learned)
 
     def refuse_remade(self) -> None:
-        """Raise if the registry was seen to be made anew."""
+        """Raise if the registry was seen to be rebuilt."""
         if self.remade is not None:
             raise self.remade
 
     def compare(self) -> bool:
-        """Compare some of the known schemas with the registry, if it can be asked.
+        """Compare some of the known schemas with the registry, if it answers.
 
         Returns:
-            Whether it still has one of them; False also where it is away, or none is known.
+            True if it still has one of them; False as well if it is unavailable, or if none is known.
 
         Raises:
-            RegistryRemadeError: It has other schemas by the ids that the stream knows.
+            RegistryRemadeError: The registry has other schemas under the stream's ids.
         """
         if not self.known.schemas:
             return False
@@ -84,14 +84,14 @@ class WriterSchemas:
             return self.known.compare(client.schema)
 
     def refuse_all_unknown(self, counts: Counts, reasons: Mapping[str, int]) -> None:
-        """Refuse a batch none of whose ids the registry knew, unless it is seen to be the one of the stream.
+        """Raise for a batch of which the registry knew no id, unless the registry is shown to be the stream's.
 
-        It is, if it has a schema that the stream knows, or one of the stream's subjects: then the records are bad.
+        It is, if it has a schema that the stream knows, or one of the stream's subjects. Then the records are bad.
 
         Raises:
-            RegistryUnavailableError: It cannot be asked for them.
-            RegistryWithoutSubjectError: It has neither.
-            RegistryRemadeError: It has other schemas by the ids that the stream knows.
+            RegistryUnavailableError: The registry does not answer.
+            RegistryWithoutSubjectError: The registry has neither.
+            RegistryRemadeError: The registry has other schemas under the stream's ids.
         """
         if not unknown_ids_mean_away(counts.landed, reasons):
             return
@@ -99,7 +99,7 @@ class WriterSchemas:
             if self.compare():
                 return
         except RegistryLostError as problem:
-            # One that was just started may have them in a moment.
+            # A registry that has just started may have them in a moment.
             raise RegistryWithoutSubjectError(problem.message, fix=problem.fix) from None
         if self.known.schemas:
             raise RegistryUnavailableError(
@@ -127,10 +127,10 @@ def _has(client: RegistryClient, subject: str) -> bool:
 
 
 def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] = ()) -> WriterSchemas | None:
-    """The writer schemas of a stream whose lease is held; None of one whose records need no registry.
+    """Writer schemas of a stream whose lease is held; None if its records need no registry.
 
     Raises:
-        RegistryRemadeError: The registry has other schemas by the ids that the stream knows.
+        RegistryRemadeError: The registry has other schemas under the stream's ids.
         FrazilError: The settings name no registry.
     """
     connection = _connection(spec, settings)
@@ -146,13 +146,13 @@ def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] =
     there = sorted(topics)
     subjects = (*value_subjects(spec.decode, there), *key_subjects(spec.decode, there))
     schemas = WriterSchemas(connection, known, quick, subjects)
-    # A registry that does not answer keeps nobody from starting, and not for long.
+    # A registry that does not answer does not prevent a start, and delays it only briefly.
     schemas.compare()
     return schemas
 
 
 def schema_lookup(spec: StreamSpec, settings: Settings) -> RegistryLookup | None:
-    """What finds the writer schemas of a stream's records outside its driver; None if they need no registry."""
+    """Lookup of the writer schemas outside the stream's driver; None if its records need no registry."""
     connection = _connection(spec, settings)
     if connection is None:
         return None

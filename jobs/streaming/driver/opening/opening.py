@@ -1,4 +1,4 @@
-"""Opening a stream: take the lease, claim the targets, finish what a crash left, and decide where to begin."""
+"""Opening of a stream: takes the lease, claims the targets, finishes what a crash left, and decides where to begin."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ from jobs.tables.write.table_creation import create_table_properties, ensure_tab
 
 log = logging.getLogger(__name__)
 
-# How often an opening begins again because another process committed meanwhile; each of them held the lease in between.
+# How often an opening begins again because another process committed meanwhile; each held the lease in between.
 _OPENINGS = 10
 
 
@@ -93,11 +93,11 @@ _OPENINGS = 10
 def opened(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, opener: Opener = DRIVER
 ) -> Iterator[OpenStream]:
-    """Open a stream for the length of the block: its lease is held, its targets are claimed and recovered.
+    """Open a stream for the block: its lease is held, and its targets are claimed and recovered.
 
     Raises:
         LeaseHeldError: Another driver runs it.
-        StreamStopped: Going on would lose or double records; the message says what an operator can do.
+        StreamStopped: Going on would lose or duplicate records; the message names an operator's answers.
     """
     state = kafka.state(spec.source)
     require_topics(spec, state, catalog)
@@ -112,7 +112,7 @@ def opened(
 def _held(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState, opener: Opener
 ) -> Iterator[OpenStream]:
-    """Hold the lease with claimed tables; where another process committed meanwhile, all of it is read again."""
+    """Hold the lease with claimed tables; if another process committed meanwhile, everything is read again."""
     for left in reversed(range(_OPENINGS)):
         stream, lease = _read(spec, settings, catalog, kafka, state)
         step("before_lease")
@@ -138,7 +138,7 @@ def _held(
 def _read(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState
 ) -> tuple[OpenStream, Lease]:
-    """The stream with its tables as they are now, and its lease; nothing is held or claimed yet."""
+    """The stream with its present tables and its lease; nothing is held or claimed yet."""
     folder = stream_folder(settings, spec.stream)
     prove_store(folder.store)
     lease = stream_lease(settings, spec.stream)
@@ -164,7 +164,7 @@ def _read(
 
 @contextlib.contextmanager
 def _lease_expiry_named(stream: OpenStream, lease: Lease) -> Iterator[None]:
-    """Name the cause of an expired lease: it cannot be renewed without disk space, or in an unavailable store."""
+    """Name the cause of an expired lease: no disk space, or an unavailable store."""
     try:
         yield
     except LeaseExpiredError as expired:
@@ -175,9 +175,9 @@ def _lease_expiry_named(stream: OpenStream, lease: Lease) -> Iterator[None]:
 
 
 def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:
-    """Finish what a crash left of a stream whose targets are claimed, and set where reading begins."""
+    """Finish what a crash left of a claimed stream, and set where reading begins."""
     recover(stream, catalog)
-    # Again: a record may have been of a driver that had tables which are gone by now.
+    # Called again, as a record may come from a driver with tables that were dropped since.
     begin_dropped_anew(stream)
     add_named_tables(stream)
     stream.former = previous_stamps(stream.spec, stream.targets, catalog)
@@ -195,7 +195,7 @@ def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Itera
 
 
 def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
-    """Set where an opened stream begins to read, by Kafka and stamps; again when topics change under a query."""
+    """Set the first offsets of an opened stream by Kafka and stamps; called again if topics change under a query."""
     spec = stream.spec
     stream.log, newest = kafka.state(spec.source), stream.anchor.newest
     forget_retired(stream)
@@ -236,7 +236,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
 
 
 def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> None:
-    """A topic that the list of topics lacks may still be there: its retirement would mean to land it again later."""
+    """Raise if a topic exists although Kafka does not list it. Retiring it would land it twice later."""
     missing = {partition.topic for partition in known} - set(stream.log.topics)
     still_there = kafka.identities(sorted(topic for topic in missing if stream.spec.source.reads(topic)))
     if still_there:
@@ -254,15 +254,15 @@ def ensure_tables(
     without: Collection[str] = (),
     parkable: Collection[str] = (),
 ) -> None:
-    """Create the stream's tables if they are not there, and see that they hold what the spec declares.
+    """Create the stream's missing tables, and check that they hold what the spec declares.
 
     Args:
-        new: Gives the columns of a new table, of a stream whose file does not declare them.
-        without: Tables of its route that are left as they are.
+        new: Makes the columns of a new table, if the stream's file does not declare them.
+        without: Tables of its route that are left alone.
         parkable: See `ensure_routed_tables`.
 
     Raises:
-        FrazilError: They cannot; the message names each column.
+        FrazilError: They do not; the message names each column.
     """
     prepare_steps(spec)
     of_rows = spec.for_table(spec.table.name)
@@ -295,8 +295,8 @@ def _targets(
     remembered: dict[str, str],
     new: Callable[[], NewColumns],
 ) -> dict[str, Target]:
-    """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
-    # The lease may be lost; the coordinator knows its targets all the same.
+    """The stream's tables, created if they never existed, and checked to be those that it wrote before."""
+    # The lease may be lost, but the coordinator knows its targets.
     newest = coordinator_stamp(spec, catalog)
     known = {**remembered, **(newest.targets if newest else {})}
     refuse_gone(spec, catalog, known, newest)
@@ -320,7 +320,7 @@ def _targets(
 
 
 def keep_opening(stream: OpenStream, opener: Opener) -> None:
-    """Keep what the stamps of this epoch will name by hashes, before the first of them is committed."""
+    """Store what the stamps of this epoch will name by hashes, before the first of them is committed."""
     store, spec = stream.folder.store, stream.spec
     text = _text(spec, stream.settings, stream.folder.root / SPEC_FILE)
     keep_file(store, stream.config, stream.generation, text)
@@ -339,13 +339,13 @@ def keep_opening(stream: OpenStream, opener: Opener) -> None:
 
 
 def _numbered(opener: Opener) -> Opener:
-    """A driver with the number of its launch, which whoever launched it has put into its environment."""
+    """An opener with the launch number from the environment, if the driver was launched."""
     attempt = os.environ.get(DRIVER_VARIABLE, "").rpartition(":")[2]
     return Opener(attempt=int(attempt)) if opener == DRIVER and attempt.isdigit() else opener
 
 
 def _text(spec: StreamSpec, settings: Settings, launched: Path) -> str:
-    """The text of the file that the stream was read from; one that says the same if it is found nowhere any more."""
+    """Text of the stream's file; an equivalent text if the file is not found any more."""
     wanted = spec.config_hash, generation(spec, settings)
     for path in _files(spec, settings, launched):
         with contextlib.suppress(FrazilError, OSError, UnicodeError):
@@ -359,7 +359,7 @@ def _text(spec: StreamSpec, settings: Settings, launched: Path) -> str:
 
 
 def _files(spec: StreamSpec, settings: Settings, launched: Path) -> Iterator[Path]:
-    """A driver was launched with a copy of its own; `frazil run` and Dagster read the stream's file."""
+    """Possible files of the stream: a launched driver has its own copy; `frazil run` and Dagster read the original."""
     yield launched
     if (file := find_stream_file(settings.home / "streams", spec.stream)) is not None:
         yield file

@@ -1,4 +1,4 @@
-"""Takeover of a stream: claim its targets, and commit what the drivers before left half committed."""
+"""Takeover of a stream: claims its targets, and commits what earlier drivers left half committed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 
-# Answers that leave the coordinator's position as it is.
+# Answers that do not move the coordinator's position.
 _MOVING_NOTHING = ("parked", "unparked", "recreated_table")
 _NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table %s"
 
@@ -46,15 +46,15 @@ class MovedMeanwhileError(FrazilError):
 
 
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
-    """Commit an empty snapshot with this driver's epoch on the coordinator, and on whom an older driver may commit to.
+    """Commit an empty snapshot with this driver's epoch on each target that an older driver may commit to.
 
-    Once the coordinator is claimed, an older driver can only commit to targets that the coordinator's newest batch has
-    rows of. Any other is claimed by this driver's first commit there, but for a branch of a table without snapshots.
-    The first claim of all stamps the start. If the coordinator's stamp is still the one that was read, all tables are.
+    After the coordinator's claim, an older driver can only commit to targets with rows of the coordinator's newest
+    batch. This driver's first commit claims any other target, except a branch of a table without snapshots. The very
+    first claim stamps the start. If the coordinator's stamp is still the one that was read, so are the other tables'.
 
     Raises:
-        MovedMeanwhileError: The coordinator has another stamp; the tables have to be read again.
-        FencedError: A driver of the same or a later epoch was here.
+        MovedMeanwhileError: The coordinator has another stamp, so the tables have to be read again.
+        FencedError: A driver of the same or a later epoch has claimed it.
     """
     spec = stream.spec
     step("before_claim")
@@ -105,10 +105,10 @@ def _claim_other(stream: OpenStream, target: Target) -> Callable[[Stamp | None],
 
 
 def _under_way(stream: OpenStream) -> list[str]:
-    """The targets, but for the coordinator, that an older driver may be committing to; the dead letters in any case."""
+    """Targets other than the coordinator that an older driver may be committing to; the dead letters always count."""
     newest = stream.anchor.newest
     names = {name for name, rows in newest.rows.items() if rows} if newest else set[str]()
-    # A table that was renamed since has its name in the stamp no more.
+    # The stamp has the former name of a table that was renamed since.
     uuids = {newest.targets[name] for name in names if name in newest.targets} if newest else set[str]()
     letters = {each.name for each in stream.spec.targets if each.role == "dead_letters"}
     return [
@@ -119,10 +119,10 @@ def _under_way(stream: OpenStream) -> list[str]:
 
 
 def add_named_tables(stream: OpenStream) -> None:
-    """Take tables for targets that the coordinator names and this driver has not seen yet.
+    """Add tables as targets that the coordinator names and this driver has not seen yet.
 
-    A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
-    That driver's file may have known no table for the late rows of such a one: it is made.
+    Another driver created them after this one looked and before its claim, or a batch that uses them was committed from
+    a record. If that driver's file had no table for late rows, it is created.
     """
     stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
     for name in stream.spec.target_names:
@@ -145,7 +145,7 @@ def add_named_tables(stream: OpenStream) -> None:
 
 
 def _back_again(stream: OpenStream) -> list[str]:
-    """The targets that were none when the coordinator was stamped last, and had been before."""
+    """Targets that were none when the coordinator was stamped last, and had been before."""
     newest = stream.anchor.newest
     if newest is None or not newest.targets:
         return []
@@ -154,17 +154,17 @@ def _back_again(stream: OpenStream) -> list[str]:
     return [
         name
         for name, target in others
-        # The stamp of a former coordinator, which names targets, speaks for itself.
+        # The stamp of a former coordinator names targets, and counts by itself.
         if target.newest and not target.newest.targets
         if name not in newest.targets and target.identity not in uuids
     ]
 
 
 def forget_retired(stream: OpenStream) -> None:
-    """Claim the targets again whose stamps still speak of topics that the anchor has retired.
+    """Claim targets again whose stamps still have topics that the coordinator has retired.
 
-    A target that no batch had rows for since says what it last knew of them. If such a topic comes back, or another one
-    of its name, that would be taken for what was landed of it.
+    The stamp of a target without rows since then is outdated. If such a topic returns, or a new one of its name, the
+    stamp's positions would count as landed.
     """
     anchored = stream.anchor.newest
     with parking_where_unable(stream) as on:
@@ -176,10 +176,10 @@ def forget_retired(stream: OpenStream) -> None:
 
 
 def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
-    """The log's end where it is not reached: a topic that is gone before its first batch is then no topic read whole.
+    """Ends of logs that are not read to their end; without them a topic dropped before its first batch counts as read.
 
     Args:
-        known: Kafka's ids of the topics that the positions are of; a topic that was created anew has another log.
+        known: Kafka's ids of the topics with these positions; a recreated topic has another log.
     """
     topics = stream.log.topics
     return {
@@ -191,15 +191,15 @@ def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> 
 
 
 def recover(stream: OpenStream, catalog: Catalog) -> None:
-    """Commit what the pending records of earlier drivers say is missing.
+    """Commit what targets lack, from the pending records of earlier drivers.
 
-    Whatever cannot be committed from them is recognised by the stamps: the batch runs again, or the stream stops.
+    The stamps show what cannot be committed from them: then the batch runs again, or the stream stops.
     """
     for record in stream.folder.pending_records():
         step("before_recovery")
         content = stream.folder.store.get(record)
         if content is None:
-            # A driver that was taken over wakes up and clears away its own. It can commit nothing since the claims.
+            # A zombie driver wakes up and removes its own record. It can commit nothing since the claims.
             continue
         stream.recovered += _recover_from(content, stream, catalog)
         step("before_record_goes")
@@ -208,10 +208,10 @@ def recover(stream: OpenStream, catalog: Catalog) -> None:
 
 
 def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
-    """Commit what a record says is missing; returns whether anything was, and is there now.
+    """Commit what targets lack, from a record; returns whether anything landed.
 
-    What cannot be committed to one table, as it is gone or its files are, does not keep the others from theirs. Only
-    without the coordinator nothing is: no other table may be ahead of it.
+    If the record's part for one table cannot be committed, the others still get theirs. If the coordinator's part
+    cannot, nothing is committed, as no other table may be ahead of it.
     """
     stream_id = stream.spec.stream
     targets = _targets_of(content, stream, catalog)
@@ -227,7 +227,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
         log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
         return False
     if anchor in names and _answered_since(targets[anchor], pending.targets[anchor].stamp.epoch):
-        # Nobody has the batch, and the answer was given without it. It runs again from where the answer leads.
+        # No target has the batch, and the answer was given without it. The batch runs again from the new position.
         log.warning("stream %s: an operator's answer is newer than the pending record; it is dropped", stream_id)
         return False
 
@@ -236,15 +236,16 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             step("after_recovery_commit")
         return landed
 
-    # A table that was made for this very batch, and that another one has taken the place of since.
+    # Tables that were created for this very batch and recreated since.
     replaced = [name for name, each in there.items() if name != anchor and each.seen.uuid != targets[name].uuid]
     if anchor in names and (replaced or len(there) < len(pending.targets)):
-        # Landed without that part, its records would be passed by all tables. Nobody has the batch yet: it runs again.
+        # Without that part, all tables would pass over its records. No target has the batch yet, so it runs again.
         log.warning("stream %s: nothing of the record has landed, and a table of it is gone; it is dropped", stream_id)
         return False
     half = half_committed({name: target.newest for name, target in stream.targets.items()}, anchor)
     if anchor in names and half is not None and anchor not in half.lack:
-        # The record was written once all tables had the batch before: one has lost its part since, as a restore does.
+        # The record was written after all tables had the previous batch. One has lost its part since, such as by a
+        # restore.
         log.warning("stream %s: %s lacks the batch before the pending record; both run again", stream_id, half.lack[0])
         return False
     if anchor in names and not commit(anchor):
@@ -261,7 +262,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
 
 
 def _answered_since(anchor: Target, epoch: int) -> bool:
-    """Whether the coordinator's newest stamp that is no claim is an answer of a later epoch that moved positions."""
+    """Whether the coordinator's newest stamp, apart from claims, is an answer of a later epoch that moved positions."""
     stamps = (stamp for _, stamp in stamps_along_main(anchor.table.metadata, anchor.stream))
     newest = next((stamp for stamp in stamps if stamp.kind != "claim"), None)
     if newest is None or newest.kind != "accept" or newest.epoch <= epoch:
@@ -270,7 +271,7 @@ def _answered_since(anchor: Target, epoch: int) -> bool:
 
 
 def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[str, Target]:
-    """The stream's targets, and those that only a record names: what was decided before goes where it was to go."""
+    """The stream's targets, and those that only a record names: earlier decisions stand."""
     stream_id, targets = stream.spec.stream, dict(stream.targets)
     for name in Pending.names(content):
         if name in targets:
@@ -286,10 +287,10 @@ def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[st
 
 
 def _commit_lacking(stream: OpenStream, name: str, target: Target, planned: PendingTarget, batch: Ranges) -> bool:
-    """Commit a record's part for one table; False if that cannot be, so that the tasks have to run for it again."""
+    """Commit a record's part for one table; False if that is impossible, so that the tasks run again for it."""
     stream_id = stream.spec.stream
     if planned.seen.uuid != target.uuid and target is not stream.anchor:
-        # Made for this batch, dropped, and made again by a driver that has landed the batch: its own record has that.
+        # The table was created for this batch, dropped, and recreated by a driver that has landed the batch.
         log.warning("stream %s: table %s of the pending record is another one; its part is dropped", stream_id, name)
         return False
     if planned.unreadable and planned.seen.uuid == target.uuid:
@@ -320,11 +321,11 @@ class NoHistoryError(StreamStopped):
 
 
 def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) -> None:
-    """See that the snapshot before this driver's claim still exists, unless PyIceberg writes the metadata itself.
+    """Check that the snapshot before this driver's claim still exists, unless PyIceberg writes the metadata itself.
 
     Args:
-        target: Claimed just now.
-        claim_again: Commits another empty snapshot: the first one of a table has none before it.
+        target: A target that was just claimed.
+        claim_again: Commits another empty snapshot, as the first one of a table has none before it.
     """
     if isinstance(target.catalog, MetastoreCatalog):
         return
@@ -346,6 +347,6 @@ def _former_head_is_there(target: Target) -> bool:
         return False
     shown = target.catalog.load_table(target.name).metadata
     if shown.snapshot_by_id(claim.snapshot_id) is None:
-        # Another driver's claim is there by now: it is as good for this as ours.
+        # A claim of another driver serves as well.
         return len(shown.snapshots) > 1
     return shown.snapshot_by_id(claim.parent_snapshot_id) is not None

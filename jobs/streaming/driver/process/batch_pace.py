@@ -1,4 +1,4 @@
-"""Pace of a stream's batches: how many records each may read, and the pause before the next one."""
+"""Pace of a stream's batches: the most records of each, and the pause before the next one."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from jobs.config.stream.source import Source
 from jobs.streaming.driver.context.results import BatchDone
 
 FIRST_BYTES = 1024 * 1024
-"""How large a record is taken to be before any was seen: as large as brokers take them unless they are told."""
+"""Assumed size of a record before any was seen: the largest that brokers accept by default."""
 
 BATCHES = 8
-"""By the largest mean of so many batches a record's size is judged."""
+"""Number of batches whose largest mean size counts as a record's size."""
 
 _FACTOR = 2
 
 
 class ByteBound:
-    """Turns `source.max_bytes_per_batch` into records, which is what Spark bounds batches by.
+    """Converts `source.max_bytes_per_batch` to records, by which Spark bounds batches.
 
-    What a batch reads is planned before any of it is seen, and is what Spark has noted then, also where it is run
-    again. So what is seen in one batch bounds the ones after it.
+    A batch is planned before any of it is read, and Spark repeats the same plan when it runs the batch again. So the
+    size of one batch bounds the batches after it.
     """
 
     def __init__(self, source: Source) -> None:
         self._bytes: int | None = source.max_bytes_per_batch
         self._most: int = source.max_records_per_batch
-        # Of each of the last batches with records: bytes per record, rounded up.
+        # Bytes per record, rounded up, of each of the last batches with records.
         self._means: deque[int] = deque(maxlen=BATCHES)
 
     def seen(self, records: int, size: int) -> None:
-        """Take note of a batch.
+        """Note the size of a batch.
 
         Args:
-            records: That its tasks have read.
+            records: Number of records that its tasks have read.
             size: Their bytes.
         """
         if records > 0:
             self._means.append(max(1, -(-size // records)))
 
     def records(self) -> int:
-        """The most that the next batch may read."""
+        """Most records of the next batch."""
         if self._bytes is None:
             return self._most
         return max(1, min(self._most, self._bytes // max(self._means, default=FIRST_BYTES)))
 
     def outgrown(self, bound: int) -> bool:
-        """Whether a query that reads so many at most has to give way to one with another bound: by more than twice."""
+        """Whether a query with this bound should give way to one with another: they differ by more than a factor."""
         wanted = self.records()
         return wanted > _FACTOR * bound or bound > _FACTOR * wanted
 
 
-# How often a query without records to read asks Kafka for new ones; Spark's own 10 ms would keep a core busy.
+# Pause between polls of a query without new records; Spark's own 10 ms would keep a core busy.
 _IDLE_POLL = timedelta(milliseconds=500)
 
 
@@ -69,13 +69,13 @@ def pause_after(
 ) -> float:
     """Seconds to wait after a batch before the next one may begin.
 
-    None if the next one is full already, or if this one did nothing: what was in before costs no waiting.
+    0 if the next batch is full already, or if this one read nothing, so that there is nothing to wait for.
 
     Args:
-        took: Seconds since it began.
-        between: What Spark needs at least from the end of the pause to the next batch, seconds.
-        full: The most records that the next one reads; None: as the file says.
-        red: Whether the table is.
+        took: Seconds since the batch began.
+        between: Least time that Spark needs from the end of the pause to the next batch, seconds.
+        full: Most records of the next batch; None: as in the stream's file.
+        red: Whether the table's health is red.
     """
     if not isinstance(spec.trigger, Every) or not done.counts.read:
         return 0.0
@@ -86,5 +86,5 @@ def pause_after(
 
 
 def poll_delay(spec: StreamSpec) -> timedelta:
-    """How often a query that has nothing to read asks Kafka."""
+    """Pause between polls of a query that has nothing to read."""
     return min(_IDLE_POLL, spec.trigger.every) if isinstance(spec.trigger, Every) else _IDLE_POLL / 5

@@ -1,4 +1,4 @@
-"""Drain of a stream: land everything that its topics hold when it starts, then end."""
+"""Drain of a stream: lands everything that its topics hold at the start, then ends."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Drained:
-    """What a drain did.
+    """Outcome of a drain.
 
     Attributes:
         counts: Records of this drain.
-        snapshots: The targets' newest; None where there is none.
-        lag: Records per partition that came after the drain had begun.
-        undecided: Records per partition of transactions that were open, behind those.
-        seconds: From the start of the query to its end.
-        refusals: Commits that were refused because somebody else committed first.
-        letters: How it stands with the topic of the dead letters; None without one.
+        snapshots: Newest snapshots of the targets; None for a target without snapshots.
+        lag: Records per partition that arrived after the drain had begun.
+        undecided: Records per partition behind those, of open transactions.
+        seconds: Time from the start of the query to its end.
+        refusals: Commits that were refused because another process committed first.
+        letters: State of the dead letters' topic; None without one.
     """
 
     stream: str
@@ -65,20 +65,20 @@ class Drained:
 
     @property
     def events(self) -> EventCounts:
-        """Event times of its records, and how many came late, by how much."""
+        """Event times of its records, and the numbers of late records by lateness."""
         return sum((each.events for each in self.batches), NO_EVENTS)
 
     def snapshot(self, role: Role) -> int | None:
-        """The newest snapshot of the target of this role; None without one."""
+        """Newest snapshot of the target with this role; None without one."""
         return next((head for target, head in self.snapshots.items() if target.role == role), None)
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain is.
+    """Progress of a drain.
 
     Attributes:
-        total: Records between the stream's position and the log's end when it began.
+        total: Records between the stream's position and the log's end at the start.
     """
 
     batch: BatchDone
@@ -99,11 +99,11 @@ def drain(
     """Land everything that the stream's topics hold now, exactly once, and return.
 
     Args:
-        get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
-        on_open: Called with the opened stream and how many records wait.
+        get_spark: Called once the stream is open and records wait. So neither a refusal nor empty topics start a JVM.
+        on_open: Called with the opened stream and the number of waiting records.
 
     Raises:
-        FrazilError: What stands in the way, and the next command.
+        FrazilError: The obstacle, and the next command.
     """
     with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka, opener) as stream:
         total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
@@ -125,7 +125,7 @@ def drain(
             if letters:
                 result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())
         result.positions = dict(stream.begin.offsets) | result.positions
-        # One that has no record yet, and columns of its own, is not made.
+        # A target without records that has its own columns is not created.
         there = [target for target in spec.targets if target.name in stream.targets]
         result.snapshots = {target: stream.targets[target.name].snapshot_id for target in there}
         result.refusals = sum(target.refusals for target in stream.targets.values())
@@ -142,7 +142,7 @@ def _run_queries(
     result: Drained,
     on_landed: Callable[[BatchDone], None],
 ) -> None:
-    """Run the query; when topics or the bound change under it, look again where to begin, and begin again."""
+    """Run the query; if topics or the bound change under it, decide again where to begin, and start another one."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -167,7 +167,7 @@ def _run_queries(
             if is_full(problem):
                 raise
             begin = stream.begin
-            # The topics' own state says more than the query's error: lost offsets and lost topics stop here.
+            # The state of the topics tells more than the query's error: lost offsets and lost topics stop here.
             decide_start(stream, kafka)
             if len(result.batches) == before and stream.begin == begin:
                 raise FrazilError(

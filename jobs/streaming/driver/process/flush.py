@@ -1,4 +1,4 @@
-"""Flush of a stream: whether its driver has to land at once, and what it has landed since that was asked."""
+"""Flush of a stream: whether its driver has to land at once, and what landed since the request."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class FlushWatch:
-    """Follows the flushes that are asked of one driver.
+    """Follows the flush requests to one driver.
 
-    One is done once the stream stands at least where its topics ended when the driver heard of it.
+    A flush is done once the stream has reached the ends that its topics had when the driver saw the request.
 
     Args:
-        heartbeat: Of the driver; tells how far the flush is.
-        now: Seconds since 1970.
+        heartbeat: Heartbeat of the driver; reports the progress of the flush.
+        now: Returns the time, seconds since 1970.
     """
 
     def __init__(self, heartbeat: HeartbeatThread, now: Callable[[], float] = time.time) -> None:
@@ -38,11 +38,11 @@ class FlushWatch:
         self._hastened: int | None = None
 
     def look(self, log_state: Callable[[], LogState]) -> bool:
-        """Take note of what is asked and of what is done; returns whether records of a flush have still to land.
+        """Note requests and progress; returns whether records of a flush have still to land.
 
         Args:
-            log_state: Asks for the subscribed topics as Kafka has them now, those included that the query does not
-                read yet.
+            log_state: Queries the present state of the subscribed topics, including topics that the query does not read
+                yet.
         """
         work = self._heartbeat.work
         flush = work.work(self._now()).flush
@@ -64,14 +64,14 @@ class FlushWatch:
         return not self._told(flush)
 
     def hastened(self, batches: int) -> bool:
-        """Whether the batch after so many has been hastened already; from here on it has."""
+        """Whether the batch after this many was hastened already; marks it as hastened."""
         before, self._hastened = self._hastened, batches
         return before == batches
 
     def _told(self, flush: Flush) -> bool:
         work, before = self._heartbeat.work.work(self._now()), self._before
         position = self._heartbeat.work.position()
-        # A partition that the query has read, and reads no more, is gone: it has nothing to land.
+        # The query no longer reads a known partition if it was dropped, so nothing of it is left to land.
         done = all(position.get(p, at if p in self._known else -1) >= at for p, at in self._target.items())
         self._known |= position.keys()
         self._heartbeat.work.flushing(

@@ -1,4 +1,4 @@
-"""Heartbeat thread of a driver: writes its heartbeat, whatever else the driver is busy with."""
+"""Heartbeat thread of a driver: writes its heartbeat while the driver is busy."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 class HeartbeatThread:
     """Writes this process's heartbeat every two seconds and whenever its state changes.
 
-    As a context manager it begins with the state `starting`, and on leaving writes the state that was set last.
+    As a context manager it starts in the state `starting`, and writes the state set last on exit.
 
     Args:
-        stream, generation, attempt: What this driver runs, and as which launch.
-        on_heartbeat: Called with every heartbeat of the thread, for what has to be looked after now and then.
+        stream, generation, attempt: The stream that this driver runs, its generation, and the number of the launch.
+        on_heartbeat: Called with every heartbeat of the thread, for periodic checks.
 
     Attributes:
-        superseded: A later attempt writes heartbeats; this one writes no more.
+        superseded: Whether a later attempt writes heartbeats, so that this one stops writing.
     """
 
     def __init__(
@@ -98,24 +98,24 @@ class HeartbeatThread:
 
     @property
     def state(self) -> State:
-        """The present state."""
+        """The driver's present state."""
         return self._newest.state
 
     def current(self) -> Heartbeat:
-        """The heartbeat as of now."""
+        """The present heartbeat."""
         now = time.time()
         with self._guard:
             work = self._work(now)
             return msgspec.structs.replace(self._newest, beat=boot_clock(), beat_wall=now, work=work)
 
     def follow(self, work: Callable[[float], Work]) -> None:
-        """Tell of another work than that of `work` from here on; asked for it as of a time, seconds since 1970."""
+        """Report another work than that of `work` from now on; called with a time, seconds since 1970."""
         self._work = work
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the heartbeat, and write it at once if the state is another.
+        """Change fields of the heartbeat, and write it at once if the state changes.
 
-        Another state counts from now on, unless `state_since` says since when.
+        A new state counts from now on, unless `state_since` is given.
         """
         with self._guard:
             before = self._newest.state
@@ -128,9 +128,9 @@ class HeartbeatThread:
             self.write()
 
     def write(self) -> None:
-        """Write the heartbeat now, unless a later attempt does already.
+        """Write the heartbeat now, unless a later attempt writes already.
 
-        A disk that refuses it is reported once, and does not stop the stream.
+        An error of the disk is logged once, and does not stop the stream.
         """
         try:
             other = read_heartbeat(self._store)
@@ -150,7 +150,7 @@ class HeartbeatThread:
                 self.write()
                 self._on_heartbeat()
             except Exception:
-                # Whatever it is, a driver that lands records has to go on saying so.
+                # After any error, a driver that lands records has to go on reporting.
                 if not self._failing:
                     log.warning("the heartbeat goes on after", exc_info=True)
                 self._failing = True

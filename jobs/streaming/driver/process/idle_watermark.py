@@ -1,4 +1,4 @@
-"""Idle watermark: moves a stream's watermark on while no records come, by an empty snapshot now and then."""
+"""Idle watermark: moves a stream's watermark forward while no records arrive, by an occasional empty snapshot."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
 SHORTEST_STEP_MS = 300_000
-"""A quiet stream's table gets no more snapshots than one in so long, beside one at the end of each hour or day."""
+"""Least time between such snapshots of a quiet table, beside one at the end of each hour or day."""
 
 
 class IdleWatermark:
-    """Looks, between two batches, whether the watermark has to be moved on, and stamps it.
+    """Checks between two batches whether the watermark has to be moved forward, and stamps it.
 
-    A later batch judges its records by stamped watermarks alone. The stamp is a claim with everything else as it is.
+    Later batches judge records by stamped watermarks only. The stamp is a claim that keeps everything else.
 
     Args:
-        event_time: Of its file; without it nothing is ever done.
-        work: Is told the watermark.
+        event_time: Event time in the stream's file; without it nothing is ever done.
+        work: Gets the watermark.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class IdleWatermark:
             work.watermark(stream.watermark_ms)
 
     def look(self) -> None:
-        """Move the watermark on if it is time; asks Kafka only if that may be so."""
+        """Move the watermark forward if it is due; asks Kafka only if it may be."""
         if self._event_time is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_seconds
@@ -63,7 +63,7 @@ class IdleWatermark:
         try:
             self._move_on(self._event_time, newest)
         except Exception as problem:
-            # Nobody waits for it; who reads the records will say what is wrong, and wait.
+            # Nobody waits for the watermark. The next batch reports the fault, and waits.
             if not is_unavailable(problem):
                 raise
             said = problem.message if isinstance(problem, FrazilError) else type(problem).__name__
@@ -75,7 +75,7 @@ class IdleWatermark:
         now_ms = time.time_ns() // 1_000_000
 
         def after(logs: ObservedEnds, through_ms: int | None) -> EventTimes:
-            # What the batch before was judged by stays what it was.
+            # The bound of the previous batch stays.
             return replace(advanced(before, event_time, {}, end, logs, through_ms), bound_ms=before.bound_ms)
 
         if not is_worth_a_stamp(before, after(ObservedEnds(now_ms, end), now_ms), event_time):

@@ -1,4 +1,4 @@
-"""Last word of a driver on its stream: how its run came to its end, in words without secrets."""
+"""Last heartbeat of a driver's stream: how its run ended, in a sentence without secrets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run_to_last_word(
     """Run a stream until it ends.
 
     Args:
-        make: Makes its runner; what that raises is a last word, too.
+        make: Makes the stream's runner; its errors are reported as well.
 
     Returns:
-        The state that it ends with, and why.
+        Final state, and the error.
     """
     try:
         runner = make()

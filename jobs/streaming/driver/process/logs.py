@@ -1,4 +1,4 @@
-"""Log files of a driver: Python, Spark and what else its process prints, each within bounds."""
+"""Log files of a driver, each of bounded size: Python, Spark, and other output of its process."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ FILES = 5
 
 
 def driver_log(folder: Path) -> Path:
-    """What the driver itself says, of the stream whose state folder this is."""
+    """Log of the driver itself, in the state folder of its stream."""
     return folder / "logs" / "driver.log"
 
 
 def driver_output(folder: Path) -> Path:
-    """What the driver's process and its JVM print: little, as a rule, but also why one did not even start."""
+    """Output of the driver's process and its JVM: usually little, but also why a driver did not even start."""
     return folder / "logs" / "driver.out"
 
 
 def spark_log(folder: Path) -> Path:
-    """What Spark says."""
+    """Log of Spark."""
     return folder / "logs" / "spark.log"
 
 
 def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES) -> logging.Handler:
-    """Send this process's log to `driver.log`: its own from INFO, that of libraries from WARNING.
+    """Write this process's log to `driver.log`: its own from INFO, that of libraries from WARNING.
 
     Raises:
         FrazilError: The file cannot be written.
@@ -55,10 +55,10 @@ def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES
 
 @contextlib.contextmanager
 def stream_logging(folder: Path, settings: Settings, stream: str, secrets: Iterable[Secret]) -> Iterator[None]:
-    """Send what is logged for one stream to its `driver.log`, too, in a process that carries several.
+    """Write the log of one stream to its `driver.log`, too, in a process that runs several.
 
     Args:
-        stream: The stream, as `CURRENT_STREAM` has it in the threads that work for it.
+        stream: The stream, as `CURRENT_STREAM` has it in the stream's threads.
 
     Raises:
         FrazilError: The file cannot be written.
@@ -84,7 +84,7 @@ def _handler(path: Path, file_bytes: int) -> logging.Handler:
             f"the driver's log {path} cannot be written: {problem.strerror}.",
             fix="make room there, or correct `state` in frazil.yaml",
         ) from None
-    # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was an end.
+    # Py4J logs stack traces, also on the root logger, for errors that are reported as a sentence here.
     handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
     return handler
 
@@ -92,8 +92,8 @@ def _handler(path: Path, file_bytes: int) -> logging.Handler:
 def cap_output(path: Path, limit: int = FILE_BYTES) -> bool:
     """Shorten a log that others append to, in place, if it has more than `limit` bytes; returns whether it had.
 
-    The last half of the limit is kept, from the beginning of a line. Whoever holds the file open (with O_APPEND, as a
-    launch opens it) goes on behind that; what is written at this very moment may be lost.
+    The last half of the limit is kept, from the beginning of a line. A process that has the file open with O_APPEND, as
+    a launch opens it, goes on behind that. What is written at that very moment may be lost.
     """
     try:
         if path.stat().st_size <= limit:
@@ -116,4 +116,4 @@ class _Rotating(logging.handlers.RotatingFileHandler):
         return open(self.baseFilename, "a", encoding="utf-8", opener=private_opener)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """A disk that is full must not fill what is left of it with stack traces about that."""
+        """Ignore the error: a full disk must not be filled further with stack traces about that."""

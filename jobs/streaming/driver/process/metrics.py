@@ -1,4 +1,4 @@
-"""Metrics of a driver's streams, as OpenMetrics on loopback, for those who watch Kafka with Prometheus already."""
+"""Metrics of a driver's streams, as OpenMetrics on loopback, for teams that watch Kafka with Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jobs.tables.commit.stamp.lateness import LATENESS_MS
 log = logging.getLogger(__name__)
 
 ADDRESS = "127.0.0.1"
-# A client that connects and says nothing is let go after this, so that `stop` never waits for longer.
+# Silent clients are disconnected after this, so that `stop` never waits longer.
 _CLIENT_SECONDS = 2.0
 
 
@@ -37,7 +37,7 @@ _BOUNDS = [*(f"{bound / 1000:.1f}" for bound in LATENESS_MS), "+Inf"]
 
 
 def metrics_of_all(beats: Iterable[Heartbeat]) -> Iterator[Metric]:
-    """The metrics of streams by their heartbeats. Each has the label `stream`, and what is unknown is left out."""
+    """Metrics of streams by their heartbeats. Each has the label `stream`, and unknown values are left out."""
     streams = [(beat.stream, beat) for beat in beats]
     values = [(each, [(stream, each.source(beat.work)) for stream, beat in streams]) for each in OF_WORK]
     values += [(each, [(stream, each.source(beat)) for stream, beat in streams]) for each in OF_DRIVER]
@@ -48,7 +48,7 @@ def metrics_of_all(beats: Iterable[Heartbeat]) -> Iterator[Metric]:
 
 
 def _metric(measure: Measure[Any], known: Sequence[tuple[str, Any]]) -> Metric:
-    """One metric, with the samples of all streams."""
+    """One metric with the samples of all streams."""
     name, text = measure.metric, measure.help
     if measure.type == "info":
         family = InfoMetricFamily(name, text, labels=["stream"])
@@ -60,7 +60,7 @@ def _metric(measure: Measure[Any], known: Sequence[tuple[str, Any]]) -> Metric:
     for stream, value in known:
         if isinstance(family, HistogramMetricFamily):
             counts = list(zip(_BOUNDS, itertools.accumulate(value.values()), strict=True))
-            # Without a sum: of a late record only its step is kept.
+            # The histogram has no sum: only the bucket of a late record is stored.
             family.add_metric([stream], counts, sum_value=None)
         else:
             for label_values, number in _samples(value, len(measure.labels)):
@@ -69,7 +69,7 @@ def _metric(measure: Measure[Any], known: Sequence[tuple[str, Any]]) -> Metric:
 
 
 def _samples(value: Any, labels: int) -> Iterator[tuple[tuple[str, ...], float]]:
-    """The numbers of a measure, each with the values of its labels."""
+    """Numbers of a measure, each with the values of its labels."""
     if not labels:
         yield (), value or 0
     for name, part in sorted(value.items()) if labels else ():
@@ -80,13 +80,13 @@ def _samples(value: Any, labels: int) -> Iterator[tuple[tuple[str, ...], float]]
 
 
 class MetricsServer:
-    """Serves the metrics of a driver over HTTP, on loopback only; as a context manager, for the length of the block.
+    """Serves the metrics of a driver over HTTP, on loopback only; as a context manager, during the block.
 
     Args:
-        current: The newest beat of each stream; asked at every scrape, from the server's threads.
+        current: Returns the newest heartbeat of each stream; called at every scrape, in the server's threads.
 
     Raises:
-        FrazilError: The port cannot be had.
+        FrazilError: The port is not available.
     """
 
     def __init__(self, current: Callable[[], Iterable[Heartbeat]], port: int = 0) -> None:
@@ -113,15 +113,15 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Where to scrape."""
+        """URL to scrape."""
         return f"http://{ADDRESS}:{self._server.server_port}/metrics"
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start to answer."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more; when this returns, the port is free and no thread is left. A second time does nothing."""
+        """Stop answering; on return the port is free and no thread is left. A second call does nothing."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -141,10 +141,10 @@ class _Handler(MetricsHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    # Closing waits for the answers under way.
+    # Closing waits for running requests.
     daemon_threads = False
     block_on_close = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        # The library would print a stack trace for every client that hangs up.
+        # The library would print a stack trace for every client that disconnects.
         log.debug("a scrape from %s failed", client_address, exc_info=True)

@@ -1,4 +1,4 @@
-"""Mirror process of a driver: it merges the stream's changes into its mirrors, and ends with the driver."""
+"""Mirror process of a driver: merges the stream's changes into its mirrors, and ends with the driver."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _END_SECONDS = 10.0
 
 
 class MirrorProcess:
-    """Sees to it that the mirrors of a stream are merged into while its driver runs.
+    """Keeps a process running that merges a stream's mirrors while its driver runs.
 
     Args:
-        command: What starts it; none where there is nothing to merge.
+        command: Command that starts it; empty if there is nothing to merge.
     """
 
     def __init__(self, command: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,11 +40,11 @@ class MirrorProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while it lives."""
+        """PID of the process, while it lives."""
         return self._child.pid if self._child is not None and self._child.poll() is None else None
 
     def ensure(self) -> None:
-        """Start it unless it lives; to be called with every heartbeat."""
+        """Start it unless it runs; call this with every heartbeat."""
         with self._changing:
             if self._wanted and self.pid is None and self._clock() >= self._not_before:
                 self._start()
@@ -57,13 +57,13 @@ class MirrorProcess:
                 self._child.stdin.close()
         self._not_before = self._clock() + _AGAIN_SECONDS
         try:
-            # In the driver's session: whoever ends what a driver has left ends this as well.
+            # It is in the driver's session, so that ending a dead driver's processes ends it as well.
             self._child = subprocess.Popen(self._command, env=self._environment, stdin=subprocess.PIPE, close_fds=True)
         except OSError as problem:
             log.warning("the process that merges into mirrors could not be started: %s", problem)
 
     def end(self) -> None:
-        """Let it end after the merge that is under way, and wait for that for some seconds; none is started again."""
+        """Ask it to end after the present merge, and wait some seconds for that; it is not started again."""
         with self._changing:
             self._wanted = False
         child = self._child
@@ -78,12 +78,11 @@ class MirrorProcess:
 
 
 def mirror_process(spec: StreamSpec, arguments: Sequence[str] | None) -> MirrorProcess:
-    """The process of a stream's driver.
+    """The mirror process of a stream's driver.
 
     Args:
-        spec: The stream, of whose mirrors some may have `every`.
-        arguments: The home folder and the settings file of the deployment, as a driver is given them; None if it was
-            given none.
+        spec: The stream, some of whose mirrors may have `every`.
+        arguments: Home folder and settings file of the deployment, as passed to the driver; None if it got none.
     """
     if arguments is None or all(each.every is None for each in spec.mirrors):
         return MirrorProcess(())

@@ -1,4 +1,4 @@
-"""Outbox thread: publishes a stream's dead letters to their topic beside the stream, which it never holds up."""
+"""Thread that publishes a stream's dead letters to their topic, and never delays the stream."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
-# Nobody mends a refused password or a missing topic by waiting, and many brokers lock a user who tries too often.
+# Waiting does not correct a refused password or a missing topic, and many brokers lock a user after repeated attempts.
 _LASTING_PAUSE = 300.0
 _STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What is published, and what stands in the way.
+    """State of the publisher.
 
     Attributes:
-        unpublished: Letters in the table that the topic lacks; None if it is not known.
-        problem: Why they are not published, in a sentence; None if nothing stands in the way.
+        unpublished: Dead letters in the table that the topic lacks; None if unknown.
+        problem: Reason why they are not published, in a sentence; None without one.
     """
 
     unpublished: int | None = None
@@ -47,7 +47,7 @@ class OutboxState:
 
 
 class OutboxThread:
-    """Publishes letters whenever it is woken for new ones, in a thread of its own, and tries again where it failed."""
+    """Publishes dead letters in a thread of its own when it is woken, and retries after failures."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class OutboxThread:
         return self._state
 
     def wake(self) -> None:
-        """There may be new letters; returns at once."""
+        """Signal possible new dead letters; returns at once."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def finish(self, timeout: float) -> OutboxState:
-        """Publish what is in the table now, for as long as it takes; give up after failing for `timeout` seconds."""
+        """Publish what is in the table now, however long it takes; give up after failing for `timeout` seconds."""
         with self._changed:
             wanted = self._begun + 1
             self._woken, self._failures = True, 0
@@ -99,7 +99,7 @@ class OutboxThread:
             return self._state
 
     def stop(self) -> None:
-        """Publish no more; what is under way is waited for, for some seconds."""
+        """Stop publishing; waits some seconds for what is under way."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -110,7 +110,7 @@ class OutboxThread:
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopping or self._due(), self._pause())
-                    # What it was woken for and has not looked for yet is still tried, once.
+                    # A wake-up that was not handled yet gets one last attempt.
                     if self._stopping and not self._due():
                         return
                     self._woken = False
@@ -121,7 +121,7 @@ class OutboxThread:
             self._outbox.close()
 
     def _due(self) -> bool:
-        # While the cluster is unavailable, new letters are no reason to ask it more often.
+        # While the cluster is unavailable, new dead letters are no reason to try more often.
         return self._woken and not self._failures
 
     def _pause(self) -> float:
@@ -130,7 +130,7 @@ class OutboxThread:
         return _LASTING_PAUSE if self._lasting else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 1))
 
     def _attempt(self) -> bool:
-        """Publish what there is; False if this process has lost the stream."""
+        """Publish the waiting dead letters; False if this process has lost the stream."""
         try:
             count = self._outbox.publish(self._progress, lambda: not self._stopping)
             if count:
@@ -140,7 +140,7 @@ class OutboxThread:
             self._ends(OutboxError("this driver has lost the stream", lasting=True))
             return False
         except Exception as problem:
-            # Whatever it is, the stream goes on and the letters are in the table.
+            # After any error the stream goes on, and the dead letters are in the table.
             self._ends(problem)
         return True
 
@@ -170,7 +170,7 @@ class OutboxThread:
         try:
             return self._outbox.count()
         except Exception:
-            # The table is unavailable as well; how many wait is then not known.
+            # The table is unavailable as well, so the number of waiting dead letters is unknown.
             log.debug("the letters that wait cannot be counted", exc_info=True)
             return None
 
@@ -181,7 +181,7 @@ class OutboxThread:
 
 
 def position_store(spec: StreamSpec, settings: Settings, topic: DeadLetterTopic) -> PositionStore:
-    """The stream's own record of its position in the topic."""
+    """The stream's own copy of its position in the topic."""
     kafka = cluster_of(topic, settings.kafka)
     servers = "" if kafka.address_file else kafka.require_bootstrap()
     store = stream_folder(settings, spec.stream).store
@@ -192,14 +192,14 @@ def position_store(spec: StreamSpec, settings: Settings, topic: DeadLetterTopic)
 def outbox_thread(
     stream: OpenStream, settings: Settings, on_change: Callable[[OutboxState], None] = lambda state: None
 ) -> Iterator[OutboxThread | None]:
-    """Publishes the stream's letters for the length of the block, if its spec names a topic for them."""
+    """Publish the stream's dead letters during the block, if its spec names a topic for them."""
     topic = stream.spec.errors.topic
     if topic is None:
         yield None
         return
     spec = stream.spec
     kafka = cluster_of(topic, settings.kafka)
-    # Its own connection: the stream's is used by another thread.
+    # A connection of its own: another thread uses the stream's.
     catalog = connect_catalog(settings)
 
     def check() -> None:

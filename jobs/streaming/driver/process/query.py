@@ -1,4 +1,4 @@
-"""Spark query of an open stream: started where the stamps stand, ended between two batches."""
+"""Spark query of an open stream: starts at the stamps' position, and ends between two batches."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def kafka_source_options(
     """Options for `spark.readStream.format("kafka")`; they hold the password, so they are never logged.
 
     Args:
-        begin: The first offset of every partition of every subscribed topic; Spark accepts no less.
+        begin: First offset of every partition of every subscribed topic; Spark requires all of them.
         topics: The subscribed topics that exist.
-        most: How many records a batch may read; None: as the file says.
-        drain: Read what is there and end: then nothing waits for more.
+        most: Most records of a batch; None: as in the stream's file.
+        drain: Whether to read what exists and end, without waiting for more.
     """
-    # Never the spec's own pattern: Spark reads it as Java does, and takes each topic in which it *finds* a match. The
-    # topics are those that the spec means, by name; one that comes later is for the next query.
+    # The spec's own pattern is never used: Spark applies Java's rules, and takes each topic in which it *finds* a
+    # match. The topics are those that the spec means, by name; the next query takes new ones.
     subscription = (
         {"subscribePattern": f"^(?:{'|'.join(map(re.escape, topics))})$"}
         if spec.source.topics_pattern is not None
@@ -78,7 +78,7 @@ def kafka_source_options(
         "startingOffsets": spark_offsets(begin),
         "maxOffsetsPerTrigger": str(most),
         **waiting,
-        # Spark then fails where records are missing, and the stream's own rules say what it means.
+        # Spark then fails if records are missing, and the stream's own rules decide what that means.
         "failOnDataLoss": "true",
         **security,
     }
@@ -89,24 +89,25 @@ _GAPS = 10
 
 
 class _EndAsked(Exception):
-    """Keeps Spark from beginning another batch."""
+    """Keeps Spark from starting another batch."""
 
 
 class _BatchEnded(Exception):
-    """What Spark is told of an error in a batch; the error itself is kept for `StreamQuery.wait`."""
+    """Replaces an error of a batch for Spark; `StreamQuery.wait` raises the error itself."""
 
 
 class StreamQuery:
     """One query, from its start to its end.
 
-    Spark's checkpoint is scratch: the query begins at `stream.begin`, and the stamps say where it ends. So it is ended
-    by refusing its next batch.
+    Spark's checkpoint is scratch: the query begins at `stream.begin`, and the stamps record its end. So it is ended by
+    refusing its next batch.
 
     Args:
-        bound: How many records a batch may read; None: as the file says. It is told of every batch.
-        drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
-        on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
-        on_batch: Told what a batch did, and where the stream stands then.
+        bound: Most records of a batch; None: as in the stream's file. It gets the size of every batch.
+        drain: Whether to read what the topics hold now, then end; otherwise the spec's trigger decides.
+        on_begin: Called when a batch begins; returns the time through which the stream is complete, milliseconds since
+            1970.
+        on_batch: Called with the outcome of a batch, and the stream's position after it.
     """
 
     def __init__(
@@ -128,16 +129,16 @@ class StreamQuery:
         self._on_begin: Callable[[], int | None] = on_begin
         self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
         self._asked: threading.Event = threading.Event()
-        # Set where the next batch may begin without a pause; the batch that does so clears it.
+        # Set if the next batch may begin without a pause; that batch clears it.
         self._hastened: threading.Event = threading.Event()
         self._runner: BatchRunner = BatchRunner(stream, kafka, self._asked.wait)
-        # Whoever has lost the stream would take its successor's checkpoint away.
+        # A driver that has lost the stream would delete its successor's checkpoint.
         stream.lease.verify()
         self._checkpoint: Path = stream.folder.new_checkpoint()
         self._failure: BaseException | None = None
         self._in_batch: threading.Lock = threading.Lock()
-        # Between the end of a pause and the next batch Spark writes its logs and asks Kafka; the least it took lately.
-        # Known of those for which records were there already.
+        # Between the end of a pause and the next batch, Spark writes its logs and asks Kafka. This is the least time it
+        # took lately, for batches whose records existed already.
         self._resumed: float | None = None
         self._between: deque[float] = deque(maxlen=_GAPS)
         self._query: Any = None
@@ -147,17 +148,17 @@ class StreamQuery:
             stream.spec.trigger,
             lambda: table_part(state_store(stream.settings), stream.anchor.uuid),
         )
-        # Spark calls from threads of its own.
+        # Spark calls from its own threads.
         self._context: contextvars.Context = contextvars.copy_context()
 
     @property
     def asked_to_end(self) -> bool:
-        """Whether its end was asked for; if not, a query that has ended has read everything."""
+        """Whether its end was requested; otherwise a query that has ended has read everything."""
         return self._asked.is_set()
 
     @property
     def outgrown(self) -> bool:
-        """Whether another query has to go on, under another bound than this one's."""
+        """Whether another query has to go on, with another bound."""
         return self._bound.outgrown(self._most)
 
     @property
@@ -166,7 +167,7 @@ class StreamQuery:
         return str(self._query.id) if self._query else None
 
     def tasks_ended(self) -> tuple[int, int] | None:
-        """Its newest job in Spark, and how many of that one's tasks have ended; None before the first."""
+        """Its newest job in Spark, and the number of that job's finished tasks; None before the first."""
         query, context = self._query, self._spark_context
         if query is None or context is None:
             return None
@@ -177,17 +178,17 @@ class StreamQuery:
         return (max(jobs), sum(stage.numCompletedTasks for stage in stages)) if jobs else None
 
     def cancel(self) -> None:
-        """Give up what Spark does for the batch at hand, which fails of it; to be called once its end is asked for."""
+        """Cancel Spark's work for the present batch, which fails; call it once the end was requested."""
         query, context = self._query, self._spark_context
         if query is not None and context is not None:
             context.cancelJobGroup(str(query.runId))
 
     def waits_for(self) -> str | None:
-        """What the batch at hand has been waiting for, as a sentence; None if nothing."""
+        """What the present batch has been waiting for, as a sentence; None if nothing."""
         return self._runner.waits.message()
 
     def start(self, spark: SparkSession) -> None:
-        """Start the query; batches run in Spark's thread from here on."""
+        """Start the query; batches run in Spark's thread from now on."""
         spec, stream = self._stream.spec, self._stream
         self._spark_context = spark.sparkContext
         delay = poll_delay(spec)
@@ -210,39 +211,39 @@ class StreamQuery:
             .load()
             .writeStream.queryName(spec.stream)
             .foreachBatch(lambda frame, batch: self._context.copy().run(self._land, frame, batch))
-            # Not as a URI: Spark would take an escaped space or plus for the name itself.
+            # Not a URI: Spark would take an escaped space or plus as part of the name.
             .option("checkpointLocation", f"file://{self._checkpoint}")
         )
-        # Not Spark's processing time: it would wait for its next tick while a full batch is there to be read.
+        # Spark's processing time is not used, as it waits for its next tick even if a full batch exists.
         writer = writer.trigger(availableNow=True) if self._drain else writer.trigger(processingTime="0 seconds")
         with deferred_signals():
             self._query = writer.start()
 
     def ask_to_end(self) -> None:
-        """Let the batch at hand finish, and begin no other; `wait` ends the query."""
+        """Let the present batch finish, and begin no other; `wait` ends the query."""
         self._asked.set()
         self._hastened.set()
 
     def hasten(self) -> None:
-        """Let the next batch begin without the pause of the trigger."""
+        """Let the next batch begin without the trigger's pause."""
         self._hastened.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the query, for so long; returns whether it has ended.
+        """Wait up to some seconds for the end of the query; returns whether it has ended.
 
         Raises:
-            PySparkException, Py4JError: The query failed; the topics' own state says why.
-            FencedError: The stream was lost, whatever the query failed of.
+            PySparkException, Py4JError: The query failed; the topics' state shows why.
+            FencedError: The stream was lost, whatever error the query had.
         """
         query = self._query
         assert query is not None
         deadline = time.monotonic() + seconds
         while True:
             try:
-                # A signal in the middle of a call to the JVM leaves that connection with an answer nobody reads.
+                # A signal in the middle of a call to the JVM leaves that connection with an answer that nobody reads.
                 with deferred_signals():
                     if self._asked.is_set() and self._in_batch.acquire(blocking=False):
-                        # No batch is at hand, and none begins any more.
+                        # No batch is running, and none begins any more.
                         self._in_batch.release()
                         _stop(query)
                         if self._failure is not None and not isinstance(self._failure, _EndAsked):
@@ -261,7 +262,7 @@ class StreamQuery:
                 return False
 
     def between_batches(self, act: Callable[[], None]) -> None:
-        """Do something that no batch may run beside, unless one is at hand; none begins meanwhile."""
+        """Call something while no batch runs, unless one is running; none begins meanwhile."""
         if self._in_batch.acquire(blocking=False):
             try:
                 act()
@@ -269,7 +270,7 @@ class StreamQuery:
                 self._in_batch.release()
 
     def run(self, spark: SparkSession) -> None:
-        """Start it and wait for its end, however long that takes; an interrupt stops it at once."""
+        """Start the query and wait for its end, however long that takes; an interrupt stops it at once."""
         try:
             self.start(spark)
             while not self.wait(3600.0):
@@ -278,15 +279,15 @@ class StreamQuery:
             self.abandon()
 
     def abandon(self) -> None:
-        """Stop the query at once, wherever it is, if it still runs; never raises."""
+        """Stop the query at once if it still runs; never raises."""
         self.ask_to_end()
         if self._query is not None:
             with deferred_signals():
                 _stop(self._query)
 
     def _refuse_lost(self) -> None:
-        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file."""
-        # A store that cannot be asked says nothing.
+        """Raise if the stream was lost: a successor deletes the checkpoint, and Spark would blame a missing file."""
+        # A store that does not answer proves nothing.
         with contextlib.suppress(OSError):
             self._stream.lease.verify()
 
@@ -307,7 +308,7 @@ class StreamQuery:
                 step("before_spark_notes")
             except BaseException as problem:
                 self._failure = problem
-                # Spark writes what is raised here to its own log, secrets that others quote in their errors included.
+                # Spark writes errors raised here to its own log, even with secrets that other libraries quote.
                 raise _BatchEnded(f"batch {batch} ended with {type(problem).__name__}") from None
         if self.outgrown:
             # The bound is an option of the query.
@@ -324,7 +325,7 @@ class StreamQuery:
 
 
 def _stop(query: Any) -> None:
-    # Twice: a connection to the JVM on which a call was interrupted fails once, and is replaced.
+    # Two attempts: a JVM connection whose call was interrupted fails once, and is replaced.
     for _ in range(2):
         with contextlib.suppress(Exception):
             if query.isActive:
@@ -333,7 +334,7 @@ def _stop(query: Any) -> None:
 
 
 def _end_of(checkpoint: Path, batch: int) -> dict[TopicPartition, int]:
-    """The end of a batch's range, from Spark's offset log: version, metadata, one line per source."""
+    """End of a batch's range, from Spark's offset log: version, metadata, one line per source."""
     lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     if lines[0] != "v1" or len(lines) != 3:
         raise FrazilError(

@@ -1,4 +1,4 @@
-"""Runner of a stream for months: opens it, runs its query, and begins again after whatever passes by itself."""
+"""Runner of a stream for months: opens it, runs its query, and begins again after transient failures."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ log = logging.getLogger(__name__)
 
 _LONGEST_RETRY_SECONDS = 60.0
 _FRUITLESS_QUERIES = 3
-# A refused login may mean that a secret was changed there, and is not yet in its file here.
+# A refused login may mean that the secret was changed at the service, and not yet in its file here.
 _SECRET_SECONDS = 120.0
 _NO_TOPIC_SECONDS = 10.0
-# Each look is a call to the JVM, and fifty streams look.
+# Each look is a call to the JVM, and fifty streams may look.
 SHARED_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDriver:
-    """What a stream has of the driver that carries it together with others."""
+    """What a stream uses of a driver that runs several streams."""
 
     metrics_url: str
 
@@ -71,15 +71,14 @@ class SharedDriver:
 class StreamRunner:
     """Runs one stream until it is asked to end.
 
-    If Kafka, the catalog or a disk is unavailable, the stream is opened anew after growing pauses, with the JVM still
-    warm.
+    If Kafka, the catalog or a disk is unavailable, the stream is reopened after growing pauses, with the JVM kept warm.
 
     Args:
-        get_spark: The session, the same each time; called when there is something to read.
-        shared: Of the driver of a group, which carries other streams as well; None: the stream has one of its own.
+        get_spark: Returns the same session each time; called when there is something to read.
+        shared: Shared part of a group's driver, which runs other streams as well; None for a driver of one stream.
 
     Attributes:
-        finished: Everything was read, and the stream reads only when it is asked to.
+        finished: Whether everything was read, and the stream reads only on request.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class StreamRunner:
         self._secrets: SecretWatch = SecretWatch(())
 
     def run(self) -> None:
-        """Run until asked to end.
+        """Run until the end is requested.
 
         Raises:
             FencedError, LeaseHeldError: Another driver has the stream.
@@ -138,7 +137,7 @@ class StreamRunner:
             raise FrazilError(f"stream {self._spec.stream}: a later launch has taken over.")
 
     def _run_open(self) -> None:
-        """Open the stream and run its queries until it is asked to end."""
+        """Open the stream and run its queries until the end is requested."""
         settings = self._settings
         self._secrets = SecretWatch(secret_files(self._spec, settings))
         of_stream = settings.kafka.with_options(self._spec.source.options)
@@ -167,8 +166,8 @@ class StreamRunner:
                 log.info("a secret has changed in its file: the stream is opened anew with it")
                 return
             if not decided:
-                # The stamps and the topics say where a query begins; where the one before began may be months ago.
-                # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
+                # The stamps and the topics determine where a query begins; the former query may have begun months ago.
+                # They also explain a failure better than the query's error: lost offsets and lost topics stop here.
                 decide_start(stream, kafka)
             decided = False
             watch.follow(stream.log)
@@ -193,7 +192,7 @@ class StreamRunner:
                 self._control.wait_while("run", fruitless)
 
     def _run_query(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
-        """Run one query until it fails, something else is asked, or topics or leaders are others than it knows."""
+        """Run one query until it fails, something else is requested, or topics or leaders have changed."""
         heartbeat = self._heartbeat
         idle = IdleWatermark(stream, self._spec.event_time, kafka, heartbeat.work)
         query = self.query = StreamQuery(
@@ -229,7 +228,7 @@ class StreamRunner:
             self.finished = not query.asked_to_end
         except Exception as problem:
             if jvm_is_gone():
-                # A new one in this process would be a driver with a past; the supervisor starts a fresh one.
+                # A new session in this process would inherit its state; the supervisor starts a fresh process.
                 raise FrazilError(
                     f"stream {self._spec.stream}: Spark's JVM has ended: killed, or out of memory.",
                     fix="read spark.log and driver.out of the stream; perhaps raise spark.driver_memory in frazil.yaml",
@@ -266,17 +265,17 @@ class StreamRunner:
         )
 
     def _hasten(self, query: StreamQuery, kafka: KafkaLog) -> None:
-        """Cut the pause while a flush has still something to land."""
+        """Cut the pause while a flush still has something to land."""
         if not self._flush.look(lambda: kafka.state(self._spec.source)):
             return
         if self._spec.source.min_records_per_batch is None:
             query.hasten()
         elif not self._flush.hastened(self._heartbeat.work.work(time.time()).batches):
-            # Spark itself waits for more records, but for those of a query's first batch.
+            # Spark itself waits for more records, except in a query's first batch.
             query.ask_to_end()
 
     def _report_waiting(self, why: LastError | None) -> None:
-        """A driver whose batch or brokers do not answer does not run, whatever its query says."""
+        """Report a driver whose batch or brokers do not answer as retrying, whatever its query reports."""
         beat = self._heartbeat.current()
         if why is not None and beat.state in ("running", "retrying"):
             why = msgspec.structs.replace(why, message=redacted(self._settings, why.message))
@@ -292,7 +291,7 @@ class StreamRunner:
         self._heartbeat.change(unpublished_letters=state.unpublished, outbox_error=error)
 
     def _stand_by(self, stream: OpenStream, kafka: KafkaLog, paused: bool) -> None:
-        """Hold the stream without reading: as an operator asked, or because there is no topic to read yet."""
+        """Hold the stream without reading: by an operator's request, or because no topic exists yet."""
         self._heartbeat.change(state="paused" if paused else "running")
         deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
         order = self._control.now()
@@ -305,7 +304,7 @@ class StreamRunner:
             self._control.wait_while(order, 1.0)
 
     def _secret_changes(self, problem: Exception) -> bool:
-        """Whether a login was refused with a secret that is another one by now; a stream that has run waits for it."""
+        """Whether a refused login had an outdated secret; a stream that has run waits for a new one."""
         if not isinstance(problem, (KafkaUnavailableError, RegistryError, PermissionError)) or not self._secrets:
             return False
         if not self._secrets.changed(now=True) and self.query is not None:
@@ -323,7 +322,7 @@ class StreamRunner:
         text = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         message = redacted(self._settings, text)
         log.warning("away, tries again in %.0f s: %s", pause, message)
-        # A driver whose brokers are away says so minutes before Spark does.
+        # A driver without brokers reports that minutes before Spark does.
         beat = self._heartbeat.current()
         known = beat.state == "retrying"
         if self._retries == 1:
@@ -332,7 +331,7 @@ class StreamRunner:
             message = f"{message.rstrip('.')} (since {self._away_since:%Y-%m-%d %H:%M:%S} UTC)"
         error = LastError(message, "away", time.time(), getattr(problem, "fix", None))
         if not awaited:
-            # The stream is closed, and its lag is looked up no more.
+            # The stream is closed, and its lag is no longer queried.
             self._heartbeat.work.lag_unknown(error.at)
         self._heartbeat.change(state="retrying", error=error, retries=self._retries)
         self._control.wait_while("run", pause)
@@ -351,7 +350,7 @@ class StreamRunner:
 
     @contextlib.contextmanager
     def _publishing(self, settings: Settings) -> Iterator[None]:
-        """Commits positions to the consumer group of the spec, if it names one, while the stream is open."""
+        """Commit positions to the spec's consumer group, if it names one, while the stream is open."""
         group = self._spec.source.group
         kafka = settings.kafka.with_options(self._spec.source.options)
         self._group = GroupOffsets(kafka, group) if group else None
@@ -364,7 +363,7 @@ class StreamRunner:
 
 
 def _remade(stream: OpenStream) -> RegistryRemadeError | None:
-    """What the watch of the stream's registry has found beside the batches."""
+    """Finding of the watch of the stream's registry."""
     return stream.schemas.remade if stream.schemas else None
 
 

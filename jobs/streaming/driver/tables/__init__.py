@@ -1,1 +1,1 @@
-"""Tables of a stream: found, created, suspended, evolved."""
+"""Tables of a stream: lookup, creation, suspension, evolution."""

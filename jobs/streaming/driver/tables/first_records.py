@@ -1,4 +1,4 @@
-"""First records of a stream that infers its columns: a sample of what it would land first makes its table."""
+"""First records of a stream that infers its columns: a sample of them determines its new table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RecordsAwaitedError(FrazilError):
 
 
 Sample = Callable[[], Iterable[Sequence[SampleRecord]]]
-"""Gives first records, in parts; without one they are read from Kafka."""
+"""Returns first records, in parts; without it they are read from Kafka."""
 
 
 def inferred_rows(
@@ -63,20 +63,20 @@ def inferred_rows(
     begin: Positions | None = None,
     sample: Sample | None = None,
 ) -> Schema:
-    """The columns that the first records of a stream need, of up to `MOST_RECORDS` of all its partitions.
+    """Columns that the first records of a stream need, from up to `MOST_RECORDS` of all its partitions.
 
-    A stream that begins at the end of its topics is told by the newest records that they hold.
+    If a stream begins at the end of its topics, their newest records are used.
 
     Args:
-        begin: Where its records begin; without it the stream's file says where.
-        sample: Gives the first records in place of Kafka.
+        begin: Offsets at which its records begin; None: as in the stream's file.
+        sample: Returns the first records in place of Kafka.
 
     Raises:
-        RecordsAwaitedError: There is no record, or none with a value that needs a column.
+        RecordsAwaitedError: No record exists, or none with a value that needs a column.
     """
     records = sample() if sample else first_sample(spec, settings, log, begin)
     rows = _enveloped(spec, records) if spec.decode.format == "connect_json" else _of_json(spec, records)
-    # Fields that no column can have are dead letters once the table is there.
+    # Fields that no column can have become dead letters once the table exists.
     rows = rows and usable_columns(rows, ColumnNames(None, None if spec.shapes else spec.table.partition_names))
     if rows is None or not rows.fields:
         raise RecordsAwaitedError(
@@ -89,11 +89,12 @@ def inferred_rows(
 def first_sample(
     spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None
 ) -> Iterator[list[SampleRecord]]:
-    """The first records of a stream, up to `MOST_RECORDS` of all its partitions, in parts; arguments as of
-    `inferred_rows`.
+    """First records of a stream, in parts: up to `MOST_RECORDS` of all its partitions.
+
+    Arguments as of `inferred_rows`.
 
     Raises:
-        KafkaUnavailableError: Nothing came within the time-out for requests.
+        KafkaUnavailableError: Nothing arrived within the timeout for requests.
     """
     end = "oldest"
     if begin is None and spec.source.start == "latest":
@@ -116,7 +117,7 @@ def _of_json(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Sche
 
 
 def _enveloped(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:
-    """The columns that the schemas of the records say."""
+    """Columns by the schemas in the records' envelopes."""
     seen = SeenEnvelopes(as_sent=spec.decode.options.get(AS_SENT, ()))
     for records in sample:
         seen.add([(_place(each), each.value) for each in records if each.value is not None])
@@ -135,13 +136,13 @@ def inferred_key(
     begin: Positions | None = None,
     sample: Sample | None = None,
 ) -> Schema:
-    """The columns of the keys of a stream's first records, none if these are changes of a table without a key.
+    """Columns of the keys of a stream's first records; empty if these are changes of a table without a key.
 
     Arguments as of `inferred_rows`.
 
     Raises:
-        RecordsAwaitedError: None of them has a key with fields.
-        KafkaUnavailableError: Nothing came within the time-out for requests.
+        RecordsAwaitedError: None of the records has a key with fields.
+        KafkaUnavailableError: Nothing arrived within the timeout for requests.
     """
     key = spec.decode.key
     connect = key is not None and key.format == "connect_json"
@@ -158,8 +159,9 @@ def inferred_key(
 
 
 def may_be_keyless(spec: StreamSpec) -> bool:
-    """Whether records without keys land where the file leaves the columns of keys open: changes that say of what they
-    are. A file may ask for keys (`into: _change_key not null`).
+    """Whether records without keys land if the file does not declare the keys' columns.
+
+    They do if they are changes. A file may require keys (`into: _change_key not null`).
     """
     key, changes = spec.record_columns.key, spec.changes
     asked = key is not None and key.required
@@ -175,11 +177,11 @@ def are_keyless(sample: Iterable[Sequence[SampleRecord]]) -> bool:
 def key_columns(
     sample: Iterable[Sequence[SampleRecord]], *, connect: bool, events: bool, as_sent: Collection[str] = ()
 ) -> Schema | None:
-    """The columns of the keys of records, none if no record of a row has a key; None if that cannot be said.
+    """Columns of the keys of records; empty if no record of a row has a key; None if unknown.
 
     Args:
-        connect: Whether keys say their schema themselves, in Connect's envelope.
-        events: Whether the records are changes of a source: the keys of those that are of no row do not count.
+        connect: Whether keys contain their schema, in Connect's envelope.
+        events: Whether the records are changes of a source; keys of changes without a row do not count.
         as_sent: Names of logical types whose values stay texts, numbers or bytes.
     """
     envelopes, values, keys, bare = SeenEnvelopes(as_sent=as_sent), SeenValues(), 0, 0
@@ -205,7 +207,7 @@ def key_columns(
 
 
 def _of_no_row(value: bytes | None) -> bool:
-    """Whether a value is a heartbeat, a message or the like; not what cannot be told."""
+    """Whether a value is a heartbeat, a message or the like; False if unknown."""
     found = parsed(value) if value is not None else None
     if found is None:
         return False
@@ -214,7 +216,7 @@ def _of_no_row(value: bytes | None) -> bool:
 
 
 MOST_SCHEMAS = 100
-"""Different ones that are looked at, those of most records first."""
+"""Most different schemas that are looked at, those of the most records first."""
 
 Part = Literal["value", "key"]
 _HEADERS: Mapping[Part, str] = {"value": VALUE_HEADER, "key": KEY_HEADER}
@@ -229,15 +231,15 @@ def named_rows(
     part: Part = "value",
     named: SchemaIdPlace = "both",
 ) -> Schema | None:
-    """The columns that hold the records of all writer schemas that a sample names; None where it names none.
+    """Columns for the records of all writer schemas in a sample; None if it names none.
 
-    They are those of `merged_columns`, the schema of most records first. Unknown ids and schemas of another format are
-    left out: their records fail one by one.
+    They are those of `merged_columns`, the schema of the most records first. Unknown ids and schemas of another format
+    are left out: their records fail one by one.
 
     Args:
-        find: Gives the schema of an id; raises ValueProblem for one that is unknown.
-        part: Of the records, whose schemas are meant.
-        named: Where they name them.
+        find: Returns the schema of an id; raises ValueProblem for an unknown id.
+        part: Part of the records with the schemas.
+        named: Place of the schema ids.
     """
     found: list[Schema] = []
     counts: list[int] = []
@@ -257,7 +259,7 @@ def named_rows(
             continue
     columns = [each.field for each in merged_columns(found, counts)]
     if part == "value":
-        # Names that only columns of frazil's own may have.
+        # Only frazil's own columns may have such names.
         columns = [each for each in columns if not each.name.casefold().startswith(KAFKA_COLUMN_PREFIX)]
     return fresh_schema(columns) if columns else None
 
@@ -269,7 +271,7 @@ def _counted(
     named: SchemaIdPlace,
     use_schema_id: int | None,
 ) -> Counter[WrittenAs]:
-    """How many records name each writer schema, in the order in which they were met."""
+    """Number of records by writer schema, in the order of first appearance."""
     counts: Counter[WrittenAs] = Counter()
     for records in sample:
         there = [each for each in records if (each.value if part == "value" else each.key) is not None]
@@ -283,7 +285,7 @@ def _counted(
 
 
 def _header(record: SampleRecord, part: Part, named: SchemaIdPlace) -> bytes | None:
-    """What the header says; as the decoders have it, one without a value says nothing, and the last one counts."""
+    """Value of the header, by the decoders' rules: one without a value does not count, and the last one wins."""
     name = _HEADERS[part]
     last = next(islice((value or b"" for key, value in reversed(record.headers) if key == name), 1), None)
     return b"" if last is None and named == "header" else last

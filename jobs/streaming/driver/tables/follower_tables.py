@@ -1,6 +1,6 @@
-"""Dependent tables of a stream: made and altered as the table is whose columns they have, or whose late rows.
+"""Dependent tables of a stream: created and altered like the table whose columns, or late rows, they have.
 
-An opening brings each to what that one has, and so does each batch before its tasks run, whatever has altered it.
+An opening aligns each with that table, and so does each batch before its tasks run, whoever has altered it.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ log = logging.getLogger(__name__)
 def ensure_follower(
     spec: StreamSpec, catalog: Catalog, own: TableMetadata, name: str, *, adopting: bool = False
 ) -> Table:
-    """Create a dependent table, or give it what it lacks of the columns of the table that it follows, in one commit.
+    """Create a dependent table, or add what it lacks of the followed table's columns, in one commit.
 
-    One without rows, as frazil made it, is made anew where it is partitioned otherwise, or cannot be altered.
+    An empty table as frazil created it is rebuilt if it is partitioned otherwise or cannot be altered.
 
     Args:
-        spec: The stream; where each table has columns of its own, as the rows of the one that is followed are made.
-        own: Metadata of the table that is followed.
-        adopting: Whether a table that others made gets Kafka's own columns as well.
+        spec: The stream; if each table has its own columns, in the form for the followed table.
+        own: Metadata of the followed table.
+        adopting: Whether a table that others created gets Kafka's columns as well.
 
     Raises:
-        SchemaChangeError: It cannot take the columns; the message names each.
+        SchemaChangeError: The table cannot take the columns; the message names each.
     """
     schema = new_follower_schema(spec, own, name)
     late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
@@ -91,7 +91,7 @@ def ensure_follower(
 
 
 def refuse_bare(spec: StreamSpec, own: Schema) -> None:
-    """Refuse an own table that says no columns, as that of a stream whose topics decided: rows without one are none."""
+    """Raise if the main table of a stream whose topics decide has no columns, as rows without values do not exist."""
     if not {each.name for each in own.fields} - spec.kafka_columns.names:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has no column but Kafka's own, and the columns of all "
@@ -105,19 +105,19 @@ def _partition_fields(partitions: PartitionSpec, schema: Schema) -> list[tuple[s
 
 
 class FollowerTables:
-    """Gives the followers of an open stream what they lack of its own table's columns, one commit each."""
+    """Adds missing columns of the main table to the dependent tables of an open stream, one commit for each."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
-        # By what the own table and each follower were known when they were seen to agree.
+        # Version of the main table, and of each dependent table, when they last agreed.
         self._checked: tuple[int, str | None] | None = None
         self._agreed: dict[str, tuple[object, ...]] = {}
 
     def follow(self, batch: int) -> None:
-        """See, before tasks run, that every follower takes the rows of the own table as it is, and alter those.
+        """Check before tasks run that every dependent table takes the main table's rows, and alter those that do not.
 
         Raises:
-            SchemaChangeError, CommitDeniedError: One cannot take them, or refuses them; the message names it.
+            SchemaChangeError, CommitDeniedError: A table cannot take the columns or refuses them; the message names it.
         """
         stream, spec = self._stream, self._stream.spec
         if spec.tables_follow:
@@ -131,17 +131,17 @@ class FollowerTables:
             self._follow_all(name, stream.targets[name].table.metadata, batch)
 
     def follow_as_decided(self, decided: Callable[[str], TableMetadata], batch: int) -> None:
-        """See likewise that they take the rows of a batch that has landed in part, by the columns that it had then.
+        """Check likewise for a batch that has landed in part, by the columns of that time.
 
         Args:
-            decided: Gives the metadata of a table that says columns, as the batch was decided on.
+            decided: Returns the metadata of a table with columns, as the batch was decided on.
         """
         for name in self._leaders:
             self._follow_all(name, decided(name), batch, " as they were for a batch that other tables have")
 
     @property
     def _leaders(self) -> list[str]:
-        """The tables that others follow, without those that are parked: what follows one of them gets no row."""
+        """Tables that others follow, without suspended ones, whose dependent tables get no row."""
         targets = self._stream.targets
         return [name for name in leaders(self._stream.spec) if not isinstance(targets[name], ParkedTarget)]
 
@@ -178,7 +178,7 @@ class FollowerTables:
 
 
 def _version(target: Target) -> tuple[object, ...]:
-    """By what a table's columns are known to be others."""
+    """Version of a target's columns."""
     return target.uuid, target.table.metadata.current_schema_id
 
 
@@ -202,7 +202,7 @@ def _refuse(spec: StreamSpec, name: str, fit: Fitting, said: str = "", lacks: Co
 
 
 def _other_way(spec: StreamSpec, name: str) -> str:
-    """What else the file may say; it has no entry for a table that a value has named."""
+    """What else the file may declare; a table that a value has named has no entry there."""
     if spec.route is not None and name not in spec.route.table_names:
         return "give route.to another pattern, so that values name other tables, or table.name another name"
     return "name another one"

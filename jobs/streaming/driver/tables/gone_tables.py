@@ -1,4 +1,4 @@
-"""Gone tables of a stream: those that it has written and that somebody has dropped, or renamed."""
+"""Dropped tables of a stream: tables that it has written and that were dropped or renamed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NOTE = "route.recreate: dropped, and begun anew by the driver"
 
 
 def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], newest: Stamp | None = None) -> None:
-    """Refuse a table that is gone, before one is made in its place. One that is parked, or is to be, is left as it is.
+    """Raise for a dropped table before another is created in its place. Suspended tables are left alone.
 
     Args:
-        written: The tables that the stream knows as its targets, by its coordinator and its lease.
-        newest: The coordinator's newest stamp, where tables may be parked.
+        written: Tables that the stream knows as its targets, by its coordinator and its lease.
+        newest: The coordinator's newest stamp, if tables may be suspended.
 
     Raises:
-        TargetRecreatedError: One of them is gone; the message names it, and the answer.
+        TargetRecreatedError: A table was dropped; the message names it, and the answer.
     """
     for name in spec.target_names:
         if newest is not None and (name in newest.parked or spec.parks(name)):
@@ -41,17 +41,17 @@ def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], ne
 
 
 def without_dropped(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
-    """The stream without the tables that values have named and that are to be begun anew, as they are gone."""
+    """The stream without dynamic tables that were dropped, if they are to begin anew."""
     if spec.route is None or not spec.route.recreate:
         return spec
     return spec.without_named_tables([name for name in spec.named_tables if not is_there(catalog, name)])
 
 
 def begin_dropped_anew(stream: OpenStream) -> None:
-    """Say on the coordinator, which is claimed, that tables that are gone are no targets any more.
+    """Record on the claimed coordinator that dropped dynamic tables are no targets any more.
 
-    Each gets what comes from the coordinator's position on, once a record names it: what `frazil accept --recreated`
-    does, of a stream whose file says so beforehand.
+    Once a record names such a table again, it gets what follows the coordinator's position. That is what `frazil accept
+    --recreated` does; here the stream's file answers beforehand.
     """
     newest, catalog, anchor = stream.anchor.newest, stream.anchor.catalog, stream.anchor
     if newest is None or stream.spec.route is None or not stream.spec.route.recreate:
@@ -78,10 +78,10 @@ def begin_dropped_anew(stream: OpenStream) -> None:
 
 @contextlib.contextmanager
 def reopened_where_dropped(stream: OpenStream) -> Iterator[None]:
-    """Tell the end of a driver under which a table was dropped that is to be begun anew.
+    """Report the end of a driver during which a dynamic table was dropped that is to begin anew.
 
     Raises:
-        TableDroppedError: One was; the stream is to be opened again.
+        TableDroppedError: A table was dropped; the stream is to be reopened.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""Tables with columns of their own: each made within the batch that brings the first records of its topics.
+"""Tables with their own columns: each created in the batch that brings the first records of its topics.
 
-Which tables a batch needs is known before its tasks run. The table of a table's late rows is made with it.
+The tables that a batch needs are known before its tasks run. A table for late rows is created with its table.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ log = logging.getLogger(__name__)
 
 
 class LaneTables:
-    """Makes the tables of a stream each of whose tables has columns of its own."""
+    """Creates the tables of a stream whose tables each have their own columns."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
-        # Tables that topics name and that cannot be made of them, with the reason; asked anew by the next driver.
+        # Tables named by topics that cannot be created from them, with the reason; the next driver tries again.
         self._unfit: dict[str, str] = {}
 
     def look(self, ranges: Ranges) -> None:
-        """See which topics of a batch that was decided on name tables of somebody else; none is made any more."""
+        """Find the topics of a decided batch that name tables of other owners; no table is created any more."""
         if self._stream.spec.own_columns:
             for name, topics in self._missing(ranges).items():
                 if not self._of_file(name) and is_foreign(self._stream, name):
                     self._refused(sorted(topics), FOREIGN.format(name=name, stream=self._stream.id))
 
     def ensure(self, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
-        """Make the tables that a batch needs and that are not there.
+        """Create the tables that a batch needs and that do not exist.
 
         Args:
-            needs: What each target lacks of it; those that are made are added.
+            needs: What each target lacks of the batch; new targets are added.
 
         Raises:
-            FrazilError: A table that the file names cannot be made, or cannot hold its rows.
-            OSError: Kafka or the registry cannot be asked.
+            FrazilError: A table that the file names cannot be created, or cannot hold its rows.
+            OSError: Kafka or the registry does not answer.
         """
         stream = self._stream
         if not stream.spec.own_columns:
@@ -63,7 +63,7 @@ class LaneTables:
         missing = self._missing(read)
         if not missing:
             return
-        # A table that a later driver knew may have been dropped since: in its place none is made.
+        # A later driver's table may have been dropped since: nothing is created in its place.
         stream.refuse_taken_over()
         step("before_new_tables")
         while missing:
@@ -75,12 +75,12 @@ class LaneTables:
                 stream.targets[target.name] = target
                 stream.positions[target.name] = dict(stream.positions[stream.anchor.name])
                 needs[target.name] = need(ranges, stream.positions[target.name])
-            # What a topic names follows from the tables that there are, and how many.
+            # The tables that topics name depend on the existing tables and their number.
             missing = self._missing(read)
         step("after_new_tables")
 
     def _missing(self, read: Ranges) -> dict[str, set[str]]:
-        """The tables that are to be made, in the order of their first topics, with their topics of the batch."""
+        """Tables to create, in the order of their first topics, with their topics in the batch."""
         found: dict[str, set[str]] = {}
         for topic, each in destinations(self._stream, topics_of(read)).items():
             if each.table is not None and each.table not in self._stream.targets:
@@ -88,7 +88,7 @@ class LaneTables:
         return found
 
     def _made(self, name: str, read: Ranges) -> list[Target]:
-        """A table as a target, with that of its late rows; none for a reason that letters of its records tell."""
+        """A table as a target, with that of its late rows; empty if it cannot be created, with the reason recorded."""
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
         if not of_file and is_foreign(self._stream, name):
@@ -104,7 +104,7 @@ class LaneTables:
             return []
         except FrazilError as problem:
             if type(problem) is not FrazilError and (of_file or type(problem) is not SchemaChangeError):
-                # Of Kafka, the registry or the catalog, say: nothing of the topic.
+                # The error is about Kafka, the registry or the catalog, not about the topic.
                 raise
             told = f"stream {stream.id}: table {name}, of topic {topics[0]}: {problem.message}"
             if of_file:
@@ -129,7 +129,7 @@ class LaneTables:
         )
 
     def _refused(self, topics: list[str], why: str) -> None:
-        """No topic may stop the stream by its name, or what it holds: its records follow `unmatched`."""
+        """Record a topic as refused: no topic may stop the stream, so its records follow `unmatched`."""
         found = destinations(self._stream, topics)
         for topic in topics:
             value = found[topic].value

@@ -1,4 +1,4 @@
-"""Lanes of a batch: the way of each topic's records, of a stream each of whose tables has columns of its own."""
+"""Outputs of a batch by topic, for a stream whose tables each have their own columns."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from jobs.tables.commit.stamp.target_positions import TargetNeed
 
 
 def topics_of(ranges: Ranges) -> list[str]:
-    """The topics of a batch that offsets are read of, in order."""
+    """Topics of a batch with offsets to read, in order."""
     return sorted({partition.topic for partition, (start, end) in ranges.items() if start < end})
 
 
 def destinations(stream: OpenStream, topics: Iterable[str], *, decided: bool = False) -> dict[str, TopicTable]:
-    """Where the records of topics go, to a table that is there or is to be made, or to none.
+    """Table of each topic's records, existing or to be created, or none.
 
     Args:
-        decided: The coordinator has their batch: what had no table then got none.
+        decided: Whether the coordinator has their batch, so that topics without a table then got none.
 
     Raises:
         FrazilError: A topic would go to two tables.
     """
-    # What was to have a table then and got none is told by there being none, whatever kept it from being made.
+    # A topic that got no table then has none now, whatever prevented it.
     naming = naming_state(stream.spec, stream.refused_values, decided=False)
     return topic_tables(stream.spec, topics, stream.targets, naming, {} if decided else stream.unmade)
 
 
 def tables_of_topics(stream: OpenStream, ranges: Ranges) -> tuple[str, ...]:
-    """The tables that a batch has decoded records for, of a stream each of whose tables has columns of its own."""
+    """Tables that a batch has decoded records for, if each table of the stream has its own columns."""
     if not stream.spec.own_columns:
         return ()
     found = dict.fromkeys(each.table for each in destinations(stream, topics_of(ranges)).values())
@@ -58,7 +58,7 @@ def tables_of_topics(stream: OpenStream, ranges: Ranges) -> tuple[str, ...]:
 def task_lanes(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], *, survey: bool
 ) -> tuple[Lane, ...]:
-    """The ways of a batch's topics, by the tables as they are, or were when it was decided on."""
+    """Outputs of a batch's topics, by the tables' present state, or their state when the batch was decided."""
     if not stream.spec.own_columns:
         return ()
     decided = needs[stream.anchor.name].nothing
@@ -103,7 +103,7 @@ def _without_table(stream: OpenStream, topic: str, found: TopicTable) -> Lane:
 
 
 def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
-    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it."""
+    """Raise if a table was altered so that the stream's steps no longer fit it."""
     if spec.decode.declares_all or not (spec.chain or spec.rules or spec.shapes):
         return
     refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
@@ -116,7 +116,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
 
 def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
-    """Refuse a table that lacks the column of the event time, or has it of another type."""
+    """Raise if a table lacks the column of the event time, or has it with another type."""
     if problems := event_time_problems_of(spec.event_time, table):
         raise FrazilError(
             f"stream {spec.stream}: event_time, in table {name}: {problems[0][1]}.",
@@ -125,7 +125,7 @@ def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
 
 
 def _refuse_bare(stream: OpenStream, name: str, table: Schema) -> None:
-    """Refuse a table whose rows would have no value: as Arrow has it, they would be none."""
+    """Raise if the rows of a table would have no value, as Arrow would then hold no rows."""
     spec = stream.spec.for_table(name)
     if not {each.name for each in table.fields} - spec.kafka_columns.names:
         raise FrazilError(

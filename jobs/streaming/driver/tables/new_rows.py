@@ -1,4 +1,4 @@
-"""Columns of a new table that its stream's file does not declare: a registry's schemas, or the first records."""
+"""Columns of a new table that the stream's file does not declare: from a registry's schemas, or the first records."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class SchemaAwaitedError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class NewColumns:
-    """Columns of a new table that are not declared.
+    """Undeclared columns of a new table.
 
     Attributes:
-        key: Those in the struct of the key, empty where records have no keys; None where the file declares the key's
-            columns, or names no key.
+        key: Columns in the struct of the key, empty if records have no keys; None if the file declares them, or names
+            no key.
     """
 
     rows: Schema
@@ -65,10 +65,10 @@ class NewColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """How values or keys are written, and where the file says so.
+    """Format of values or keys, and its place in the file.
 
     Attributes:
-        sample: Gives the first records; None where the file names the subject, which is waited for, or none is there.
+        sample: Returns the first records; None if the file names a subject to wait for, or there are no records.
     """
 
     part: Part
@@ -80,9 +80,9 @@ class _Written:
 
 
 def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColumns:
-    """The columns of a stream's own table, if that is new; raises as `new_columns` does.
+    """Columns of a stream's main table if it is new; raises as `new_columns` does.
 
-    Where each table has columns of its own, they are those of the topics that go to it.
+    If each table has its own columns, they are those of the topics of this table.
     """
     if not spec.own_columns:
         return new_columns(spec, settings, log)
@@ -92,7 +92,7 @@ def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColum
 def lane_columns(
     spec: StreamSpec, name: str, settings: Settings, log: LogState, begin: Positions | None = None
 ) -> NewColumns:
-    """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does."""
+    """Columns of a table with its own columns, from all of its topics; raises as `new_columns` does."""
     naming = naming_state(spec, {}, decided=False)
     found = topic_tables(spec, log.topics, {spec.table.name, name}, naming)
     topics = {topic for topic, each in found.items() if each.table == name}
@@ -106,17 +106,17 @@ def new_columns(
     begin: Positions | None = None,
     sample: Sample | None = None,
 ) -> NewColumns:
-    """The columns of a new table, without those of headers and Kafka.
+    """Columns of a new table, without those of headers and Kafka's coordinates.
 
     Args:
-        spec: A stream whose file does not declare all of them.
-        begin: Where its records begin; without it the stream's file says where.
-        sample: Gives its first records in place of Kafka.
+        spec: A stream whose file does not declare all columns.
+        begin: Offsets at which its records begin; None: as in the stream's file.
+        sample: Returns its first records in place of Kafka.
 
     Raises:
-        SchemaAwaitedError: The registry has no such subject yet, nor a schema that the first records name.
-        RecordsAwaitedError: No record is there to infer them from.
-        FrazilError: There is no schema to go by.
+        SchemaAwaitedError: The registry has neither the subject nor a schema that the first records name.
+        RecordsAwaitedError: No record exists to infer them from.
+        FrazilError: No schema is available.
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
     given = _sampling(spec, settings, log, begin) if sample is None else sample
@@ -129,7 +129,7 @@ def new_columns(
 
 
 def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> None:
-    """Refuse to go on where the stream's file says something of columns that they are not."""
+    """Raise if the stream's file declares something about columns that do not exist so."""
     if problems:
         file = f"streams/{spec.stream}.yaml"
         raise FrazilError(
@@ -240,7 +240,7 @@ def _sampling(spec: StreamSpec, settings: Settings, log: LogState, begin: Positi
 
 
 def _without_own_names(rows: Schema) -> Schema:
-    """The columns, none of which has a name that only frazil's own may have."""
+    """Columns without names that only frazil's own columns may have."""
     if own := [each.name for each in rows.fields if each.name.lower().startswith(KAFKA_COLUMN_PREFIX)]:
         raise BadWriterSchema(
             f"the field {own[0]} would be a column, and names that start with {KAFKA_COLUMN_PREFIX} are kept for "

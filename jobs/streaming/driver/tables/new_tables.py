@@ -1,7 +1,7 @@
-"""New tables of a stream: made within the batch that brings the first record of a value that names one.
+"""New dynamic tables of a stream: created in the batch with the first record whose value names the table.
 
-The tasks of such a batch say which tables they lack, and write nothing. A table is a target from the batch on whose
-stamp names it; one that was made for a batch that never landed is taken when a record needs it.
+The tasks of such a batch report missing tables, and write nothing. A table is a target from the first batch whose stamp
+names it. If its first batch never landed, a later record that needs it takes it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _UNFIT = "names a table that holds the rows: {name} is there, and does not"
 
 
 class NewTables:
-    """Lets the tasks of a batch run until there is a table for each value that is to have one.
+    """Repeats the tasks of a batch until every value that should have a table has one.
 
     Attributes:
-        seen: The tables that the batch at hand has made, as its tasks see them.
+        seen: Tables that the present batch has created, as its tasks see them.
     """
 
     def __init__(self, stream: OpenStream) -> None:
@@ -60,11 +60,11 @@ class NewTables:
     def around(
         self, tasks: Callable[[bool], TaskResults], ranges: Ranges, needs: dict[str, TargetNeed]
     ) -> Callable[[bool], TaskResults]:
-        """What runs the tasks of a batch, again once tables are made that they lack.
+        """Function that runs the tasks of a batch, and again after missing tables were created.
 
         Args:
-            tasks: Runs them once, by a plan of the tables that there are.
-            needs: What each target lacks of it; those that are made are added.
+            tasks: Runs them once, by a plan of the existing tables.
+            needs: What each target lacks of the batch; new targets are added.
         """
         self.seen = {}
         while self._passing:
@@ -92,14 +92,14 @@ class NewTables:
         route, catalog = stream.spec.route, stream.anchor.catalog
         if route is None or route.to is None:
             raise TypeError("no table of this stream is named by a value")
-        # A table that a later driver knew may have been dropped since: in its place none is made.
+        # A later driver's table may have been dropped since: nothing is created in its place.
         stream.refuse_taken_over()
         step("before_new_tables")
         for each in lacked:
             name = named_table(route.to, each.value)
             lower = {known.lower() for known in stream.targets}
             if name.lower() in lower or is_full(stream.spec):
-                # The tasks see it by the tables that there are then.
+                # The tasks use the tables that exist at that time.
                 continue
             target = self._made(catalog, each, name, own)
             if target is None:
@@ -112,9 +112,9 @@ class NewTables:
         step("after_new_tables")
 
     def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str, own: TableMetadata) -> Target | None:
-        """The table of a value as a target; None if one of that name is there that is not for its rows.
+        """Table of a value as a target; None if a table of that name exists that is not for its rows.
 
-        One that follows the own table is made as that is by which the tasks make rows, whatever it has become since.
+        A dependent table is created by the state of the main table that the tasks use, whatever became of it since.
         """
         stream = self._stream
         found: Table | None = None
@@ -130,7 +130,7 @@ class NewTables:
                     ensure_routed_table(stream.spec, catalog, name)
                 break
             except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
-                # It was dropped between the look and this, or is a view, or a table of another format.
+                # It was dropped in between, or is a view, or a table of another format.
                 continue
         else:
             if found is not None:
@@ -142,7 +142,7 @@ class NewTables:
         return target
 
     def _misfit(self, found: Table | None, name: str, own: TableMetadata) -> str | None:
-        """Why a table that is there is none for the rows; None if it is, or if there is none."""
+        """Reason why an existing table cannot take the rows; None if it can, or if there is none."""
         stream = self._stream
         if found is None:
             return None
@@ -157,13 +157,13 @@ class NewTables:
         return _UNFIT.format(name=name) if misfits else None
 
     def _refused(self, lacked: UnnamedTable, why: str) -> None:
-        """No record may stop the stream by what it says: those of the value follow `unmatched`."""
+        """Record a value as refused: no record may stop the stream, so those of the value follow `unmatched`."""
         log.warning("stream %s: the record at %s %s", self._stream.id, lacked.at, why)
         self._stream.refused_values[lacked.value] = why
 
 
 def is_foreign(stream: OpenStream, name: str) -> bool:
-    """Whether a table of the name is there that was not made for the stream, or that is none of Iceberg's."""
+    """Whether a table of the name exists that was not created for the stream, or that is no Iceberg table."""
     try:
         found = existing_table(stream.anchor.catalog, name)
     except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):

@@ -1,7 +1,7 @@
-"""Parked tables of a stream: those that take no commits any more, and whose place letters of their records hold.
+"""Suspended tables of a stream: they take no commits, and their records become dead letters in a placeholder.
 
-Parking is decided by whoever opens the stream and has claimed it. A driver that meets such a table while it runs ends
-the query, once all other tables have the batch, and opens the stream anew.
+A process that has opened and claimed the stream suspends tables. If a running driver meets such a table, it ends the
+query once all other tables have the batch, and reopens the stream.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 
 NOTE = "route.on_table_error: parked by the driver, as"
 UNABLE = (TargetRecreatedError, TableForbiddenError, CommitDeniedError)
-"""What a table does that is parked then: it is gone or another one, may not be read, or refuses its commit for good."""
+"""Errors of a table that suspend it: it was dropped or recreated, may not be read, or refuses its commit for good."""
 
 
 def take_places(stream: OpenStream) -> frozenset[str]:
-    """Let letters hold the place of each target that is parked, or is to be, by what the claimed coordinator says.
+    """Replace each suspended target by its placeholder, and suspend others, by the claimed coordinator's stamp.
 
     Returns:
-        Those that were parked now, and are claimed.
+        Tables that were suspended now, and are claimed.
 
     Raises:
-        TargetRecreatedError, TableForbiddenError: A table is gone, or may not be read, that is not to be parked.
+        TargetRecreatedError, TableForbiddenError: A table that may not be suspended was dropped, or may not be read.
     """
     newest, catalog = stream.anchor.newest, stream.anchor.catalog
     if newest is None:
@@ -63,7 +63,7 @@ def take_places(stream: OpenStream) -> frozenset[str]:
         if name in held and not isinstance(target, ParkedTarget):
             stream.targets[name] = parked_target(stream.spec, catalog, name, held[name])
         elif name not in held and isinstance(target, ParkedTarget):
-            # It was put back, or an operator has said so, since this driver looked.
+            # It was put back or resumed since this driver looked.
             stream.targets[name] = _real(stream, name)
     new = frozenset(name for name in held if name not in newest.parked)
     park(stream, {name: why_unable(catalog, name, held[name]) or "it was away" for name in held if name in new})
@@ -80,10 +80,10 @@ def _real(stream: OpenStream, name: str) -> Target:
 
 
 def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
-    """Park targets of a stream that is claimed.
+    """Suspend targets of a claimed stream.
 
-    The place of each begins where the table stands, as far as known. A batch that it may lack is missing there, and its
-    tasks run again for its letters.
+    Each placeholder begins at the table's position, as far as known. If the table may lack a batch, the placeholder
+    lacks it too, and the tasks run again for its dead letters.
     """
     if not unable:
         return
@@ -100,7 +100,7 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
         target = stream.targets[name]
         if not isinstance(target, ParkedTarget):
             target = parked_target(stream.spec, anchor.catalog, name, target.identity)
-        # Whatever letters of an earlier time say.
+        # Overrides what dead letters of an earlier time left.
         target.claim(stream.epoch, _from(stream, target, newest, positions[name]), again=True)
         stream.targets[name] = target
     now_ms = time.time_ns() // 1_000_000
@@ -147,7 +147,7 @@ def _from(stream: OpenStream, target: Target, anchored: Stamp, position: Positio
 def _noting(
     stream: OpenStream, problems: tuple[type[StreamStopped], ...], unable: dict[str, str]
 ) -> Callable[[str], contextlib.AbstractContextManager[None]]:
-    """A block for what is done on one target; notes that the target is unable, if it is to be parked for that."""
+    """Block for an operation on one target; records the target as unable if it is to be suspended for its error."""
 
     @contextlib.contextmanager
     def on(name: str) -> Iterator[None]:
@@ -163,10 +163,10 @@ def _noting(
 
 @contextlib.contextmanager
 def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Park, at the end of the block, the targets that turned out to take no commits within it.
+    """Suspend, at the end of the block, the targets that proved unable to take commits.
 
     Gives:
-        A block for what is done on one target.
+        A block for an operation on one target.
     """
     unable: dict[str, str] = {}
     yield _noting(stream, UNABLE, unable)
@@ -175,10 +175,10 @@ def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], context
 
 @contextlib.contextmanager
 def reopened_where_unable(stream: OpenStream) -> Iterator[None]:
-    """Tell the end of a driver that has met a table which is to be parked.
+    """Report the end of a driver that has met a table which is to be suspended.
 
     Raises:
-        TableUnableError: It has; the stream is to be opened again.
+        TableUnableError: It has met one; the stream is to be reopened.
     """
     try:
         yield
@@ -193,16 +193,16 @@ def reopened_where_unable(stream: OpenStream) -> Iterator[None]:
 def parked_where_refused(
     stream: OpenStream, refused: tuple[type[StreamStopped], ...] = (CommitDeniedError,)
 ) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Park, at the end of the block, the tables that refuse within it to have their columns changed.
+    """Suspend, at the end of the block, the tables that refuse a change of their columns within it.
 
-    They are parked at once, and nothing of a batch is recorded yet: whoever opens the stream sees nothing wrong with
-    such tables. One that is gone, or may not be read, is parked when the stream is opened again, as ever.
+    They are suspended at once, before anything of the batch is recorded, because a new opening would find nothing wrong
+    with them. A dropped or unreadable table is suspended when the stream is reopened, as usual.
 
     Gives:
-        A block for what is done on one table.
+        A block for an operation on one table.
 
     Raises:
-        TableUnableError: One was parked; the stream is to be opened again.
+        TableUnableError: A table was suspended; the stream is to be reopened.
     """
     unable: dict[str, str] = {}
     yield _noting(stream, refused, unable)
@@ -215,7 +215,7 @@ def parked_where_refused(
 def unable_error(
     stream: OpenStream, unable: Mapping[str, str], becomes: str = "is parked when the stream is opened again"
 ) -> TableUnableError:
-    """The error with which a driver opens the stream again, to park what takes no commits."""
+    """Error after which a driver reopens the stream, to suspend what takes no commits."""
     return TableUnableError(
         f"stream {stream.id}: {', '.join(unable)} takes no commits, and {becomes}: {' '.join(unable.values())}",
         fix=f"frazil run {stream.id}",

@@ -1,4 +1,4 @@
-"""Previous targets: tables that a stream has landed in and that its file no longer names."""
+"""Previous targets: tables that the stream has written and its file no longer names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SINK_OFFSETS = "kafka.connect.offsets."
 def refuse_passing_over(
     spec: StreamSpec, catalog: Catalog, kafka: KafkaLog, state: LogState, remembered: dict[str, str]
 ) -> None:
-    """Refuse a file that names other tables while `source.start`, which counts again for them, lies ahead."""
+    """Raise if the file names other tables and `source.start`, which counts for them, is ahead of the stream."""
 
     def newest(names: Iterable[str]) -> dict[str, Stamp]:
         loaded = {name: catalog.load_table(name).metadata for name in names if catalog.table_exists(name)}
@@ -57,13 +57,13 @@ def refuse_passing_over(
 
 
 def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> None:
-    """Refuse to begin at an end of the topics in a table that an Iceberg sink of Kafka Connect has filled from them.
+    """Raise if a stream would begin at an end of its topics in a table that an Iceberg sink of Kafka Connect filled.
 
-    From the beginning, all that the sink has landed would land again; from the end, what it has not would be lost.
-    Offsets and a time in `source.start` are somebody's decision.
+    From the beginning, everything that the sink has landed would land again. From the end, everything that it has not
+    landed would be lost. Offsets and a time in `source.start` are a decision, and pass.
 
     Raises:
-        GapError: The stream has no position yet, and a snapshot of its table has the sink's.
+        GapError: The stream has no position yet, and a snapshot of its table has the sink's position.
     """
     if any(target.newest for target in targets.values()) or spec.source.start not in ("earliest", "latest"):
         return
@@ -108,9 +108,9 @@ def _newest(metadata: TableMetadata, stream: str) -> Stamp | None:
 
 
 def previous_stamps(spec: StreamSpec, targets: Mapping[str, Target], catalog: Catalog) -> dict[str, Stamp | None]:
-    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does.
+    """Newest stamps of tables that the coordinator's newest batch names and the spec no longer does.
 
-    Of one that was parked when that batch landed, it is that of its place among the dead letters: those have its rows.
+    For a table that was suspended when that batch landed, it is the placeholder's: its dead letters have the rows.
     """
     newest = targets[spec.coordinator].newest
     if newest is None:
@@ -126,12 +126,12 @@ def previous_stamps(spec: StreamSpec, targets: Mapping[str, Target], catalog: Ca
             continue
         uuid = newest.targets.get(name, "")
         if uuid in by_uuid:
-            # The table has another name now, and lacks what it lacked.
+            # The table was renamed, and lacks what it lacked.
             previous[name] = by_uuid[uuid].newest
             continue
         if catalog.table_exists(name):
             previous[name] = _newest(catalog.load_table(name).metadata, spec.stream)
         else:
-            # Whoever dropped it took the batch out of it; it counts as committed.
+            # Dropping the table removed the batch from it, so the batch counts as committed.
             previous[name] = newest
     return previous

@@ -1,4 +1,4 @@
-"""Routed tables of a stream: made as its file says, and seen to hold its rows, before anything is read."""
+"""Routed tables of a stream: created by its file and checked to hold its rows, before anything is read."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ log = logging.getLogger(__name__)
 def ensure_routed_tables(
     spec: StreamSpec, catalog: Catalog, without: Collection[str] = (), parkable: Collection[str] = ()
 ) -> None:
-    """Create missing tables of a stream's route; dependent ones get what they lack of the table they follow.
+    """Create missing tables of a stream's route; dependent ones get what they lack of the followed table.
 
-    Tables with columns of their own exist already: they are made as their first records come.
+    Tables with their own columns are left out: their first records create them.
 
     Args:
-        parkable: Tables that are parked, with the next batch, where they refuse the columns that they are to follow.
+        parkable: Tables that are suspended with the next batch if they refuse the columns of the followed table.
 
     Raises:
-        FrazilError: One cannot hold its rows; the message names each column.
+        FrazilError: A table cannot hold its rows; the message names each column.
     """
     for target in spec.targets:
         if target.role != "rows" or target.coordinator or target.name in without:
@@ -48,7 +48,7 @@ def ensure_routed_tables(
             if (timely := spec.late_rows_of(target.name)) is None:
                 _ensure_lane(spec, catalog, target.name)
             elif timely not in without:
-                # Those of late rows are the last of all.
+                # Tables of late rows come last.
                 ensure_late_lane(spec, catalog, timely)
             elif not catalog.table_exists(target.name):
                 raise FrazilError(
@@ -66,13 +66,14 @@ def ensure_routed_tables(
 
 
 def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
-    """Create the table of late rows of one with columns of its own, or give it what it lacks of those.
+    """Create the table of late rows for a table with its own columns, or add the columns that it lacks.
 
     Args:
-        spec: A stream each of whose tables has columns of its own.
+        spec: A stream whose tables each have their own columns.
 
     Raises:
-        FrazilError: It cannot be made, or cannot take the columns; or a table of that name was made for other rows.
+        FrazilError: It cannot be created, or cannot take the columns; or a table of that name was created for other
+            rows.
     """
     of_table = spec.for_table(timely)
     if (name := of_table.late_table) is None:
@@ -83,19 +84,19 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
             refuse_other_rows(spec, there, timely)
         return ensure_follower(of_table, catalog, own, name)
     except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
-        # A view, or a table of another format.
+        # It is a view, or a table of another format.
         raise _other_table(spec, name, timely, "it is there and is no table of Iceberg's") from None
 
 
 def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
-    """Refuse a table for the late rows of one, if it has other rows.
+    """Raise if a table for late rows of another one has other rows.
 
-    For a table that a topic names it has to be one that was made for its late rows. For one of the file it may be
-    anybody's, but none that the stream made for other rows.
+    If a topic names the table, its table of late rows has to be created for that. If the file names it, it may be any
+    table, except one that the stream created for other rows.
 
     Args:
-        there: The table of that name.
-        timely: The table whose late rows it would have.
+        there: The existing table of that name.
+        timely: Table with the timely rows.
     """
     if spec.route is None or made_for_late_rows(there.metadata, spec.stream, timely):
         return
@@ -117,15 +118,15 @@ def _ensure_lane(spec: StreamSpec, catalog: Catalog, name: str) -> None:
     except FrazilError as problem:
         if type(problem) is not FrazilError or name in problem.message:
             raise
-        # What the file says of columns is not so of this table.
+        # The file's statement about columns does not hold for this table.
         raise FrazilError(f"stream {spec.stream}: table {name}: {problem.message}", fix=problem.fix) from None
 
 
 def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
-    """Create one of them if it is not there; one that follows the stream's own table gets what it lacks.
+    """Create one of the routed tables if it does not exist; a dependent one gets what it lacks of the main table.
 
     Raises:
-        FrazilError: It cannot hold what the file declares, or what the own table has.
+        FrazilError: It cannot hold what the file declares, or what the main table has.
     """
     if spec.tables_follow:
         return ensure_follower(spec, catalog, stream_table(catalog, spec, spec.table.name).metadata, name)

@@ -1,4 +1,4 @@
-"""Row table of a stream: created with the columns of its rows if it is not there, and else seen to hold them."""
+"""Row table of a stream: created with the columns of its rows, or checked to hold them if it exists."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 def ensure_table_of_rows(
     catalog: Catalog, name: str, settings: TableSettings, schema: Schema, properties: Mapping[str, str]
 ) -> tuple[Table, PartitionSpec]:
-    """A table of rows, created if it is not there, and the partition spec that a new one gets.
+    """A table of rows, created if it does not exist, and the partition spec of a new one.
 
     Args:
-        settings: Of the table, in the stream's file.
-        properties: Of a new table, beside those of its settings.
+        settings: Settings of the table in the stream's file.
+        properties: Properties of a new table, beside those of its settings.
     """
     partitions = partition_spec(settings.partition_by, schema)
     properties = create_table_properties(settings.properties, schema) | dict(properties)
@@ -54,14 +54,14 @@ def ensure_table_of_rows(
 
 
 def ensure_row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
-    """The table of a stream's rows, created if it is not there.
+    """The table of a stream's rows, created if it does not exist.
 
     Args:
-        spec: The stream; where each of its tables has columns of its own, as the rows of this one are made.
-        new: Gives the columns of a new table, of a stream whose file does not declare them.
+        spec: The stream; if each of its tables has its own columns, in the form for this table.
+        new: Makes the columns of a new table, if the stream's file does not declare them.
 
     Raises:
-        FrazilError: It cannot be made so, or is there and cannot hold the rows.
+        FrazilError: It cannot be created so, or exists and cannot hold the rows.
     """
     name, declared, declares_all = spec.table.name, spec.decode.declared, spec.decode.declares_all
     kept: dict[str, str] = {}
@@ -100,7 +100,7 @@ def ensure_row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewCo
 
 
 def ensure_coordinator(spec: StreamSpec, catalog: Catalog) -> Table:
-    """The stream's own table where no row goes to it: with Kafka's own columns alone, and without partitions."""
+    """A main table that gets no rows: with Kafka's columns only, and unpartitioned."""
     name, settings = spec.table.name, spec.table
     if catalog.table_exists(name):
         table = catalog.load_table(name)
@@ -112,7 +112,7 @@ def ensure_coordinator(spec: StreamSpec, catalog: Catalog) -> Table:
 
 
 def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
-    """Refuse a table with a column that no value fills."""
+    """Raise if a column of the table gets no value."""
     if spec.decode.format == "json" and (column := undeclared_column(rows)):
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has a column that JSON does not fill: {column}.",
@@ -121,7 +121,7 @@ def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
 
 
 def _refuse_unplaced(spec: StreamSpec, table: Schema) -> None:
-    """Refuse a table that others made and whose rows would not say which records they are of."""
+    """Raise if a table that others created cannot record the coordinates of its rows."""
     if problems := kafka_disagreements(table, spec.kafka_columns):
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} was not made by frazil: {' '.join(problems)}",
@@ -130,15 +130,15 @@ def _refuse_unplaced(spec: StreamSpec, table: Schema) -> None:
 
 
 def table_by_file(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
-    """The table of a stream whose file does not declare all columns, altered as its steps and `evolve` ask for.
+    """The main table of a stream whose file does not declare all columns, altered as its steps and `evolve` require.
 
-    A table without rows, as frazil made it, keeps its columns here: it is made anew as `shaped_schema` says.
+    An empty table as frazil created it keeps its columns here: it is rebuilt by `shaped_schema`.
 
     Args:
-        new: Gives the columns of values, and of keys, of a stream that has not landed anything yet.
+        new: Makes the columns of values and keys, for a stream that has not landed anything yet.
 
     Raises:
-        FrazilError: The file says something of columns that is not so, or the table does not follow by itself.
+        FrazilError: The file's statements about columns do not hold, or the table does not follow by itself.
     """
 
     def attempt() -> Table:
@@ -146,11 +146,11 @@ def table_by_file(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
         metadata = table.metadata
         found = opening_columns(spec, metadata, new_decoded(spec, new))
         if spec.shapes and is_as_made(metadata, spec.stream):
-            # It is made anew where it differs.
+            # The table is rebuilt if it differs.
             found = replace(found, changes=(), refused=())
         refuse_misnamed(spec, list(found.problems))
         if found.decoded and (found.refused or found.unasked(spec)):
-            # By what is kept `frazil schema apply` knows what the steps would make.
+            # The stored columns let `frazil schema apply` know what the steps would make.
             kept = opening_operation(spec, metadata, replace(found, changes=()))
             assert kept is not None
             commit_once(table, kept, summary={}, properties={})
@@ -169,13 +169,13 @@ def table_by_file(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
 
 
 def shaped_schema(spec: StreamSpec, metadata: TableMetadata) -> Schema:
-    """The columns of a new table for what the steps make of the decoded columns that a table keeps."""
+    """Columns of a new table that the steps make from the decoded columns stored in a table."""
     decoded = spec.decoded_for(metadata.schema(), metadata.properties)
     return spec.table_schema_of(decoded.rows, key_fields(decoded))
 
 
 def first_properties(spec: StreamSpec, made: NewColumns, catalog: Catalog) -> dict[str, str]:
-    """The properties of a new table that keep the decoded columns; none of steps that change no columns."""
+    """Properties of a new table that keep the decoded columns; empty if steps change no columns."""
     if not spec.shapes:
         return {}
     kept = decoded_properties({}, spec.stream, first_decoded(spec, made.rows, made.key), None)
@@ -183,7 +183,7 @@ def first_properties(spec: StreamSpec, made: NewColumns, catalog: Catalog) -> di
 
 
 def new_decoded(spec: StreamSpec, new: Callable[[], NewColumns] | None) -> Callable[[], DecodedColumns] | None:
-    """What gives the decoded columns of a new table; None where nothing does."""
+    """Function that makes the decoded columns of a new table; None without columns."""
     if new is None:
         return None
 
@@ -195,7 +195,7 @@ def new_decoded(spec: StreamSpec, new: Callable[[], NewColumns] | None) -> Calla
 
 
 def refuse_unfollowed(spec: StreamSpec, found: OpeningColumns) -> None:
-    """Refuse to go on where a table does not follow its stream's file by itself."""
+    """Raise if a table does not follow its stream's file by itself."""
     name = spec.table.name
     if found.refused:
         raise FrazilError(

@@ -1,7 +1,7 @@
-"""Schema evolution of a table: what records need is judged and committed.
+"""Schema evolution of a table: judges what records need, and commits the changes.
 
-One commit alters the table, on exactly the head and the schema that were judged, so a driver that was taken over cannot
-alter it any more.
+One commit alters the table, on exactly the head and the schema that were judged. So a zombie driver cannot alter it any
+more.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from jobs.tables.commit.stamp.stamps import Stamp
 log = logging.getLogger(__name__)
 
 ROUNDS = 3
-"""Changes of the table that one batch may lead to behind a survey; what it needs beyond them is refused."""
+"""Most changes of the table that one batch may cause after a survey; further ones are refused."""
 _HOUR_SECONDS = 3600.0
 CHANGES_LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
 class SchemaEvolution:
-    """Gives one table what records need, as far as the stream's policy goes, and remembers what it does not get."""
+    """Gives one table what records need, within the stream's policy, and remembers what was refused."""
 
     def __init__(self, stream: OpenStream, table: str) -> None:
         self._stream: OpenStream = stream
         self._name: str = table
-        # What was decided and is not asked again, until the table is altered or an hour has passed.
+        # Decided changes, which are not judged again until the table is altered or an hour has passed.
         self._settled: set[tuple[Change, Path]] = set()
-        # A survey has led to no change: until then none is made, or each batch would be run twice.
+        # Whether a survey led to no change. Until it is reset no survey is made, as each batch would run twice.
         self._in_vain: bool = False
-        # Columns that were proposed since: as many as could be added, or documents would be without an end.
+        # Number of columns proposed since. It is limited like additions, so that the documents stay bounded.
         self._proposed: int = 0
         self._columns: tuple[int, str | None] = (-1, None)
         self._since: float = time.monotonic()
-        # The batch at hand, and the last one with something refused.
+        # Number of the present batch, and of the last one with a refusal.
         self._batch: int = -1
         self._refused_in: int = -1
 
     def refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
-        """Refuse what the table has not got for these needs; returns whether the decoders have to know."""
+        """Refuse what the table lacks for these needs; returns whether the decoders need the refusals."""
         refusals = self._stream.refused_by(self._name)
         refused = refusals.fields
         changes = refusals.refuse_changes(needs, self._stream.spec.evolution)
@@ -80,7 +80,7 @@ class SchemaEvolution:
 
     @property
     def _elsewhere(self) -> frozenset[str]:
-        """The columns that are not from the value."""
+        """Columns that do not come from the value."""
         return self._spec.columns_from_elsewhere
 
     @property
@@ -98,7 +98,7 @@ class SchemaEvolution:
 
     @property
     def _columns_now(self) -> tuple[int, str | None]:
-        """By what the table's columns, and the decoded ones that it keeps, are known to be others."""
+        """Version of the table's columns, and of the decoded columns that it keeps."""
         now = self._table.seen()
         return now.schema_id, now.decoded
 
@@ -107,12 +107,12 @@ class SchemaEvolution:
         return not self._in_vain and all(change == "add" for change, _ in self._settled)
 
     def surveyed_in_vain(self) -> None:
-        """A survey has led to no change: none is made for now, or each batch would be run twice."""
+        """Note that a survey led to no change, so that none is made for now; otherwise each batch would run twice."""
         self._remember()
         self._in_vain = True
 
     def forget(self) -> None:
-        """Ask anew about what was refused: once the table is another one, or as many columns may come again."""
+        """Forget refusals: the table has changed, or further columns may be added again."""
         if not self._settled and not self._in_vain:
             return
         if self._columns_now != self._columns or time.monotonic() - self._since > _HOUR_SECONDS:
@@ -121,15 +121,15 @@ class SchemaEvolution:
             self._stream.refused.pop(self._name, None)
 
     def decide(self, needs: tuple[RecordNeed, ...], batch: int, *, may_change: bool) -> Evolution | None:
-        """What becomes of needs, with the change committed and the table read anew; None without needs.
+        """Judge needs, commit the change and reload the table; None without needs.
 
         Raises:
-            SchemaChangeError: The policy is to stop the stream for such a change.
+            SchemaChangeError: The policy stops the stream for such a change.
         """
         if not needs:
             return None
         self._batch, stream = batch, self._stream
-        # What the value has under the name of a column from elsewhere is left out: no change makes room for it.
+        # A value's field with the name of a column from elsewhere is left out, as no change makes room for it.
         own = self._elsewhere
         new = [each for each in needs if (each.change, each.path) not in self._settled and each.path[0] not in own]
 
@@ -155,7 +155,7 @@ class SchemaEvolution:
             log.info("table %s: %s", self._table.name, "; ".join(made[-1].changes) if made else verdict.changes)
             step("after_schema_commit")
             if self._refused_in == batch:
-                # A batch's own change is no reason to ask anew about what it was refused before.
+                # A batch's own change is no reason to judge its refusals again.
                 self._columns = self._columns_now
         for each in verdict.proposed:
             keep_proposal(stream.folder.store, stream.spec.stream, self._table.name, each)
@@ -164,7 +164,7 @@ class SchemaEvolution:
         return verdict
 
     def _refuse_taken_over(self) -> None:
-        """A later driver claims the coordinator, and perhaps no other table."""
+        """Raise after a takeover: a later driver claims the coordinator, and perhaps no other table."""
         self._stream.lease.verify()
         if self._table is not self._stream.anchor:
             self._stream.anchor.refuse_later_claim(self._stream.epoch)
@@ -186,7 +186,7 @@ class SchemaEvolution:
         example = min(each.at for each in found.changes if each.at)
         whose = {"epoch": self._stream.epoch, "batch": batch, "example": example}
         newest = self._stream.anchor.newest
-        # The table's own stamp may be older: of a batch whose records of it have all failed it has none.
+        # The table's own stamp may be older: a batch without landed records for it does not stamp it.
         decided = newest.decoded_of.get(self._name) if newest else None
         return columns_operation(self._spec, metadata, found.changes, decided, **whose)
 
@@ -200,22 +200,22 @@ class SchemaEvolution:
             self._columns, self._since = self._columns_now, time.monotonic()
 
     def refuse(self, verdict: Evolution) -> bool:
-        """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
+        """Note refusals; returns whether the decoders need them, so that the tasks run again."""
         schema = evolving_schema(self._spec, self._table.table.metadata)
         refusals = self._stream.refused_by(self._name)
         refused = refusals.fields
         before = len(refused)
         for each in verdict.refused:
             if self._goes_without(each):
-                # Keys that are data would be without an end.
+                # Without a limit, keys that are data would make endless entries.
                 if len(self._settled) < MOST_REFUSED:
                     self._settle(each.change, each.path)
                     if self._spec.evolution.add == "propose":
-                        # Records with a field that is not known to be left out would wait for its column.
+                        # Otherwise records with this field would wait for its column.
                         refused[field_place(schema, each.path)] = LEFT_OUT
                 continue
             if each.change == "add" and EVERY_FIELD in refused:
-                # Keys that are data would be without an end.
+                # Without a limit, keys that are data would make endless entries.
                 continue
             self._settle(each.change, each.path)
             log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
@@ -227,7 +227,7 @@ class SchemaEvolution:
         return waiting or len(refused) > before
 
     def _goes_without(self, change: RecordNeed | RefusedChange) -> bool:
-        """Whether a field gets no column that the table would not have anyway: records land without it."""
+        """Whether a field needs no column, because the table would not have it anyway: records land without it."""
         spec = self._spec
         if change.change != "add" or spec.evolution.add == "ignore" or spec.lane_columns is None or spec.chain:
             return False
@@ -244,7 +244,7 @@ class SchemaEvolution:
 
 
 def _unasked(spec: StreamSpec) -> Container[Path]:
-    """The columns that records get whatever the policy says: that of what is kept, and those that no table shows."""
+    """Columns that records get under any policy: that of kept fields, and those that no table shows."""
     kept = {(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else frozenset[Path]()
     if spec.lane_columns is None or spec.chain:
         return kept

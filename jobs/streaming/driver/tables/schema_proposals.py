@@ -1,7 +1,7 @@
-"""Schema proposals: changes of a table that records need and that somebody has to decide about, kept as documents.
+"""Schema change proposals: changes of a table that records need and a person has to decide, stored as documents.
 
-They stand in the stream's part of the state store, `schema-proposal-<digest>.json`, one for each change. A document
-stays until its change is made: who reads them leaves out what the table has by now.
+They are in the stream's part of the state store, `schema-proposal-<digest>.json`, one for each change. A document stays
+until its change is made; readers leave out what the table has by now.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class SchemaProposal(msgspec.Struct, frozen=True):
     """A change that a stream's records need.
 
     Attributes:
-        digest: Names it: eight digits, the same for the same change.
-        says: The change as a sentence.
-        column: A column of the type, as the text of Iceberg's JSON; empty of a column that is to take null.
-        rename: The command that gives another column this name instead, of a new one that looks like it; else empty.
-        at: A record that needs it.
-        since: When it was met first, seconds since 1970.
+        digest: Name of the proposal: eight digits, the same for the same change.
+        says: Sentence about the change.
+        column: A column of the type, as Iceberg's JSON text; empty for a column that is to become optional.
+        rename: Command that renames a similar column to the new name instead; empty without such a column.
+        at: Coordinates of a record that needs the change.
+        since: Time of the first such record, seconds since 1970.
     """
 
     digest: str
@@ -55,16 +55,16 @@ class SchemaProposal(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> IcebergType | None:
-        """The type of the new column, or the wider one."""
+        """Type of the new column, or the wider type."""
         return column_type(self.column) if self.column else None
 
     @property
     def as_change(self) -> SchemaChange:
-        """The change as it is judged and committed."""
+        """The change for judging and committing."""
         return SchemaChange(self.change, self.path, self.type, self.at)
 
     def is_open(self, schema: Schema) -> bool:
-        """Whether a table of this schema lacks it still."""
+        """Whether a table of this schema still lacks the change."""
         column = dict(columns_of(schema)).get(self.path)
         match self.change:
             case "add":
@@ -82,7 +82,7 @@ class SchemaProposal(msgspec.Struct, frozen=True):
 
 
 def keep_proposal(store: StateStore, stream: str, table: str, change: SchemaChange) -> None:
-    """Write a proposal down unless it is there; a disk that refuses it stops nothing."""
+    """Store a proposal unless it exists; an error of the disk is ignored."""
     digest = _digest(table, change.change, change.path, str(change))
     proposal = SchemaProposal(
         digest,
@@ -106,11 +106,11 @@ def keep_proposal(store: StateStore, stream: str, table: str, change: SchemaChan
 
 
 def proposals(store: StateStore, schema: Schema | None = None, table: str | None = None) -> list[SchemaProposal]:
-    """What is proposed, the oldest first.
+    """Stored proposals, oldest first.
 
     Args:
-        schema: The table's, as it is now: what it has is left out.
-        table: Its name, of a stream each of whose tables has columns of its own: what is of others is left out.
+        schema: Present schema of the table: proposals that it fulfils are left out.
+        table: Name of the table, if each of the stream's tables has its own columns: other tables' are left out.
     """
     found: list[SchemaProposal] = []
     for key in store.keys(_KEYS):
@@ -124,7 +124,7 @@ def proposals(store: StateStore, schema: Schema | None = None, table: str | None
 
 
 def forget_proposal(store: StateStore, digest: str) -> None:
-    """Remove a proposal: its change is made, or nobody wants it."""
+    """Remove a proposal: its change is made, or rejected."""
     store.delete(_KEYS.replace("*", digest))
 
 

@@ -1,9 +1,8 @@
-"""Schema runs: the tasks of a batch run until the stream's tables have what their records need, or it is refused.
+"""Schema runs: repeat a batch's tasks until the stream's tables have what its records need, or it is refused.
 
-The files that were written for the schema before a change are dropped: they lack what the change is for. Of a stream
-each of whose tables has columns of its own, each is judged by itself, and altered in a commit of its own; the tasks
-run again once for all that were altered. Tables that follow the stream's own one are altered behind it, before the
-tasks run again.
+Files written for the schema before a change are dropped, as they lack what the change adds. If each table of the stream
+has its own columns, each is judged separately and altered in its own commit; then the tasks run again once for all
+altered tables. Dependent tables are altered after the main table, before the tasks run again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MOST_RUNS = 20
 
 
 class SchemaRuns:
-    """Runs the tasks of batches, again after each change of a table that their records need."""
+    """Runs the tasks of batches, and again after each change of a table that their records need."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
@@ -39,16 +38,16 @@ class SchemaRuns:
         self._followers: FollowerTables = FollowerTables(stream)
 
     def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch, again after changes of tables; returns the tables as seen, and what was written.
+        """Run the tasks of a batch, again after changes of tables; returns the tables' states and the results.
 
-        The first run may be a survey: a task whose records need a change that is likely to be made leaves them
-        undecided, and the next run decides.
+        The first run may be a survey: tasks leave records undecided that need a change which is likely to be made, and
+        the next run decides.
 
         Args:
-            tasks: Runs them, by a plan of what the tables are then, as a survey or not.
+            tasks: Runs them, by a plan of the tables' present state, as a survey or not.
 
         Raises:
-            SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
+            SchemaChangeError: The policy stops the stream for such a change; the files are dropped.
         """
         targets, made = self._stream.targets, Counter[str]()
         for number in range(_MOST_RUNS):
@@ -58,12 +57,12 @@ class SchemaRuns:
             seen = {name: target.seen() for name, target in targets.items()}
             results = tasks(number == 0 and self._surveys())
             try:
-                # Records that are refused one after the other would run a batch again and again.
+                # Records that are refused one after the other would repeat a batch endlessly.
                 verdicts = self._decided(results, batch, made if number < _MOST_RUNS // 2 else None)
             except BaseException:
                 drop_files(results, targets, keep=frozenset())
                 raise
-            # Each has to take note of what it refuses.
+            # Every table has to note what it refuses.
             again = [
                 self._of(name).refuse(verdict) or self._of(name).differs(seen) for name, verdict in verdicts.items()
             ]
@@ -87,14 +86,14 @@ class SchemaRuns:
         needs: Mapping[str, TargetNeed],
         batch: int,
     ) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch whose rows have landed: no table is changed by what records need. Returns as `run`.
+        """Run the tasks of a batch whose rows have landed: records' needs change no table. Returns as `run`.
 
-        What a table lacked stays refused. Tables that follow the own one, and were altered since, get what its rows
-        had.
+        What a table lacked stays refused. Dependent tables that were altered since get the columns that the main
+        table's rows had.
 
         Args:
-            tasks: As in `run`, by a plan of what the tables were; never as a survey.
-            schemas: Those that the tables had, by their names.
+            tasks: Runs them as in `run`, by a plan of the tables' former state; never as a survey.
+            schemas: Former schemas of the tables, by name.
         """
         stream = self._stream
         before, decided = copy.deepcopy(stream.refused), partial(table_as_decided, stream, needs)
@@ -103,7 +102,7 @@ class SchemaRuns:
                 self._followers.follow_as_decided(decided, batch)
                 seen = {name: target.seen() for name, target in stream.targets.items()}
                 results = tasks(False)
-                # Each has to take note of what it refuses.
+                # Every table has to note what it refuses.
                 again = [self._of(name).refuse_again(needs, schemas[name]) for name, needs in results.needs.items()]
                 if not any(again):
                     return seen, results
@@ -113,10 +112,10 @@ class SchemaRuns:
             stream.refused.update(before)
 
     def _decided(self, results: TaskResults, batch: int, made: Mapping[str, int] | None) -> dict[str, Evolution]:
-        """What becomes of the needs of each table, by tables that have any.
+        """Verdict on the needs of each table that has any.
 
         Args:
-            made: How often each was altered for the batch; None: none is altered any more.
+            made: Number of times each table was altered for the batch; None: no further changes are made.
         """
         found: dict[str, Evolution] = {}
         with parked_where_refused(self._stream) as on:
@@ -133,7 +132,7 @@ class SchemaRuns:
         return self._evolutions[table]
 
     def _surveys(self) -> bool:
-        """Whether the first run of a batch is a survey, which leaves tables out that are not to be surveyed."""
+        """Whether the first run of a batch is a survey, which leaves out tables without one."""
         spec = self._stream.spec
         if not spec.evolution.surveys or not FORMATS[spec.decode.format].surveys:
             return False
@@ -143,7 +142,7 @@ class SchemaRuns:
         return spec.own_columns or spec.table.name not in left_out
 
     def _note_vain(self, results: TaskResults, seen: Mapping[str, Seen]) -> None:
-        """Note which tables a survey was made for and did not change."""
+        """Note the surveyed tables that did not change."""
         for name in results.needs or ([] if self._stream.spec.own_columns else [self._stream.spec.table.name]):
             if not self._of(name).differs(seen):
                 self._of(name).surveyed_in_vain()

@@ -1,1 +1,1 @@
-"""What is watched beside the batches: JVM, secrets, registry, lag."""
+"""Watches beside the batches: JVM, secrets, registry, lag."""

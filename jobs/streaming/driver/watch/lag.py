@@ -1,4 +1,4 @@
-"""Consumer lag of a stream, looked up in a thread while its driver runs."""
+"""Consumer lag of a stream, queried in a thread while its driver runs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 _LAG_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
-"""What a look waits for the brokers at most. Brokers that are gone are so reported within half a minute."""
+"""Longest wait for the brokers in one look. So unavailable brokers are reported within half a minute."""
 
 
 @dataclass
 class _Query:
-    """What a query knows, and what was seen since it began.
+    """State of a query at its start, and what was seen since.
 
     Attributes:
-        under: The leader epochs under which it began.
-        leaders: The leader epochs of now.
+        under: Leader epochs at its start.
+        leaders: Present leader epochs.
     """
 
     reads: frozenset[str] = frozenset()
@@ -43,14 +43,14 @@ class _Query:
 
 
 class LagWatch:
-    """Asks Kafka every ten seconds, in a thread of its own, so that a Kafka that is slow delays nothing.
+    """Asks Kafka every ten seconds, in a thread of its own, so that a slow Kafka delays nothing.
 
     Args:
-        work: Knows the position, and takes the lag.
-        hanging_seconds: A transaction that holds a partition up for longer is reported.
+        work: Has the position, and gets the lag.
+        hanging_seconds: A transaction that blocks a partition for longer is reported.
 
     Attributes:
-        away: Set while no broker answers, with the time of the first look without an answer; Spark's own client takes
+        away: Set while no broker answers, to the time of the first look without an answer; Spark's own client takes
             minutes to notice.
     """
 
@@ -74,15 +74,15 @@ class LagWatch:
         self._thread: threading.Thread = background_thread(self._watch, "lag")
 
     def follow(self, reads: LogState) -> None:
-        """A query begins, on the topics as they are now."""
+        """A query begins on these topics."""
         self._query = _Query(frozenset(reads.topics), dict(reads.leader_epochs))
 
     @property
     def outdated(self) -> bool:
-        """Whether there is more to know than the query knows.
+        """Whether the query is outdated.
 
-        A topic that the spec names and the query does not read has appeared; or a partition has another leader, who
-        may lack what was read, also where there is nothing new to read.
+        It is if a topic of the spec has appeared that it does not read, or if a partition has another leader. That
+        leader may lack what was read, even if there is nothing new to read.
         """
         query = self._query
         moved = any(query.under.get(p, epoch) != epoch for p, epoch in query.leaders.items())
@@ -93,7 +93,7 @@ class LagWatch:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # Not waited for: it may be in the middle of a question to a broker that is away.
+        # The thread is not waited for: it may be waiting for an unavailable broker.
         self._stop.set()
 
     def _watch(self) -> None:
@@ -104,7 +104,7 @@ class LagWatch:
                 return
 
     def _report(self, reported: str | None) -> str | None:
-        """Look, and say why that fails unless that was reported before; returns why."""
+        """Look, and log a failure unless it was logged before; returns the failure."""
         began = time.time()
         try:
             self._look()
@@ -123,7 +123,7 @@ class LagWatch:
             return problem.message
 
     def _look(self) -> None:
-        # A query that begins meanwhile may know more than this look finds: it is told to the query of now only.
+        # A query that begins meanwhile may know more than this look, so only the present query gets the result.
         source, query = self._spec.source, self._query
         if source.topics is None or not query.reads.issuperset(source.topics):
             query.there = frozenset(self._kafka.topics(source))

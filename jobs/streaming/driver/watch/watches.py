@@ -1,4 +1,4 @@
-"""Watches of a driver beside its batches: of its JVM, its table's health, its secrets' files, and its registry."""
+"""Watches of a driver beside its batches: its JVM, its table's health, its secret files, and its registry."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ log = logging.getLogger(__name__)
 
 
 EVERY_SECONDS = 10.0
-# Workers that only wait for their next task use nothing; one that waits for Kafka uses more of a core than this.
+# Idle workers use no CPU; one that waits for Kafka uses more of a core than this.
 _AT_WORK = 0.003
 
 
 class JvmWatch:
-    """Asks the JVM every ten seconds, in a thread of its own, which hangs where the JVM does.
+    """Asks the JVM every ten seconds, in a thread of its own, which hangs if the JVM hangs.
 
-    The work log is told of a question without an answer, and of tasks at work: the Python workers of this host use the
-    processor; or, where they work for other streams as well, the stream's own tasks end.
+    The work log gets requests without an answer, and running tasks: Python workers of this host use CPU, or, if they
+    also work for other streams, the stream's own tasks end.
 
     Args:
-        ask: Asks the JVM something that costs nothing.
+        ask: Sends the JVM a cheap request.
         local: Whether tasks run on this host.
-        tasks_ended: Says something else after each task of the stream that has ended; None if the workers are its own.
+        tasks_ended: Returns another value after each finished task of the stream; None if the workers are its own.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class JvmWatch:
         tasks_ended: Callable[[], Hashable] | None = None,
         before: JvmWatch | None = None,
     ) -> JvmWatch:
-        """The watch of a session's JVM, started; the one before goes on if it is of the same application."""
+        """The started watch of a session's JVM; the former one goes on if the application is the same."""
         context = session.sparkContext
         if before is not None:
             if before.application == context.applicationId:
@@ -92,19 +92,19 @@ class JvmWatch:
         return made.start()
 
     def start(self) -> Self:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def end(self) -> None:
-        """Watch no longer; not waited for, since it may hang in a question."""
+        """Stop watching; the thread is not waited for, as it may hang in a request."""
         self._stop.set()
         self._work.jvm_answered()
 
     def _watch(self) -> None:
         while not self._stop.wait(self._every):
             self._work.jvm_asked(time.time())
-            # A JVM that is gone refuses at once: that is noticed elsewhere, and is no silence.
+            # A dead JVM refuses at once. That is noticed elsewhere, and is no silence.
             with contextlib.suppress(Exception):
                 self._ask()
                 self._look_at_work()
@@ -132,12 +132,12 @@ _HEALTH_SECONDS = 60.0
 
 
 class HealthWatch:
-    """Says of one query whether its stream's own table is red, by the newest measurement, looked up each minute.
+    """Tells one query whether its stream's main table is red, by the newest measurement, read each minute.
 
     Args:
-        stream, trigger: The stream's.
-        store: Gives the table's part of the state store; asked only where the file says so.
-        clock: The monotonic clock; `now`: seconds since 1970.
+        stream, trigger: Name and trigger of the stream.
+        store: Returns the table's part of the state store; called only if the file needs it.
+        clock: The monotonic clock; `now`: returns seconds since 1970.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class HealthWatch:
         self._red: bool = False
 
     def red(self) -> bool:
-        """Whether it is, and the file asks for it. A store that cannot be read changes nothing."""
+        """Whether the table is red and the file asks for it. An unreadable store changes nothing."""
         due = self._looked_at is None or self._clock() - self._looked_at >= _HEALTH_SECONDS
         if self._slower and due:
             self._looked_at = self._clock()
@@ -178,13 +178,13 @@ LOOK_SECONDS = 5.0
 
 
 def secret_files(spec: StreamSpec, settings: Settings) -> tuple[str, ...]:
-    """The mounted files whose secrets a stream uses, each once."""
+    """Mounted files with secrets that a stream uses, each once."""
     secrets = (*secret_references(settings, sources=False), *secrets_in(spec))
     return tuple(dict.fromkeys(path for secret in secrets for path in secret.files))
 
 
 class SecretWatch:
-    """Compares digests under a key of its own: it keeps no secret, and nothing that could be compared elsewhere."""
+    """Compares digests under a random key, so it keeps neither secrets nor comparable values."""
 
     def __init__(self, files: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._key: bytes = os.urandom(16)
@@ -194,10 +194,10 @@ class SecretWatch:
         self._looked: float = clock()
 
     def changed(self, *, now: bool = False) -> bool:
-        """Whether a file holds another secret. One that cannot be read just now has not changed.
+        """Whether a file holds another secret. A file that cannot be read just now has not changed.
 
         Args:
-            now: Look at once; without it the files are read every five seconds.
+            now: Whether to look at once; otherwise the files are read every five seconds.
         """
         if not self._changed and self._digests and (now or self._clock() - self._looked >= LOOK_SECONDS):
             self._looked = self._clock()
@@ -206,7 +206,7 @@ class SecretWatch:
         return self._changed
 
     def wait(self, control: ControlReader, seconds: float) -> None:
-        """Wait for another secret, for so long, unless an operator asks for something."""
+        """Wait up to some seconds for another secret, unless an operator requests something."""
         deadline = self._clock() + seconds
         while control.now() == "run" and self._clock() < deadline and not self.changed(now=True):
             control.wait_while("run", 1.0)
@@ -227,14 +227,14 @@ _AGAIN_SECONDS = 60.0
 
 
 class RegistryWatch:
-    """Compares in a thread of its own, so that a registry that is slow or away delays nothing.
+    """Compares in a thread of its own, so that a slow or unavailable registry delays nothing.
 
-    One that looks recreated is looked at twice, a minute apart: it may not have read all of its schemas yet. The
-    finding is kept in `WriterSchemas.remade`; whoever lands records ends there.
+    A registry that looks rebuilt is checked twice, a minute apart: it may not have loaded all of its schemas yet. The
+    finding is kept in `WriterSchemas.remade`, and the landing of records ends there.
 
     Args:
-        every: Seconds from one comparison to the next; the first is as long after the opening, which compares itself.
-        again: Seconds until it is looked at once more.
+        every: Seconds between comparisons; the first one comes this long after the opening, which compares itself.
+        again: Seconds until the second check.
     """
 
     def __init__(self, schemas: WriterSchemas, every: float = HOUR, again: float = _AGAIN_SECONDS) -> None:
@@ -245,11 +245,11 @@ class RegistryWatch:
         self._thread: threading.Thread = background_thread(self._watch, "registry")
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Watch no longer; not waited for, since it may be in the middle of a question to a registry that is away."""
+        """Stop watching; the thread is not waited for, as it may be waiting for an unavailable registry."""
         self._stop.set()
 
     def _watch(self) -> None:
@@ -273,14 +273,14 @@ class RegistryWatch:
         except (FrazilError, OSError) as problem:
             log.warning("known schemas are not compared with the registry: %s", type(problem).__name__)
         except Exception:
-            # Whatever it is, it is no reason to end a stream that lands records.
+            # No error here is a reason to end a stream that lands records.
             log.warning("the comparison with the registry goes on after", exc_info=True)
         return None
 
 
 @contextlib.contextmanager
 def registry_watch(schemas: WriterSchemas | None) -> Iterator[None]:
-    """The registry of a stream is watched within the block, if its records need one."""
+    """Watch the registry of a stream during the block, if its records need one."""
     watch = RegistryWatch(schemas) if schemas is not None else None
     if watch is not None:
         watch.start()

@@ -1,8 +1,8 @@
-"""Lifecycle of a stream's drivers: one is asked to end and awaited, the next launched and awaited until it runs.
+"""Lifecycle of a stream's drivers: end one and wait, launch the next and wait until it runs.
 
-Whatever is written, and every launch, happens in short sections under the stream's control lock; waiting for a driver
-happens outside. So an action that waits, or that is killed while it waits, keeps nobody from stopping the stream. Two
-actions at once never make two drivers: each observes again, under the lock, before it launches.
+Writes and launches happen in short sections under the stream's control lock, and waiting happens outside. So an action
+that waits, or that is killed while it waits, does not keep anybody from stopping the stream. Two concurrent actions
+never make two drivers: each observes again, under the lock, before it launches.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ from jobs.streaming.supervision.state.observation import Observation, observe
 
 
 class DriverProcesses:
-    """The processes that drive one stream.
+    """Processes that drive one stream.
 
     Args:
         home: The deployment's folder.
-        settings_file: Its settings; None for the default place.
+        settings_file: Settings file; None for the default path.
         stream: The stream's id.
-        timeouts: How long to wait for what.
-        command: What starts a driver; the arguments that say which follow it.
+        timeouts: Timeouts of waiting.
+        command: Command that starts a driver; its arguments are appended.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class DriverProcesses:
     def launched(
         self, now: Observation, config: Configuration, reason: str, count_failures: bool
     ) -> Iterator[LaunchedDriver]:
-        """Launch a driver, under the stream's control lock; or give the stream to its group's, which is started first.
+        """Launch a driver, under the stream's control lock; or give the stream to its group, which is started first.
 
         Args:
-            now: The stream, as it was observed.
-            config: What the driver is to run.
-            reason: Why.
-            count_failures: Whether launches that failed in a row are counted on.
+            now: Present observation of the stream.
+            config: Configuration for the driver.
+            reason: Reason of the launch.
+            count_failures: Whether to continue the count of consecutive failed launches.
 
         Raises:
-            GroupRollsError: The driver of the group has to end first; it has been asked to.
+            GroupRollsError: The driver of the group has to end first; its end was requested.
             FrazilError: The stream must not be in its group, or nothing could be started.
         """
         actual, former = now.actual, now.actual.launch
@@ -130,7 +130,7 @@ class DriverProcesses:
             yield launching
 
     def end(self, now: Observation, driver: Driver) -> str:
-        """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
+        """Wait for a driver whose end was requested; returns how it ended, as the end of a sentence."""
 
         def find() -> Driver | None:
             return read_certain(now.folder.store, self._stream, looker(now.settings)).driver
@@ -153,7 +153,7 @@ class DriverProcesses:
         return f"did not end: the driver of group {group.name} was killed, and its streams are started again"
 
     def refuse_mixed(self, config: Configuration, settings: Settings) -> None:
-        """Refuse a configuration that must not be in its group, as its file and those of others stand.
+        """Refuse a configuration that must not be in its group, by its present file and those of others.
 
         Raises:
             FrazilError: It names other secrets than the streams of its group.
@@ -166,7 +166,7 @@ class DriverProcesses:
                 raise FrazilError(f"{config.file}: {sentence}.", fix=f"give it another group, or `group: {OWN}`")
 
     def found(self, now: Observation, driver: Driver) -> LaunchedDriver | None:
-        """A driver that was there before, to be waited for; None if it is a process of another machine."""
+        """A driver that was launched earlier, to wait for; None if it runs on another machine."""
         process = driver.process
         launcher = launcher_of(process, now.settings)
         if launcher is None:
@@ -181,12 +181,12 @@ _FILELESS = ("none", "unsure")
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What an action came to.
+    """Result of an action.
 
     Attributes:
-        sentence: For a person.
-        heartbeat: The driver's newest; None if there never was one.
-        facts: Figures of it, by their names, where it has any.
+        sentence: Sentence for a person.
+        heartbeat: Newest heartbeat of the driver; None if there never was one.
+        facts: Figures by name, if the action has any.
     """
 
     sentence: str
@@ -196,12 +196,12 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class _UselessDriver:
-    """A driver that was found where a new one is needed, and cannot be used.
+    """A driver that cannot be used, found where a new one is needed.
 
     Attributes:
-        now: The stream as it was found.
+        now: Observation of the stream.
         driver: The driver.
-        died: Whether it has ended without a last word; otherwise it has been asked to end.
+        died: Whether it ended without a last heartbeat; otherwise its end was requested.
     """
 
     now: Observation
@@ -210,7 +210,7 @@ class _UselessDriver:
 
 
 class Lifecycle(DriverProcesses):
-    """The drivers of one stream, from what is asked of it to a driver at work; takes what `DriverProcesses` takes."""
+    """Drivers of one stream, from a request to a running driver; takes the arguments of `DriverProcesses`."""
 
     def __init__(
         self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
@@ -219,17 +219,16 @@ class Lifecycle(DriverProcesses):
         self._judged: dict[str, SpecError | None] = {}
 
     def observe(self) -> Observation:
-        """How the stream stands now. Reads files only.
+        """Present state of the stream. Reads files only.
 
         Raises:
-            FrazilError: There is no such stream: neither a file nor anything that it left; or what is kept of it is
-                damaged.
+            FrazilError: There is no such stream, neither a file nor anything left of it, or its state is damaged.
         """
         return self._observe(load_settings(self._settings_file, home=self._home))
 
     def _observe(self, settings: Settings) -> Observation:
         files = read_stream_files(self._streams)
-        # Before its folder is looked for, which may be anywhere with such a name.
+        # Checked before its folder is looked up, as the name may be a path to anywhere.
         observed = observe(self._stream, files, settings) if _NAME.fullmatch(self._stream) else None
         if observed is None or (observed.desired.file in _FILELESS and not observed.folder.kept()):
             close = difflib.get_close_matches(self._stream, files.specs, n=1)
@@ -243,10 +242,10 @@ class Lifecycle(DriverProcesses):
         return observed
 
     def prepare(self) -> None:
-        """Ask the catalog about a changed file, if there is one, before any lock is taken: it may take seconds."""
+        """Check a changed file against the catalog, before any lock is taken: it may take seconds."""
         now = self.observe()
         with contextlib.suppress(FrazilError):
-            # What is in the way is said when the configuration is wanted.
+            # Problems are reported when the configuration is needed.
             self._configuration(now)
 
     def _configuration(self, now: Observation) -> Configuration:
@@ -268,15 +267,15 @@ class Lifecycle(DriverProcesses):
 
     @contextlib.contextmanager
     def section(self) -> Iterator[Observation]:
-        """Hold the stream's control lock; yields how the stream stands.
+        """Hold the stream's control lock; yields the present state of the stream.
 
         Raises:
-            FrazilError: Another action keeps it; or there is no such stream.
+            FrazilError: Another action holds the lock, or there is no such stream.
         """
         settings = load_settings(self._settings_file, home=self._home)
         folder = stream_folder(settings, self._stream)
         if not (_NAME.fullmatch(self._stream) and folder.kept()):
-            # There may be no such stream, and then nothing is made for it.
+            # There may be no such stream, and then no folder is created for it.
             folder = self._observe(settings).folder
         private_folder(folder.root)
         with contextlib.ExitStack() as held:
@@ -292,23 +291,23 @@ class Lifecycle(DriverProcesses):
     def request(
         self, now: Observation, action: str, reason: str, by: str, *, mode: DesiredMode, end_attempt: int = 0
     ) -> None:
-        """Write down what is wanted from here on, and that attempts up to `end_attempt` end after their batch."""
+        """Store the desired mode, and that attempts up to `end_attempt` end after their batch."""
         former = now.control
         ended = max(former.end_attempt, end_attempt)
-        # What the operator who stopped it had before, for whoever starts everything again.
+        # Keeps the earlier state of a stopped stream, for a start of all streams.
         paused = former.reason if former.mode == "paused" else former.paused
         paused = paused if mode == "stopped" else None
         if mode == former.mode == "stopped":
-            # Who has its driver end is not who stopped it.
+            # Ending its driver does not change who stopped the stream.
             reason, by = former.reason, former.by
         write_control(now.folder.store, ControlRequest(mode, ended, action, reason, by, time.time(), paused), former)
         step("after_wish")
 
     def launchable(self, now: Observation) -> Configuration:
-        """What a driver would be launched with: not with a changed file that the stream's table cannot hold.
+        """Configuration for a launch; not a changed file that the stream's table cannot hold.
 
         Raises:
-            FrazilError: The stream is to have no driver, or something else lands its records now.
+            FrazilError: The stream must have no driver, or something else lands its records now.
         """
         config = self._configuration(now)
         if not config.spec.continuous:
@@ -330,16 +329,16 @@ class Lifecycle(DriverProcesses):
         count_failures: bool = False,
         resumed: bool = False,
     ) -> ActionResult:
-        """See `replaced` to its end, and launch a driver unless one lives; then wait until it is at work.
+        """Wait for `replaced` to end, launch a driver unless one lives, and wait until it runs.
 
-        It begins again if the driver that it finds has ended, or is about to. Each time that is another driver, so it
-        needs no limit.
+        It begins again if the driver that it finds has ended, or is about to. As that is another driver each time,
+        there is no limit.
 
         Args:
-            before: How the stream stood when that was asked for.
-            replaced: Has been asked to end already.
-            count_failures: Whether launches that failed in a row are counted on.
-            resumed: Whether a driver that lives was not to run before.
+            before: Observation at the request.
+            replaced: Driver whose end was requested already.
+            count_failures: Whether to continue the count of consecutive failed launches.
+            resumed: Whether a living driver was not supposed to run before.
         """
         now, ended, ended_attempt = before, "", 0
         while True:
@@ -362,18 +361,18 @@ class Lifecycle(DriverProcesses):
     def _bring_up(
         self, reason: str, ended: str, ended_attempt: int, *, count_failures: bool, already: bool
     ) -> ActionResult | _UselessDriver:
-        """One round of `bring_up`, once the driver to be replaced has ended.
+        """One round of `bring_up`, after the replaced driver has ended.
 
         Args:
-            reason: Why a driver is launched.
-            ended: How the driver before ended, as a sentence of the result.
-            ended_attempt: The newest attempt that is known to have ended; 0 if none is. Its last heartbeat may be so
-                young that the stream's documents take it for alive.
+            reason: Reason of a launch.
+            ended: How the former driver ended, as a sentence of the result.
+            ended_attempt: Newest attempt that is known to have ended; 0 for none. Its last heartbeat may be so recent
+                that the stream's documents still count it as alive.
             count_failures: As in `bring_up`.
-            already: Whether a driver that lives was to run before.
+            already: Whether a living driver was supposed to run before.
 
         Returns:
-            What came of it; or the driver that was found and has ended, or is about to.
+            The result; or the driver that was found and has ended, or is about to.
 
         Raises:
             GroupRollsError: The driver of the stream's group has to end first.
@@ -397,12 +396,12 @@ class Lifecycle(DriverProcesses):
                         )
                 elif (found := self.found(now, driver)) is not None:
                     note = self._held_back(now)
-                    # It was there before, or another action was quicker.
+                    # It was running before, or another action was quicker.
                     launching = found
                 else:
                     return ActionResult(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
             if driver is not None and now.ending:
-                # Yet another action has asked that driver to end meanwhile.
+                # Another action has requested the end of that driver meanwhile.
                 return _UselessDriver(now, driver, died=False)
             step("before_first_beat")
             try:
@@ -410,7 +409,7 @@ class Lifecycle(DriverProcesses):
             except FrazilError:
                 if driver is None or not launching.died_silently():
                     raise
-                # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
+                # It was dying when it was found, such as by SIGKILL. The supervision of the stream handles this.
                 return _UselessDriver(now, driver, died=True)
             if beat is None:
                 return ActionResult(f"{self._stream} {launching.unheard}.{ended}{note}", None)
@@ -420,7 +419,7 @@ class Lifecycle(DriverProcesses):
             return ActionResult(f"{self._stream} {state}.{ended}{note}", beat)
 
     def _held_back(self, now: Observation) -> str:
-        """What is wrong with the file of a stream whose driver runs on as it was."""
+        """What is wrong with the file of a stream whose driver keeps its configuration."""
         with contextlib.suppress(FrazilError):
             return self.launchable(now).note
         return ""
@@ -431,7 +430,7 @@ class Lifecycle(DriverProcesses):
         except FrazilError as problem:
             later = read_control(now.folder.store)
             if later == now.control:
-                # The end of the driver's output is part of it, and may quote anything.
+                # The message includes the end of the driver's output, which may quote anything.
                 raise FrazilError(redacted(now.settings, problem.message), fix=problem.fix) from None
             raise FrazilError(
                 f"stream {self._stream}: {later.action} by {later.by} ({later.reason}) came while its driver started.",

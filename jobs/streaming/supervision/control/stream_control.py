@@ -1,9 +1,8 @@
-"""Control actions on a stream: what an operator, or the supervisor, can do to its driver.
+"""Control actions on a stream, for an operator or the supervisor.
 
-An operator's actions change the desired mode of the stream: `start`, `stop`, `pause`, `resume`, `restart`; and
-`flush`, which leaves it. The
-supervisor's leave it as it stands when they are carried out, which may be later than it asked: `ensure_running`,
-`roll`, `end`, `drain_driver`.
+An operator's actions change the desired mode of the stream: `start`, `stop`, `pause`, `resume`, `restart`. `flush`
+leaves it. The supervisor's actions use the mode at the time of their execution, which may be later than the decision:
+`ensure_running`, `roll`, `end`, `drain_driver`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from jobs.streaming.supervision.state.configuration import Configuration
 from jobs.streaming.supervision.state.observation import Observation
 
 FLUSH_SECONDS = 240.0
-"""How long a flush is waited for, unless something else is said."""
+"""Default time to wait for a flush, seconds."""
 
 _POLL_SECONDS = 0.25
 _SHARED_POLL_SECONDS = 2.0
@@ -44,11 +43,11 @@ def await_flush(
 
     Args:
         store: The stream's part of the state store.
-        seconds: For how long.
-        say: Told every few seconds how far it is.
+        seconds: Time to wait.
+        say: Called every few seconds with the progress.
 
     Raises:
-        FrazilError: The stream's driver failed, or it takes longer.
+        FrazilError: The stream's driver failed, or the time is over.
     """
     began = said = time.monotonic()
     while True:
@@ -102,16 +101,16 @@ Action = Literal["start", "stop", "pause", "resume", "restart", "flush", "roll",
 
 
 class StreamControl:
-    """The actions on one stream. Each may be repeated: what is so already stays so.
+    """Actions on one stream. Each is idempotent.
 
     Every action raises FrazilError, with the next command, if it cannot be done.
 
     Args:
         home: The deployment's folder.
-        settings_file: Its settings; None for the default place.
+        settings_file: Settings file; None for the default path.
         stream: The stream's id.
-        timeouts: How long to wait for what.
-        command: What starts a driver; None for the real one.
+        timeouts: Timeouts of waiting.
+        command: Command that starts a driver; None for the real one.
     """
 
     def __init__(
@@ -128,15 +127,15 @@ class StreamControl:
         self._life: Lifecycle = Lifecycle(home, settings_file, stream, self._timeouts, command or driver_command())
 
     def observe(self) -> Observation:
-        """The stream as it is now."""
+        """Present state of the stream."""
         return self._life.observe()
 
     def perform(self, action: Action, reason: str, by: str) -> ActionResult:
-        """The action of this name."""
+        """Perform the action of this name."""
         return getattr(self, "drain_driver" if action == "let_go" else action)(reason, by)
 
     def start(self, reason: str, by: str) -> ActionResult:
-        """See to it that the stream runs as its file says, whatever was asked before."""
+        """Make the stream run by its file, whatever was requested before."""
         self._life.prepare()
         with self._life.section() as now:
             replaced = _to_replace(now, self._life.launchable(now))
@@ -172,7 +171,7 @@ class StreamControl:
                 raise now.desired.error
             config = self._life.launchable(now)
             if config.problem is not None:
-                # A driver at work is not ended for what could not run in its place.
+                # A running driver is not ended for a configuration that could not run.
                 raise config.problem
             now.refuse_stopped()
             if now.driver is None and now.control.mode == "paused":
@@ -185,10 +184,10 @@ class StreamControl:
         return self._life.bring_up(now, replaced, reason)
 
     def ensure_running(self, reason: str, by: str) -> ActionResult:
-        """Start what is wanted and does not run; the operator's mode stays, so a paused stream is refused.
+        """Start a driver that is wanted and does not run; the operator's mode stays, so a paused stream is refused.
 
-        Launches that failed in a row are counted on, while an operator's own start counts anew. A driver that runs is
-        rolled if its file has changed.
+        This continues the count of consecutive failed launches; an operator's own start begins a new count. A running
+        driver is rolled if its file has changed.
         """
         self._life.prepare()
         with self._life.section() as now:
@@ -208,11 +207,11 @@ class StreamControl:
         seconds: float = FLUSH_SECONDS,
         say: Callable[[str], None] = lambda line: None,
     ) -> ActionResult:
-        """Have the driver land now what the topics hold, without its trigger's pause, and wait until it has.
+        """Have the driver land what the topics hold now, without its trigger's pause, and wait for it.
 
         Args:
-            seconds: How long to wait.
-            say: Told every few seconds how far it is.
+            seconds: Time to wait.
+            say: Called every few seconds with the progress.
         """
         with self._life.section() as now:
             now.refuse_stopped()
@@ -230,7 +229,7 @@ class StreamControl:
         return await_flush(now.folder.store, self._stream, number, seconds, say)
 
     def pause(self, reason: str, by: str) -> ActionResult:
-        """Let the driver stay and read nothing, until the stream is resumed."""
+        """Keep the driver and read nothing, until the stream is resumed."""
         with self._life.section() as now:
             self._life.request(now, "pause", reason, by, mode="paused")
         driver = now.driver
@@ -253,7 +252,7 @@ class StreamControl:
     def stop(self, reason: str, by: str) -> ActionResult:
         """End the driver after its batch; none is started until somebody starts or resumes the stream.
 
-        Who stopped it first, and why, stays: so `frazil stop --all` leaves standing what was stopped on purpose.
+        The first author and reason of a stop stay: so `frazil stop --all` keeps what was stopped on purpose.
         """
         with self._life.section() as now:
             already = now.control.mode == "stopped" and now.driver is None
@@ -272,7 +271,7 @@ class StreamControl:
         )
 
     def end(self, reason: str, by: str) -> ActionResult:
-        """End a driver that nobody wants any more: stopped, without a file, drained now and then, or long done.
+        """End a driver that is no longer wanted: stopped, without a file, drained on a schedule, or long finished.
 
         The operator's mode stays.
         """
@@ -292,16 +291,16 @@ class StreamControl:
         return ActionResult(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
     def _withdraw(self, now: Observation) -> None:
-        """Remove what a killed driver, the stream's own or its group's, has left for Prometheus."""
+        """Remove the Prometheus files of a killed driver, the stream's own or its group's."""
         withdraw(now.settings, self._stream)
         launch = now.actual.launch
         if launch is not None and launch.group is not None:
             withdraw(now.settings, DriverGroup.of(now.settings, launch.group).label)
 
     def drain_driver(self, reason: str, by: str) -> ActionResult:
-        """End the driver after its batch, and leave the desired mode: whoever supervises next starts another."""
+        """End the driver after its batch, and keep the desired mode: the next supervisor starts another."""
         with self._life.section() as now:
-            # Also without a driver: its keeper may be about to start the next one.
+            # Done without a driver as well: its watchdog may be about to start the next one.
             self._life.request(now, "let_go", reason, by, mode=now.control.mode, end_attempt=now.last_attempt)
             if now.driver is None:
                 return ActionResult(f"{self._stream} has no driver.", now.heartbeat)
@@ -310,7 +309,7 @@ class StreamControl:
 
 
 def _to_replace(now: Observation, config: Configuration | None = None) -> Driver | None:
-    """The driver that has to make room for another one: it ends anyhow, or runs another configuration than this."""
+    """The driver to replace: it ends anyhow, or runs another configuration than this."""
     driver = now.driver
     if driver is None or now.ending:
         return driver
@@ -322,7 +321,7 @@ def _attempt(driver: Driver | None) -> int:
 
 
 def _refuse_while_drained(now: Observation) -> None:
-    # A stream that is drained now and then has no driver to stop, and its drain ends by itself.
+    # A stream that is drained on a schedule has no driver to stop, and its drain ends by itself.
     if now.desired.continuous:
         now.refuse_other_holder()
 

@@ -1,1 +1,1 @@
-"""Documents of drivers: heartbeat, launch, control request, keeper."""
+"""Documents of drivers: heartbeat, launch, control request, watchdog record."""

@@ -1,7 +1,8 @@
-"""Control request: what an operator last asked of a stream, in one small document that survives restarts of everything.
+"""Control request: an operator's newest request for a stream, in a small document that survives all restarts.
 
 Only control actions write it, under the stream's control lock; the driver reads it between batches, and while it waits.
-Of actions on several machines, each of which has that lock, the one that did not see the other's request is refused.
+The lock is local to a machine. So if actions on several machines collide, the one that did not see the other's request
+is refused.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from jobs.clients.state_store.store import StateStore
 log = logging.getLogger(__name__)
 
 KEY = "control.json"
-# A file of the stream's folder on this machine, held for writing what control actions write.
+# File of the stream's local folder, locked while control actions write.
 LOCK = "control.lock"
 DesiredMode = Literal["running", "paused", "stopped"]
 DriverOrder = Literal["run", "pause", "end"]
 
 _POLL_SECONDS = 0.25
-# Where each look is a request to a service.
+# Used if each look is a request to a service.
 _SHARED_POLL_SECONDS = 2.0
 
 
@@ -37,13 +38,13 @@ class ControlRequest(msgspec.Struct, frozen=True):
     """The operator's newest request.
 
     Attributes:
-        mode: `running`: as the stream's file says; `paused`: the driver stays and reads nothing; `stopped`: no driver.
+        mode: `running`: by the stream's file; `paused`: the driver stays and reads nothing; `stopped`: no driver.
         end_attempt: Drivers of this attempt and of earlier ones end after their batch; 0 for none. A restart and the
             roll-out of a changed file raise it.
-        action: What was asked for, such as `pause`.
-        reason, by: Why, and who.
-        at: Seconds since 1970.
-        paused: Of a stopped stream: the reason why it was paused until then; None if it was not.
+        action: Requested action, such as `pause`.
+        reason, by: Reason and author.
+        at: Time, seconds since 1970.
+        paused: For a stopped stream, the reason why it was paused until then; None if it was not.
     """
 
     mode: DesiredMode = msgspec.field(default="running", name="wish")
@@ -55,12 +56,12 @@ class ControlRequest(msgspec.Struct, frozen=True):
     paused: str | None = None
 
     def sentence(self, stream: str) -> str:
-        """What was asked of a stream, by whom, and why."""
+        """Request for a stream, its author and its reason, as a sentence."""
         return f"stream {stream} is {self.mode}{self.origin}."
 
     @property
     def origin(self) -> str:
-        """Who asked for it, and why, as the end of a sentence."""
+        """Author and reason, as the end of a sentence."""
         return f"{f' by {self.by}' if self.by else ''}{f': {self.reason}' if self.reason else ''}"
 
 
@@ -71,7 +72,7 @@ def read_control(store: StateStore) -> ControlRequest:
     """The newest request; `running` if there never was one.
 
     Raises:
-        FrazilError: The document is damaged: nobody can tell what the operator wanted.
+        FrazilError: The document is damaged, so the operator's request is unknown.
     """
     return _decoded(store, store.get(KEY))
 
@@ -93,14 +94,14 @@ def write_control(store: StateStore, control: ControlRequest, former: ControlReq
     """Replace the request durably.
 
     Args:
-        former: The request that was read before this one was thought of; None: whatever there is.
+        former: Request on which this one is based; None: any.
 
     Raises:
-        FrazilError: Another machine has asked for something else since.
+        FrazilError: Another machine has written another request since.
     """
     content = msgspec.json.encode(control)
     if former is None or not store.shared:
-        # Whoever writes holds the stream's control lock.
+        # The writer holds the stream's control lock.
         store.put(KEY, content)
         return
     found = store.get(KEY)
@@ -118,11 +119,11 @@ class ControlReader:
 
     Args:
         store: The stream's part of the state store.
-        attempt: The driver's own.
+        attempt: Attempt of the driver.
 
     Attributes:
-        signalled: SIGTERM came.
-        superseded: Says whether a later attempt has written a heartbeat.
+        signalled: Whether SIGTERM arrived.
+        superseded: Returns whether a later attempt has written a heartbeat.
     """
 
     def __init__(self, store: StateStore, attempt: int) -> None:
@@ -135,7 +136,7 @@ class ControlReader:
         self.superseded: Callable[[], bool] = lambda: False
 
     def end_on_signals(self) -> None:
-        """Let SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
+        """Let SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is ignored."""
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             self.signalled = True
@@ -145,7 +146,7 @@ class ControlReader:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def now(self) -> DriverOrder:
-        """What the driver is to do now. A document that cannot be read changes nothing."""
+        """Present order for the driver. A document that cannot be read changes nothing."""
         if self.signalled or self.superseded():
             return "end"
         try:
@@ -167,7 +168,7 @@ class ControlReader:
         return read_control(self._store)
 
     def wait_while(self, order: DriverOrder, seconds: float = float("inf")) -> None:
-        """Wait until something else is to be done, or so long."""
+        """Wait until the order changes, or for some seconds."""
         deadline = time.monotonic() + seconds
         while self.now() == order and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECONDS, left))

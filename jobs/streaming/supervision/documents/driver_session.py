@@ -1,6 +1,6 @@
-"""Session of a driver that is a process of this machine: ended with SIGKILL, with all that it started.
+"""Session of a driver on this machine: kills the driver with all processes that it started.
 
-Signals go only to a process whose start time is the one on record, so never to a stranger with the same pid.
+Signals go only to a process with the recorded start time, so never to another process with the same pid.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from jobs.streaming.supervision.documents.launches import LaunchedProcess
 from jobs.streaming.supervision.documents.waiting import POLL_SECONDS, wait_until
 
 DRIVER_VARIABLE = "FRAZIL_DRIVER"
-# The system takes the memory of a large process back before it is gone.
+# The system needs time to free the memory of a large process.
 _KILL_SECONDS = 60.0
 
 
 def driver_id(stream: str, attempt: int) -> str:
-    """What a driver and all that it starts carry in their environment as FRAZIL_DRIVER."""
+    """Value of FRAZIL_DRIVER in the environment of a driver and of all that it starts."""
     return f"{stream}:{attempt}"
 
 
 def kill_session(pid: int, started: str | None, stream: str, attempt: int) -> None:
-    """End a driver and all that it started with SIGKILL, now.
+    """Kill a driver and all that it started with SIGKILL.
 
     Raises:
-        FrazilError: Something of it does not die.
+        FrazilError: A process does not end.
     """
     carried = driver_id(stream, attempt)
     _kill(lambda: _session_of(pid, carried) if not is_alive(pid, started) else [pid, *_session_led_by(pid)], stream)
 
 
 def end_leftovers(process: LaunchedProcess | None, stream: str) -> None:
-    """End what a driver that is gone has left behind: its JVM, and that one's Python workers."""
+    """End what a dead driver has left: its JVM, and the JVM's Python workers."""
     if process is not None and process.process_lives() is False:
         end_leftovers_of(process.pid, stream, process.attempt, 0.0)
 
 
 def _session_led_by(pid: int) -> list[int]:
     with contextlib.suppress(ProcessLookupError):
-        # A driver that was started by hand is in the session of a terminal.
+        # A driver that was started by hand is in a terminal's session.
         return session_members(pid) if os.getsid(pid) == pid else []
     return []
 
 
 def _session_of(leader: int, carried: str) -> list[int]:
-    """What is left of the session of a leader that is gone.
+    """Remaining processes in the session of a dead leader.
 
-    The number of such a session may long belong to another one: what the processes carry tells.
+    The session's number may have been reused, so the processes' environment decides.
     """
     if start_time(leader) is not None:
         return []
@@ -65,7 +65,7 @@ def _session_of(leader: int, carried: str) -> list[int]:
 
 
 def end_leftovers_of(session: int, stream: str, attempt: int, grace_seconds: float) -> None:
-    """End what is left of the session of a driver that is gone."""
+    """End what is left of a dead driver's session."""
     carried = driver_id(stream, attempt)
     if not wait_until(lambda: not _session_of(session, carried), grace_seconds):
         _kill(lambda: _session_of(session, carried), stream)
@@ -87,7 +87,7 @@ def _kill(targets: Callable[[], list[int]], stream: str) -> None:
 
 
 def send(pids: list[int], which: signal.Signals, stream: str) -> None:
-    """Send a signal to processes, of which some may have ended."""
+    """Send a signal to processes, some of which may have ended."""
     for pid in pids:
         try:
             os.kill(pid, which)

@@ -1,6 +1,6 @@
-"""Flush request: that a stream lands now what its topics hold, in a small document beside the control request.
+"""Flush request: asks a stream to land now what its topics hold, in a small document beside the control request.
 
-It changes nothing of what is wanted of the stream: a driver that runs lands once without its pause, and goes on as
+It does not change the desired state of the stream: a running driver lands once without its pause, and goes on as
 before.
 """
 
@@ -17,18 +17,18 @@ from jobs.clients.state_store.documents import DAMAGED
 from jobs.clients.state_store.store import StateStore
 
 KEY = "flush.json"
-# Where each look is a request to a service.
+# Used if each look is a request to a service.
 _SHARED_POLL_SECONDS = 2.0
 _TRIES = 20
 
 
 class FlushRequest(msgspec.Struct, frozen=True):
-    """The newest request.
+    """The newest flush request.
 
     Attributes:
-        number: Grows with every request of the stream.
-        reason, by: Why, and who.
-        at: Seconds since 1970.
+        number: Number that grows with every request of the stream.
+        reason, by: Reason and author.
+        at: Time, seconds since 1970.
     """
 
     number: int = 0
@@ -53,13 +53,13 @@ def _decoded(content: bytes | None) -> FlushRequest:
 
 
 def request_flush(store: StateStore, reason: str, by: str, done: int = 0) -> int:
-    """Ask for a flush; returns the number of the request. Whoever calls holds the stream's control lock.
+    """Request a flush; returns the number of the request. The caller holds the stream's control lock.
 
     Args:
-        done: The greatest number that a driver has told of, so that a document that was lost repeats none.
+        done: Greatest number that a driver has reported, so that a lost document repeats none.
 
     Raises:
-        FrazilError: Other machines ask at the same time, again and again.
+        FrazilError: Other machines write requests at the same time, in every attempt.
     """
     for _ in range(_TRIES):
         found = store.get(KEY)
@@ -82,7 +82,7 @@ class FlushReader:
         self._read_at: float | None = None
 
     def number(self) -> int:
-        """The number of the newest request. A store that cannot be asked changes nothing."""
+        """Number of the newest request. An unavailable store changes nothing."""
         now = time.monotonic()
         if self._store.shared and self._read_at is not None and now - self._read_at < _SHARED_POLL_SECONDS:
             return self._last

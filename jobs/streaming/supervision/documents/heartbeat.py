@@ -1,8 +1,8 @@
 """Heartbeat of a driver: its state and its work in one small document, replaced every two seconds.
 
-The driver alone writes it, from a thread of its own, so that it does also while a batch is long. Its last heartbeat
-says how it ended, with the error if there was one. A driver that was killed leaves a state that is not final, and a
-process that is dead.
+Only the driver writes it, from a thread of its own, so that it continues during a long batch. Its last heartbeat
+records how it ended, with the error if there was one. A killed driver leaves a state that is not final, and a dead
+process.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from jobs.tables.commit.stamp.lateness import NONE_LATE, Lateness
 
 KEY = "heartbeat.json"
 HEARTBEAT_SECONDS = 2.0
-# Where each heartbeat is two requests to a service.
+# Used if each heartbeat is two requests to a service.
 SHARED_HEARTBEAT_SECONDS = 5.0
 
 State = Literal[
     "starting",  # takes the lease, claims the tables, starts Spark
     "running",  # has a query: works on a batch, or waits for records or for the next trigger
     "paused",  # alive without a query, as an operator asked
-    "retrying",  # Kafka or the catalog is away; tries again by itself
+    "retrying",  # Kafka or the catalog is unavailable; retries by itself
     "stopping",  # finishes the batch
     "stopped",  # ended as an operator asked, or to make room for the next attempt
     "terminated",  # ended by SIGTERM, after its batch
     "finished",  # available_now: everything was read
-    "fenced",  # another driver took the stream, or the lease ran out while the host slept
+    "fenced",  # another driver took the stream, or the lease expired while the host was suspended
     "failed",  # ended by an error
 ]
 FINAL = frozenset({"stopped", "terminated", "finished", "fenced", "failed"})
@@ -42,17 +42,17 @@ Offsets = dict[str, dict[str, int]]
 
 
 class LastError(msgspec.Struct, frozen=True):
-    """The error in a heartbeat, as a person is told it.
+    """The error in a heartbeat, for a person.
 
     Attributes:
-        kind: `operator`: going on would lose or double records, an operator must answer, so a restart is no use;
-            `away`: Kafka or the catalog could not be reached; `error`: anything else.
-        fix: The next command to type.
+        kind: `operator`: going on would lose or duplicate records, so an operator must answer, and a restart is
+            useless; `away`: Kafka or the catalog is unavailable; `error`: anything else.
+        fix: Next command to type.
         at: Seconds since 1970.
-        trace: The stack trace of what nobody expected; empty where the message says it all.
-        question: With `operator`: whether records are in question until it is answered. Not so where records failed and
-            none is to be set aside. None: a driver of an earlier version, which did not say.
-        failed: Records of the batch that the stream stopped over, as so many of them failed; 0 after another error.
+        trace: Stack trace of an unexpected error; empty if the message is enough.
+        question: With `operator`: whether records are in question until it is answered. False if records failed and
+            none is to be set aside. None: a driver of an earlier version, which did not report it.
+        failed: Failed records of the batch for which the stream stopped; 0 after another error.
         read: All records of that batch.
     """
 
@@ -67,10 +67,10 @@ class LastError(msgspec.Struct, frozen=True):
 
 
 class Recent(msgspec.Struct, frozen=True):
-    """What a heartbeat tells of the driver's last minutes.
+    """Figures of the driver's last minutes, in a heartbeat.
 
     Attributes:
-        seconds: How long that is: five minutes at most, less after a start.
+        seconds: Length of that time: five minutes at most, less after a start.
     """
 
     seconds: float = 0.0
@@ -85,12 +85,12 @@ class Recent(msgspec.Struct, frozen=True):
 
 
 class Flush(msgspec.Struct, frozen=True):
-    """What a heartbeat tells of the newest flush that was asked of the driver.
+    """State of the newest flush request to the driver, in a heartbeat.
 
     Attributes:
-        number: Of the request; 0 without any.
-        done: All is in the tables that the topics held when the driver heard of it.
-        batches, read, landed, dead: What was landed since then.
+        number: Number of the request; 0 without one.
+        done: Whether the tables have everything that the topics held when the driver saw the request.
+        batches, read, landed, dead: Work since then.
     """
 
     number: int = 0
@@ -102,27 +102,28 @@ class Flush(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a heartbeat tells of the work of a driver since it started; counters only grow.
+    """Work of a driver since it started, in a heartbeat; counters only grow.
 
-    What `jobs.streaming.supervision.documents.measures` explains is not explained here. Times are seconds since 1970.
+    Fields that `jobs.streaming.supervision.documents.measures` explains are left out here. Times are seconds since
+    1970.
 
     Attributes:
         recovered: Batches of earlier drivers that were committed from their pending records.
-        busy_since: When the batch at hand began; None between batches.
-        got_on_at: When the tasks of a batch were last seen to work; None where that cannot be seen.
-        unanswered_since: When the JVM was asked the question that it has not answered; None while it answers.
+        busy_since: Start of the present batch; None between batches.
+        got_on_at: Time when the tasks of a batch last progressed; None if that is not visible.
+        unanswered_since: Time of the request that the JVM has not answered; None while it answers.
         lag: Records between the position and the log's end, by topic and partition, as of `lag_at`.
-        lag_unknown_since: Since when nobody could look where the log ends; None while that is looked up. `lag` and
-            `undecided` are then of before.
-        waiting_since: Since when records have waited without a batch that ended; None while none wait, and of drivers
+        lag_unknown_since: Time since which the ends of the logs cannot be queried; None while they can. `lag` and
+            `undecided` are then older.
+        waiting_since: Time since which records have waited without a finished batch; None if none wait, and for drivers
             of earlier versions.
-        undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`.
-        snapshot_id: Of the stream's table, after the newest commit.
-        watermark_ms: Milliseconds since 1970, None where the stream's file names no event time.
-        late_by: By how much late records were late, as `jobs.tables.commit.stamp.lateness.LATENESS_MS` has it.
-        event_ms: The least and the greatest event time of the newest batch with any; milliseconds since 1970.
-        parked: The tables that are parked, and since when; milliseconds since 1970.
-        flush: The newest that was asked of it.
+        undecided: Records of open transactions behind the log's end, by topic and partition, as of `lag_at`.
+        snapshot_id: Snapshot of the stream's table after the newest commit.
+        watermark_ms: Watermark, milliseconds since 1970; None if the stream's file has no event time.
+        late_by: Late records by lateness, as in `jobs.tables.commit.stamp.lateness.LATENESS_MS`.
+        event_ms: Least and greatest event time of the newest batch with any; milliseconds since 1970.
+        parked: Suspended tables and their times; milliseconds since 1970.
+        flush: The newest flush request.
     """
 
     batch: int | None = None
@@ -167,40 +168,40 @@ class Work(msgspec.Struct, frozen=True):
 
     @property
     def made_progress(self) -> bool:
-        """Whether the driver has committed a batch, of its own or of one before it."""
+        """Whether the driver has committed a batch, its own or an earlier driver's."""
         return self.batches + self.recovered > 0
 
     @property
     def knows_lag(self) -> bool:
-        """Whether it has been looked up where the log ends, and still is."""
+        """Whether the ends of the logs were queried, and still can be."""
         return self.lag_at is not None and self.lag_unknown_since is None
 
     @property
     def total_lag(self) -> int | None:
-        """Records that wait; None if that is not known."""
+        """Number of waiting records; None if unknown."""
         return _total(self.lag) if self.knows_lag else None
 
     @property
     def last_lag(self) -> int | None:
-        """Records that waited when that was last known; None if it never was."""
+        """Last known number of waiting records; None if it was never known."""
         return _total(self.lag) if self.lag_at is not None else None
 
     @property
     def complete_through(self) -> float | None:
-        """Every record with an older timestamp is in the tables; seconds since 1970, None if unknown.
+        """Time before which every record is in the tables; seconds since 1970, None if unknown.
 
-        A stream that stood at the end of its topics was complete when it was looked up, though no commit says so;
-        unless records of open transactions waited there.
+        A stream at the end of its topics was complete at the time of that query, even without a commit, unless records
+        of open transactions waited there.
         """
         known = [self.valid_through_ms / 1000] if self.valid_through_ms is not None else []
-        # Without a partition there is no end to stand at.
+        # Without a partition there is no end to reach.
         if self.lag and self.lag_at is not None and not _total(self.lag) and not _total(self.undecided):
             known.append(self.lag_at)
         return max(known, default=None)
 
     @property
     def total_undecided(self) -> int | None:
-        """Records that wait for the end of a transaction; None if that is not known."""
+        """Number of records in open transactions; None if unknown."""
         return _total(self.undecided) if self.knows_lag else None
 
 
@@ -212,19 +213,19 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """One heartbeat of one driver.
 
     Attributes:
-        generation: Of the configuration it runs under, see `jobs.config.settings.generation`.
-        attempt: The launch that it belongs to; grows with every launch of the stream.
-        epoch: Of its lease; 0 until it has one.
-        pid, started, boot, host: The process, told apart as in the lease.
-        since: When it started; seconds since 1970.
-        state_since: When it took the present state.
-        beat: Seconds of the host's boot clock; `beat_wall` the same since 1970, for readers on other hosts.
-        log: Its log file.
-        error: Why it failed, or what it is retrying after.
-        retries: How often it has tried again since the last commit, while `retrying`.
+        generation: Generation of its configuration, see `jobs.config.settings.generation`.
+        attempt: Number of its launch, which grows with every launch of the stream.
+        epoch: Epoch of its lease; 0 until it has one.
+        pid, started, boot, host: Identity of the process, as in the lease.
+        since: Start of the driver; seconds since 1970.
+        state_since: Start of the present state.
+        beat: Seconds of the host's boot clock; `beat_wall` the same in seconds since 1970, for readers on other hosts.
+        log: Path of its log file.
+        error: Error for which it failed, or after which it retries.
+        retries: Number of retries since the last commit, while `retrying`.
         unpublished_letters: Dead letters in the table that their topic lacks; None without a topic, or unknown.
-        outbox_error: Why they are not published.
-        group: The group whose driver carries the stream; its process goes on when this stream has ended.
+        outbox_error: Reason why they are not published.
+        group: Group whose driver runs the stream; its process goes on after this stream has ended.
     """
 
     stream: str
@@ -254,7 +255,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> bool:
-        """Whether it is the driver's last."""
+        """Whether it is the driver's last heartbeat."""
         return self.state in FINAL
 
     def age(self) -> float:
@@ -264,7 +265,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return max(0.0, time.time() - self.beat_wall)
 
     def process_lives(self) -> bool | None:
-        """Whether its process runs; None if that cannot be told from this host, or from this container."""
+        """Whether its process runs; None if this host or container cannot see it."""
         return lives_here(self.pid, self.started, self.boot, self.host)
 
 
@@ -272,18 +273,18 @@ _DECODER = typed_decoder(Heartbeat)
 
 
 def read_heartbeat(store: StateStore) -> Heartbeat | None:
-    """The newest heartbeat of any driver of the stream whose part of the state store this is; None without one."""
+    """Newest heartbeat of any driver of the stream with this part of the state store; None without one."""
     content = store.get(KEY)
     if content is None:
         return None
     with contextlib.suppress(*DAMAGED):
         beat = _DECODER.decode(content)
         if is_ahead(beat.boot, beat.beat_wall) or (store.shared and beat.boot != boot_id()):
-            # Written under a clock ahead of ours, or another machine's: it is as old as it has been seen unchanged.
+            # Its clock is ahead of this one's, or another machine's: its age is the time that it was seen unchanged.
             seen = store.unchanged_for(KEY, content)
             return msgspec.structs.replace(beat, beat_wall=time.time() - seen)
         if store.shared:
-            # A service that has just come back may not have been written yet.
+            # A service that was unavailable may not have been written to yet.
             seen = store.unchanged_for(KEY, content)
             return msgspec.structs.replace(beat, beat=max(beat.beat, boot_clock() - seen))
         return beat
@@ -293,6 +294,6 @@ def read_heartbeat(store: StateStore) -> Heartbeat | None:
 def write_heartbeat(store: StateStore, beat: Heartbeat) -> None:
     """Replace the heartbeat, so that a reader sees the old one or the new one.
 
-    It need not survive a power cut: then the process is gone, and the lease, which survives, says so.
+    It need not survive a power cut: then the process is dead, and the lease, which survives, shows that.
     """
     store.put(KEY, msgspec.json.encode(beat), durable=False)

@@ -1,6 +1,6 @@
-"""Keeper's record of itself: `keeper.json` of the stream's state, which the keeper alone writes.
+"""Watchdog's record of itself: `keeper.json` of the stream's state, which only the watchdog writes.
 
-Read and written with the standard library only, since a keeper that waits is to be small.
+It is read and written with the standard library only, to keep a waiting watchdog small.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ KEY = "keeper.json"
 
 @dataclass(frozen=True, slots=True)
 class KeeperRecord:
-    """A keeper, as it last recorded itself.
+    """A watchdog, by its last record.
 
     Attributes:
-        attempt: The launch that it keeps.
-        pause: Its driver has ended; seconds from then until it starts the next one. 0 before.
+        attempt: Number of the launch that it watches.
+        pause: Seconds from the end of its driver until it starts the next one; 0 while the driver runs.
         at: Seconds since 1970.
     """
 
@@ -38,25 +38,25 @@ class KeeperRecord:
     pause: float = 0.0
 
     def lives(self) -> bool:
-        """Whether its process runs, as far as can be seen from this host."""
+        """Whether its process runs, as far as this host can see."""
         return bool(lives_here(self.pid, self.started, self.boot, self.host))
 
 
 def read_keeper(store: StateStore) -> KeeperRecord | None:
-    """The newest keeper's record; None without one that can be read."""
+    """Record of the newest watchdog; None without a readable one."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return KeeperRecord(**json.loads(store.get(KEY) or b""))
     return None
 
 
 def find_keeper(store: StateStore, attempt: int) -> KeeperRecord | None:
-    """The living keeper of a launch; None if it has none that can be seen from this host."""
+    """Record of the living watchdog of a launch; None if this host sees none."""
     record = read_keeper(store)
     return record if record is not None and record.attempt == attempt and record.lives() else None
 
 
 def write_keeper(store: StateStore, attempt: int, pause: float = 0.0) -> None:
-    """Record that this process keeps a launch.
+    """Record that this process watches a launch.
 
     Raises:
         OSError: The state cannot be written.

@@ -1,7 +1,7 @@
 """Launch records: the newest launch of a stream's driver, and the process that it started.
 
-`launch.json` is written before the process starts, `process.json` as soon as it has. With the launch its configuration
-is kept, so that a stream can be started again as it was while its file in `streams/` cannot be read.
+`launch.json` is written before the process starts, `process.json` right after. The launch's configuration is stored
+with it, so that a stream can be started again unchanged while its file in `streams/` cannot be read.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 
 LAUNCH_KEY = "launch.json"
 PROCESS_KEY = "process.json"
-# A driver reads it as a file of its folder: what is wrong with it is told by file and line.
+# A driver reads it as a file of its folder, so that errors name file and line.
 SPEC_FILE = "launched.yaml"
-# What the handle of each launcher is.
+# Noun for the handle of each launcher.
 _HANDLES: dict[LauncherName, str] = {"spark_submit": "submission", "kubernetes": "pod"}
-# The configuration of the newest launch, where another machine made it.
+# Configuration of the newest launch, if another machine made it.
 _ELSEWHERE = "launched-elsewhere.yaml"
 
 
 class KeptRestart(msgspec.Struct, frozen=True):
-    """A driver that its keeper started.
+    """A driver that its watchdog started.
 
     Attributes:
-        attempt: Its launch.
+        attempt: Number of its launch.
         at: Seconds since 1970.
-        why: What had become of the driver before it.
+        why: What had happened to the former driver.
     """
 
     attempt: int
@@ -49,17 +49,17 @@ class Launch(msgspec.Struct, frozen=True):
 
     Attributes:
         attempt: Grows by one with every launch.
-        generation: Of the configuration that was launched.
-        file: The stream's file as it was found, for messages; its text is kept as `launched.yaml`.
-        failures: How many launches before this one failed in a row without getting anywhere in between.
+        generation: Generation of the launched configuration.
+        file: Path of the stream's file, for messages; its text is stored as `launched.yaml`.
+        failures: Number of consecutive failed launches before this one, without progress in between.
         at: Seconds since 1970.
-        reason: Why it was launched, as the operator, the supervisor or the keeper said it.
-        kept: How many launches of the stream were its keepers', ever.
-        kept_newest: The newest of them, in their order.
-        group: The group whose driver carries the stream; None where it has a driver of its own.
-        deaths: How many drivers of the group before this launch died in a row with something of this stream at hand.
-        launcher: By which the driver is started; `local` where a release wrote this that had no other.
-        handle: By what that launcher finds it, where it is known before the start.
+        reason: Reason given by the operator, the supervisor or the watchdog.
+        kept: Number of all launches of the stream by watchdogs.
+        kept_newest: The newest of them, in order.
+        group: Group whose driver runs the stream; None for a driver of its own.
+        deaths: Number of consecutive drivers of the group that died while this stream was opening or had a batch.
+        launcher: Launcher of the driver; `local` in documents of releases without another one.
+        handle: The launcher's handle for it, if it is known before the start.
     """
 
     attempt: int
@@ -107,7 +107,7 @@ def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:
     text, content = spec_text.encode(), msgspec.json.encode(launch)
     store.put(SPEC_FILE, text)
     if not store.shared:
-        # Whoever launches holds the stream's control lock.
+        # The launcher of the driver holds the stream's control lock.
         store.put(LAUNCH_KEY, content)
         return
     store.local.put(SPEC_FILE, text)
@@ -116,12 +116,12 @@ def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:
     taken = newest is not None and newest.attempt >= launch.attempt
     if taken or not store.replace_if_unchanged(LAUNCH_KEY, former, content):
         raise LaunchedElsewhereError("another machine has just launched the stream.", fix="frazil status")
-    # Whoever was slower may have written his over it.
+    # A slower launch may have overwritten the text.
     store.put(SPEC_FILE, text)
 
 
 def launched_file(folder: StreamFolder) -> Path:
-    """The configuration of the newest launch, as a file of this machine; it need not be there."""
+    """Configuration of the newest launch as a file on this machine; it need not exist."""
     store = folder.store
     if not store.shared:
         return folder.root / SPEC_FILE
@@ -132,22 +132,21 @@ def launched_file(folder: StreamFolder) -> Path:
 
 
 def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:
-    """How many launches failed in a row, the newest included; for a driver that is known to be gone.
+    """Number of consecutive failed launches, the newest included; for a driver that is known to be dead.
 
-    A driver fails if it ends with an error, without a word, or because another took its stream. One that was asked to
-    end, or that finished, did not fail. What counts is progress, not how long it took: a driver that has committed a
-    batch starts the count anew, and so does one that ran for a stable time without a record to commit. A commit does
-    not where another driver took the stream: two deployments with one catalog would otherwise take it from each other
-    for ever, without a pause.
+    A driver fails if it ends with an error, without a last heartbeat, or because another one took its stream. A driver
+    that was asked to end, or that finished, did not fail. The count begins again after a driver that committed a batch,
+    or that ran for a stable time without a record to commit. A commit does not reset it if another driver took the
+    stream: otherwise two deployments with one catalog would take it from each other for ever, without a pause.
 
     Args:
-        beat: The newest heartbeat, of whatever attempt.
-        stable_seconds: How long a driver has to have run to count as stable.
+        beat: The newest heartbeat, of any attempt.
+        stable_seconds: Running time after which a driver counts as stable.
     """
     if launch is None:
         return 0
     if beat is None or beat.attempt < launch.attempt:
-        # It died before its first beat.
+        # It died before its first heartbeat.
         return launch.failures + 1
     if beat.final and beat.state not in ("failed", "fenced"):
         return 0
@@ -158,16 +157,16 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
 
 
 def deaths_in_a_row(launch: Launch | None, beat: Heartbeat | None) -> int:
-    """How many drivers of a group died in a row with something of a stream at hand; of one that is known to be gone.
+    """Number of consecutive drivers of a group that died while a stream was opening or had a batch.
 
     Args:
         launch: The stream's newest launch.
-        beat: The newest heartbeat, of whatever attempt.
+        beat: The newest heartbeat, of any attempt.
     """
     if launch is None:
         return 0
     if beat is None or beat.attempt < launch.attempt:
-        # Nothing of it was begun.
+        # The stream was not begun.
         return launch.deaths
     if beat.final or not (beat.state == "starting" or beat.work.busy_since is not None):
         return 0
@@ -175,10 +174,10 @@ def deaths_in_a_row(launch: Launch | None, beat: Heartbeat | None) -> int:
 
 
 def pause_before(failures: int, first: float, longest: float) -> float:
-    """Seconds to wait before a launch after so many failed ones in a row: 0, then `first`, doubling up to `longest`."""
+    """Seconds to wait before a launch after consecutive failures: 0, then `first`, doubling up to `longest`."""
     if failures <= 1:
         return 0.0
-    # 60 doublings of the shortest pause are longer than any that can be configured.
+    # 60 doublings of the shortest pause exceed every configurable one.
     return min(first * 2.0 ** min(failures - 2, 60), longest)
 
 
@@ -186,14 +185,14 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
     """The process of the newest launch.
 
     Attributes:
-        pid, started, boot, host: Of a process that its launcher sees; 0 and empty where it runs elsewhere, until it
-            says so itself.
+        pid, started, boot, host: Identity of a process that its launcher sees; 0 and empty if it runs elsewhere, until
+        it reports itself.
         at: Seconds since 1970.
-        group: The group that the process carries; None if it is the stream's alone.
-        launcher: By which it was started; `local` where a release wrote this that had no other.
-        handle: By what that launcher finds it: the id of a submission, the name of a pod. Empty with `local`, and with
-            another one where it was refused.
-        problem: Why it was refused.
+        group: Group that the process runs; None if it runs one stream.
+        launcher: Launcher that started it; `local` in documents of releases without another one.
+        handle: The launcher's handle for it: the id of a submission, or the name of a pod. Empty with `local`, and if
+            another launcher refused it.
+        problem: Reason of the refusal.
     """
 
     attempt: int
@@ -210,23 +209,23 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
 
     @property
     def remote(self) -> bool:
-        """Whether only its launcher can tell whether it lives, and end it."""
+        """Whether only its launcher can see and end it."""
         return self.launcher != LOCAL
 
     def process_lives(self) -> bool | None:
-        """Whether it runs; None if that cannot be told from this host, or from this container."""
+        """Whether it runs; None if this host or container cannot see it."""
         return None if self.remote else lives_here(self.pid, self.started, self.boot, self.host)
 
 
 def process_name(process: LaunchedProcess) -> str:
-    """What messages call it: by its number on its host, by what its launcher knows it by, or both."""
+    """Name for messages: its pid and host, its launcher's handle, or both."""
     seen = f"process {process.pid} on {process.host}" if process.pid else ""
     handle = f"{_HANDLES.get(process.launcher, process.launcher)} {process.handle}" if process.handle else ""
     return f"{seen}, {handle}" if seen and handle else seen or handle or "a driver that was refused"
 
 
 def planned_process(launch: Launch) -> LaunchedProcess | None:
-    """The process of a launch that nobody has recorded, as far as the launch tells where it would be."""
+    """Presumed process of a launch that was not recorded, as far as the launch determines it."""
     if launch.launcher == LOCAL or not launch.handle:
         return None
     who = (launch.attempt, launch.generation, 0, "", "", "", launch.at, launch.group)

@@ -1,4 +1,4 @@
-"""Measures of a stream: each figure that its driver's heartbeat holds, with its meaning and all of its names.
+"""Measures of a stream: each figure of its driver's heartbeat, with its meaning and all of its names.
 
 A new figure is a field of the heartbeat and an entry here. The metrics and their table in the docs, `frazil
 status` with its JSON, and the metadata of assets in Dagster go through this list.
@@ -19,14 +19,14 @@ _SUFFIXES = {"counter": "_total", "histogram": "_bucket", "info": "_info"}
 
 @dataclass(frozen=True, slots=True)
 class Measure(Generic[T]):
-    """One figure. A name that is empty stands for a place that does not show it.
+    """One figure. An empty name means that a place does not show it.
 
     Args:
-        metric: Name in OpenMetrics, without the `_total` of a counter. Its end tells the unit of the number.
-        help: What it is, in a sentence.
+        metric: Name in OpenMetrics, without the `_total` of a counter. Its suffix is the unit.
+        help: Description, one sentence.
         source: Reads the figure, or None if it is unknown. With one label it returns a number for each of the label's
             values; with `topic` and `partition` a number for each partition.
-        type: In OpenMetrics. A counter begins at 0 with every driver.
+        type: Type in OpenMetrics. A counter begins at 0 with every driver.
         labels: Labels of the metric besides `stream`.
         status: Key in `frazil status --json`.
         line: Label of its line in `frazil status STREAM`.
@@ -44,17 +44,17 @@ class Measure(Generic[T]):
 
     @property
     def unit(self) -> str:
-        """The unit as OpenMetrics has it; empty for a plain number."""
+        """Unit in OpenMetrics; empty for a plain number."""
         return next((unit for unit in ("seconds", "records") if self.metric.endswith(f"_{unit}")), "")
 
     @property
     def sample(self) -> str:
-        """Name of its samples, as a query of Prometheus has it; of a histogram the buckets'."""
+        """Name of its samples in a query of Prometheus; for a histogram, of its buckets."""
         return f"{self.metric}{_SUFFIXES.get(self.type, '')}"
 
     @property
     def is_time(self) -> bool:
-        """Whether it is a moment, in seconds since 1970."""
+        """Whether it is a point in time, in seconds since 1970."""
         return self.metric.endswith("_timestamp_seconds")
 
 
@@ -63,7 +63,7 @@ def _seconds(millis: int | None) -> float | None:
 
 
 def _if_timed(work: Work, value: Any) -> Any:
-    """A figure of lateness; unknown of a stream whose file names no event time."""
+    """A figure of lateness; None for a stream whose file has no event time."""
     return None if work.watermark_ms is None and not work.late else value
 
 
@@ -155,7 +155,7 @@ LATENESS: tuple[Measure[Work], ...] = (
         lambda w: _if_timed(w, w.latest_ms / 1000), status="latest_late_seconds", metadata="latest_late_s",
     ),
 )  # fmt: skip
-# How far the stream has come. The supervisor may know better than the heartbeat, and reports that.
+# Freshness of the stream. The supervisor may know more than the heartbeat, and reports that.
 FRESHNESS: tuple[Measure[Work], ...] = (
     Measure(
         "frazil_valid_through_timestamp_seconds",

@@ -1,8 +1,8 @@
-"""Service-discovery file of a driver: where Prometheus scrapes it, in the format of `file_sd_configs`.
+"""Service-discovery file of a driver for Prometheus, in the format of `file_sd_configs`.
 
-Each driver has a file of its own, so two drivers never write one file, not even those of two deployments that share a
-folder. A driver that is killed leaves its file, so its
-target counts as down until the next driver replaces the file, or somebody stops the stream.
+Each driver has a file of its own, so two drivers never write the same file, even if two deployments share a folder. A
+killed driver leaves its file. So its target counts as down until the next driver replaces the file, or somebody stops
+the stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.config.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 FOLDER = "metrics"
-# On loopback a port that nobody listens on refuses at once.
+# A closed port on loopback refuses at once.
 _ANSWER_SECONDS = 0.5
 
 
@@ -40,18 +40,18 @@ def target_file(settings: Settings, label: str) -> Path:
     """
     name = label.replace(":", ".")
     if settings.metrics.folder is not None:
-        # Another deployment of this machine may have a stream of the same name.
+        # Another deployment on this machine may have a stream of the same name.
         name = f"{name}.{crc32(os.fsencode(settings.state.resolve())):08x}"
     return target_folder(settings) / f"{name}.json"
 
 
 @contextlib.contextmanager
 def announced(settings: Settings, label: str, url: str) -> Iterator[None]:
-    """Let Prometheus find a driver until the end of the block. A folder that cannot be written only logs a warning.
+    """Publish a driver's file until the end of the block. An error of the folder is only logged.
 
     Args:
         label: The stream's name, or `group:NAME`.
-        url: Where the driver serves its metrics.
+        url: URL of the driver's metrics.
     """
     path, shared = target_file(settings, label), settings.metrics.folder is not None
     content = json.dumps([{"targets": [urlsplit(url).netloc], "labels": {"driver": label}}]).encode()
@@ -65,13 +65,13 @@ def announced(settings: Settings, label: str, url: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            # A driver that took over meanwhile has a file of its own there.
+            # A driver that took over meanwhile has written its own file there.
             if path.read_bytes() == content:
                 path.unlink()
 
 
 def withdraw(settings: Settings, label: str) -> None:
-    """Remove the file that a killed driver left. The file of a driver that answers stays.
+    """Remove the file of a killed driver. The file of a driver that answers stays.
 
     Args:
         label: The stream's name, or `group:NAME`.

@@ -1,7 +1,7 @@
-"""Stall of a driver: whether it gets on with its work, by its own heartbeat: pure.
+"""Stall of a driver: whether it progresses, by its own heartbeat. Pure functions.
 
-Heartbeats come from a thread of their own, so also when the JVM hangs, or a batch, or whoever begins the batches.
-Only the driver's own clock is asked, so a supervisor on another host, or with another time, sees the same.
+Heartbeats come from a thread of their own, so they continue if the JVM, a batch, or the thread of batches hangs. Only
+the driver's own clock counts, so a supervisor on another host, or with another time, sees the same.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STALLED_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A driver that does not get on.
+    """A driver without progress.
 
     Attributes:
-        since: Seconds since 1970.
-        seconds: For how long by now.
-        sure: It cannot be long work: nothing of it was seen to get on, though it would have been.
+        since: Start of the stall, seconds since 1970.
+        seconds: Duration so far.
+        sure: Whether it cannot be long work: no progress was seen, though it would be visible.
     """
 
     what: str
@@ -33,13 +33,13 @@ class Stall:
 
     @property
     def sentence(self) -> str:
-        """For people; follows the driver's name."""
+        """Sentence for people that follows the driver's name."""
         since = datetime.fromtimestamp(self.since, UTC)
         return f"has stalled since {since:%Y-%m-%dT%H:%M:%SZ}: {self.what}"
 
 
 def stalled_after(spec: StreamSpec) -> float:
-    """Seconds without progress after which a driver with work counts as stalled: beyond what it waits on purpose."""
+    """Seconds without progress after which a busy driver counts as stalled: longer than its intended waits."""
     pause = longest_pause(spec.trigger)
     waits = spec.source.max_delay or timedelta()
     own = spec.restart.stalled_after
@@ -47,10 +47,10 @@ def stalled_after(spec: StreamSpec) -> float:
 
 
 def find_stall(beat: Heartbeat, after_seconds: float) -> Stall | None:
-    """How a driver has stalled; None if it gets on, waits for what is away, is paused, or has nothing to do.
+    """Stall of a driver; None if it progresses, waits for an unavailable service, is paused, or has nothing to do.
 
-    A JVM that does not answer is a stall at once. A batch is one if it has taken longer than `after_seconds`, and its
-    tasks were not seen to work for so long; where they cannot be seen, as on a cluster, it may be a long one.
+    An unanswered request to the JVM is a stall at once. A batch is one after `after_seconds` without visible progress
+    of its tasks. If progress is not visible, as on a cluster, it may be a long batch.
     """
     work, now = beat.work, beat.beat_wall
     if beat.state == "starting":
@@ -72,7 +72,7 @@ def find_stall(beat: Heartbeat, after_seconds: float) -> Stall | None:
         if work.got_on_at is not None:
             what += f", and nothing of it has got on for {now - since:.0f} s"
         return Stall(what, since, now - since, work.got_on_at is not None)
-    # A stream may have been quiet for days: what counts is since when there has been something to do.
+    # A stream may have been quiet for days: the time counts from when there was something to do.
     since = max(work.last_commit_at or 0.0, beat.state_since, work.waiting_since or 0.0)
     if work.last_lag and now - since > after_seconds:
         what = f"it has begun no batch for {now - since:.0f} s though {work.last_lag} records wait"

@@ -1,4 +1,4 @@
-"""Waiting for a condition of a driver, or of what is kept of it, with a deadline."""
+"""Waiting with a deadline for a condition, such as of a driver or its documents."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def wait_until(condition: Callable[[], bool], seconds: float, poll_seconds: floa
 def wait_until_deadline(condition: Callable[[], bool], deadline: float, poll_seconds: float = POLL_SECONDS) -> bool:
     """Wait until `condition` holds; False once the deadline has passed, whether it holds or not.
 
-    So what is done again whenever it holds comes to an end.
+    So a loop that repeats something whenever it holds comes to an end.
 
     Args:
-        deadline: By `time.monotonic`.
+        deadline: Deadline by `time.monotonic`.
     """
     left = deadline - time.monotonic()
     return left > 0 and wait_until(condition, left, poll_seconds)

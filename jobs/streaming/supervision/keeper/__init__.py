@@ -1,1 +1,1 @@
-"""The keeper: waits beside a driver and starts the next one."""
+"""The watchdog (keeper): waits beside a driver and starts the next one."""

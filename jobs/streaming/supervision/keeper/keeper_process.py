@@ -1,8 +1,8 @@
-"""Keeper process of a driver, which starts it: `python -m jobs.streaming.supervision.keeper.keeper_process ORDER`.
+"""Watchdog process of a driver: `python -m jobs.streaming.supervision.keeper.keeper_process ORDER`.
 
-It waits for the driver's end with a few megabytes, since it imports little; what it needs to start the next driver is
-imported then. Its work is done when it has started that one, which starts a keeper of its own. There is one per stream
-and machine at most, by a lock that goes with its process.
+It waits for the driver's end with a few megabytes, as it imports little; what it needs to start the next driver is
+imported then. It ends after it has started that driver, which starts its own watchdog. There is at most one per stream
+and machine, by a lock that its process holds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 1.0
 
 
 def main() -> int:
-    """Wait for a driver's end, and start the next one if that is wanted; returns the exit status."""
+    """Wait for a driver's end, and start the next one if it is wanted; returns the exit status."""
     order: dict[str, Any] = json.loads(sys.argv[1])
     folder = Path(order["folder"])
     with open(folder / LOCK, "a", opener=private_opener) as lock:
@@ -49,7 +49,7 @@ def wait_for_end(pid: int, started: str) -> None:
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             process = os.pidfd_open(pid)
-            # The number may have become another process's before it was opened.
+            # The pid may have been reused before it was opened.
             if is_alive(pid, started):
                 select.select([process], [], [])
             os.close(process)

@@ -1,8 +1,8 @@
-"""Restart of a driver that has ended without a last heartbeat, as its keeper does it: observe, decide, launch.
+"""Restart by the watchdog of a driver that ended without a last heartbeat: observe, decide, launch.
 
-A keeper starts again what was launched, and nothing else. It acts as any control action does: under the stream's
-control lock, where it observes again, and it gives way to whoever was quicker. What somebody decided meanwhile, or has
-to decide, is left to the actions and to the supervisor.
+A watchdog starts again what was launched, and nothing else. Like any control action it works under the stream's control
+lock, observes again there, and gives way to a quicker action. Anything that somebody decided meanwhile, or has to
+decide, is left to the actions and the supervisor.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEPT_NEWEST = 5
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
-    """The restarts that a keeper may decide on: `restart` of the stream's file, as it was launched; seconds."""
+    """Restarts that a watchdog may make: `restart` of the stream's file at its launch; seconds."""
 
     max_restarts: int
     first_delay: float
@@ -51,12 +51,12 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KeeperDecision:
-    """Whether a keeper starts the next driver.
+    """Decision whether a watchdog starts the next driver.
 
     Attributes:
-        refusal: Why it does not, as a part of a sentence; empty if it does.
-        failures: How many launches have failed in a row, the newest included.
-        pause: Seconds to wait before the start, from the driver's end.
+        refusal: Reason why it does not, as a part of a sentence; empty if it does.
+        failures: Number of consecutive failed launches, the newest included.
+        pause: Seconds from the driver's end to the start.
     """
 
     refusal: str = ""
@@ -67,13 +67,13 @@ class KeeperDecision:
 def decide_restart(
     attempt: int, control: ControlRequest, actual: ActualState, policy: RestartPolicy, *, file_exists: bool = True
 ) -> KeeperDecision:
-    """Whether a driver that is gone is started again by its keeper.
+    """Decide whether the watchdog restarts a dead driver.
 
     Args:
-        attempt: Its launch.
-        control: What was asked of the stream last.
-        actual: What there is of the stream.
-        policy: How often, and with which pauses.
+        attempt: Number of its launch.
+        control: Newest request for the stream.
+        actual: Actual state of the stream.
+        policy: Number of restarts, and their pauses.
         file_exists: Whether the stream's file still exists.
     """
     launch, beat = actual.launch, actual.heartbeat
@@ -101,10 +101,10 @@ def decide_restart(
 def restart_driver(order: dict[str, Any]) -> None:
     """Start the next driver as soon as it may be started; raises nothing.
 
-    Who gives up leaves the stream to the supervisor.
+    If it gives up, the supervisor starts the stream.
 
     Args:
-        order: What the driver that has ended gave its keeper; see `keeper_command`.
+        order: Order of the dead driver for its watchdog, see `keeper_command`.
     """
     step("keeper_saw_death")
     folder, attempt, died, said = _folder(order), int(order["attempt"]), time.monotonic(), ""
@@ -123,13 +123,13 @@ def restart_driver(order: dict[str, Any]) -> None:
             if said != sentence:
                 said = sentence
                 _report(attempt, said)
-                # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
+                # If this cannot be written, the supervisor or the watchdog starts the stream, whichever is first.
                 with contextlib.suppress(OSError):
                     write_keeper(folder.store.local, attempt, decision.pause)
         except (OSError, FrazilError) as problem:
             unread = isinstance(problem, UnreadableStateError) and folder.store.shared
             sentence = problem.message if isinstance(problem, FrazilError) else str(problem)
-            # A disk or a service comes back, and then it is known again what was asked of the stream.
+            # Once the disk or service is available, the request for the stream can be read again.
             if not (isinstance(problem, OSError) or unread) or not folder.root.is_dir():
                 _report(attempt, f"ends: {sentence}")
                 return
@@ -186,7 +186,7 @@ def _folder(order: dict[str, Any]) -> StreamFolder:
     root = Path(order["folder"])
     if "store" not in order:
         return StreamFolder.at(root)
-    # Imported here: only who shares its state needs a client.
+    # Imported here: only shared state needs a client.
     from jobs.clients.state_store.chosen_store import shared_store
     from jobs.config.services.services import StateSettings
 

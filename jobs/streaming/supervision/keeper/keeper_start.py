@@ -1,8 +1,8 @@
-"""Start of a driver's keeper: the small process beside it that starts it again at once when it is killed.
+"""Start of a driver's watchdog: the small process beside it that restarts it at once when it is killed.
 
-A driver sees to it that it has a keeper, with every heartbeat, and the keeper to it that there is a driver. So either
-may be killed; only if both are, within the two seconds between two heartbeats, it takes the supervisor to start the
-stream again.
+With every heartbeat a driver makes sure that it has a watchdog, and the watchdog makes sure that there is a driver. So
+either may be killed. Only if both are killed within the two seconds between two heartbeats, the supervisor has to start
+the stream again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _AGAIN_SECONDS = 10.0
 
 
 def keeper_policy(restart: Restart) -> RestartPolicy:
-    """`restart` of a stream's file as a keeper is started with it."""
+    """`restart` of a stream's file, as a watchdog's policy."""
     return RestartPolicy(
         restart.max_restarts,
         restart.first_delay.total_seconds(),
@@ -56,15 +56,15 @@ def keeper_command(
     policy: RestartPolicy,
     settings: Settings,
 ) -> tuple[str, ...]:
-    """What starts a keeper.
+    """Command that starts a watchdog.
 
     Args:
-        folder: The stream's.
+        folder: Folder of the stream.
         stream: The stream's id.
-        attempt: The launch that it keeps; `pid` its process.
-        arguments: What a driver is started with, but for its attempt.
-        policy: When it is started again.
-        settings: Name the store of the stream's documents, if its folder does not have them.
+        attempt: Number of the launch that it watches; `pid` is its process.
+        arguments: Arguments of a driver, without the attempt.
+        policy: Rules for restarts.
+        settings: Settings with the store of the stream's documents, if it is not the folder.
     """
     order: dict[str, Any] = {
         "folder": str(folder.root),
@@ -76,17 +76,17 @@ def keeper_command(
         "policy": msgspec.to_builtins(policy),
     }
     if settings.state_store is not None:
-        # Secrets are references in it, to variables of the environment that the keeper gets.
+        # Secrets in it are references to variables of the environment, which the watchdog inherits.
         order |= {"state": str(settings.state), "store": settings.state_store.model_dump(mode="json")}
     return (sys.executable, "-m", "jobs.streaming.supervision.keeper.keeper_process", json.dumps(order))
 
 
 class KeeperStarter:
-    """Sees to it that a driver has a keeper. Made early: the keeper gets the environment as it was then.
+    """Starts watchdogs of a driver. It is created early: the watchdog gets the environment of that moment.
 
-    With `FRAZIL_KEEPER=off` there is none, as where a container that is started again does the same.
+    `FRAZIL_KEEPER=off` disables it, such as if containers are restarted from outside.
 
-    Args: As of `keeper_command`; the process is this one.
+    Args: As of `keeper_command`, with this process as the driver.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class KeeperStarter:
         settings: Settings,
     ) -> None:
         self.on: bool = os.environ.get(SWITCH, "").strip().lower() not in ("off", "no", "false", "0")
-        # A keeper is of this machine, and so is what it says of itself.
+        # A watchdog belongs to this machine, and so does its record.
         self._store: StateStore = folder.store.local
         self._command: tuple[str, ...] = keeper_command(
             folder, stream, attempt, os.getpid(), arguments, policy, settings
@@ -108,14 +108,14 @@ class KeeperStarter:
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = os.pathsep.join(filter(None, paths if root in paths else [root, *paths]))
         environment = {name: value for name, value in os.environ.items() if name != DRIVER_VARIABLE}
-        # What stands in the file of the settings is in no command, which everybody may read.
+        # Plain secrets of the settings file must not be in a command, which everybody may read.
         environment |= written_variables(settings.state_store.secrets if settings.state_store is not None else ())
         self._environment: Mapping[str, str] = environment | {"PYTHONPATH": path}
         self._child: subprocess.Popen[bytes] | None = None
         self._not_before: float = 0.0
 
     def ensure(self) -> None:
-        """Start a keeper unless one lives; to be called with every heartbeat."""
+        """Start a watchdog unless one lives; call this with every heartbeat."""
         if not self.on or (self._child is not None and self._child.poll() is None):
             return
         if time.monotonic() < self._not_before:
@@ -123,7 +123,7 @@ class KeeperStarter:
         keeper = read_keeper(self._store)
         if keeper is not None and keeper.lives():
             return
-        # One that ends as soon as it was started is not tried with every heartbeat.
+        # A watchdog that ends right after its start is not retried with every heartbeat.
         self._not_before = time.monotonic() + (_AGAIN_SECONDS if self._child is not None else 0.0)
         try:
             self._child = subprocess.Popen(
@@ -134,6 +134,6 @@ class KeeperStarter:
                 close_fds=True,
             )
         except OSError as problem:
-            # A stream without a keeper is started again by the supervisor.
+            # Without a watchdog the supervisor starts the stream again.
             log.warning("no keeper could be started: %s", problem)
             self._not_before = time.monotonic() + 60 * _AGAIN_SECONDS

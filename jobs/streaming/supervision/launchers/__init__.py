@@ -1,1 +1,1 @@
-"""What starts a driver: a local process, Spark, Kubernetes."""
+"""Launchers of drivers: local process, Spark, Kubernetes."""

@@ -1,4 +1,4 @@
-"""Choice of a launcher: for a driver that is to be started, by the settings; for one that was, by its documents."""
+"""Choice of a launcher: by the settings for a new driver, by its documents for an existing one."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from jobs.streaming.supervision.documents.launches import LaunchedProcess
 from jobs.streaming.supervision.launchers.launcher import Launcher, Look, Looker
 from jobs.streaming.supervision.launchers.local_process import LocalProcesses
 
-# So long nobody is asked again who has just not answered: a tick that looks at many streams would wait for each.
+# Time for which an unanswering launcher is not asked again; otherwise a tick over many streams would wait for each.
 AWAY_SECONDS = 10.0
 _away: dict[tuple[Path, LauncherName], tuple[float, Look]] = {}
 
 
 def chosen_launcher(settings: Settings) -> Launcher:
-    """What starts the drivers of a deployment."""
+    """Launcher of a deployment's new drivers."""
     return _launcher(settings.drivers.launcher, settings)
 
 
 def launcher_of(process: LaunchedProcess, settings: Settings) -> Launcher | None:
-    """What can look at a driver that was launched, and end it; None if it is a process of another machine."""
+    """Launcher that can see and end an existing driver; None if it is a process of another machine."""
     if process.remote:
         return _launcher(process.launcher, settings)
     return LocalProcesses() if process.process_lives() is not None else None
 
 
 def looker(settings: Settings) -> Looker:
-    """What looks at drivers, by whatever has launched them."""
+    """Function that looks at drivers of any launcher."""
 
     def look(process: LaunchedProcess) -> Look:
         launcher = launcher_of(process, settings)
@@ -48,7 +48,7 @@ def looker(settings: Settings) -> Looker:
 
 
 def _launcher(name: LauncherName, settings: Settings) -> Launcher:
-    # Imported here: most deployments start processes, and these bring a client of HTTP.
+    # Imported here: most deployments start processes, and these modules import an HTTP client.
     if name == "spark_submit":
         from jobs.streaming.supervision.launchers.spark_submit import SparkSubmissions
 

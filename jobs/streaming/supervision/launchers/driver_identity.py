@@ -1,4 +1,4 @@
-"""Identity of a driver that was started elsewhere: what it was given tells its launcher and its handle."""
+"""Identity of a driver that was started elsewhere: its launcher and handle, from its environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jobs.streaming.supervision.documents.launches import (
 log = logging.getLogger(__name__)
 LAUNCHER_VARIABLE = "FRAZIL_LAUNCHER"
 HANDLE_VARIABLE = "FRAZIL_DRIVER_HANDLE"
-# The supervisor starts such a driver again, and a keeper beside it would do so behind its launcher's back.
+# The supervisor restarts such drivers. A watchdog beside one would bypass its launcher.
 KEEPER_OFF: Mapping[str, str] = {"FRAZIL_KEEPER": "off"}
 _NAMES: Mapping[str, LauncherName] = {"spark_submit": "spark_submit", "kubernetes": "kubernetes"}
 _STORE_SECONDS = 600.0
@@ -35,11 +35,11 @@ _SUBMISSION = re.compile(r"driver-[0-9]+-[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class DriverIdentity:
-    """What this process is to its launcher.
+    """Identity of this process for its launcher.
 
     Attributes:
-        launcher: By which it was started.
-        handle: By what that launcher finds it; empty for a process that its machine's launcher has started.
+        launcher: Launcher that started it.
+        handle: The launcher's handle for it; empty for a local process.
     """
 
     launcher: LauncherName = LOCAL
@@ -47,28 +47,28 @@ class DriverIdentity:
 
     @property
     def remote(self) -> bool:
-        """Whether it runs where only its launcher can find it."""
+        """Whether only its launcher can find it."""
         return self.launcher != LOCAL
 
 
 def own_identity() -> DriverIdentity:
-    """What this process is to its launcher, by its environment."""
+    """Identity of this process, from its environment."""
     name = _NAMES.get(os.environ.get(LAUNCHER_VARIABLE, ""), LOCAL)
     return DriverIdentity(name, os.environ.get(HANDLE_VARIABLE, "") if name != LOCAL else "")
 
 
 def submission_of(folder: Path) -> str:
-    """The id of the submission that a worker of Spark runs in a folder; empty if it is another folder."""
+    """Id of the submission that a Spark worker runs in a folder; empty for any other folder."""
     return folder.name if _SUBMISSION.fullmatch(folder.name) else ""
 
 
 def take_launched_file(folder: StreamFolder) -> None:
-    """Have the configuration that was launched on this machine, where another one launched it.
+    """Fetch the launched configuration to this machine, if another one launched it.
 
-    A store that does not answer is waited for, as by a driver that runs, for as long as a start may take.
+    Waits for an unavailable store as long as a start may take, like a running driver.
 
     Raises:
-        FrazilError, OSError: It cannot be read, or written.
+        FrazilError, OSError: The configuration cannot be read, or written.
     """
     if not (own_identity().remote and folder.store.shared):
         return
@@ -87,22 +87,22 @@ def take_launched_file(folder: StreamFolder) -> None:
 
 
 def note_itself(store: StateStore, beat: Heartbeat) -> None:
-    """Record by what this driver is found, unless its launcher has, or nobody has launched it elsewhere.
+    """Record this driver's handle, unless its launcher has recorded it, or it was not launched elsewhere.
 
-    A launcher that is killed between a submission and its note leaves a driver that only it could name.
+    If a launcher is killed between a submission and its record, only the driver itself knows its handle.
     """
     me = own_identity()
     if not (me.remote and me.handle):
         return
     with contextlib.suppress(OSError):
-        # Where this cannot be written now, the lease cannot be taken either, and that is told.
+        # If this cannot be written now, the lease cannot be taken either, and that is reported.
         noted = read_launched_process(store)
         if noted is None or noted.attempt < beat.attempt:
             write_launched_process(store, itself(beat))
 
 
 def itself(beat: Heartbeat, group: str | None = None) -> LaunchedProcess:
-    """This process as its launches are recorded."""
+    """This process, as launches record it."""
     me = own_identity()
     who = (beat.attempt, beat.generation, beat.pid, beat.started, beat.boot, beat.host, beat.since, group)
     return LaunchedProcess(*who, me.launcher, me.handle)

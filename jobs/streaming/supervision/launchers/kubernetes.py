@@ -1,4 +1,4 @@
-"""Launcher of drivers as pods of Kubernetes, each started once and never by anybody else."""
+"""Launcher of drivers as Kubernetes pods, each started exactly once."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from jobs.streaming.supervision.launchers.kubernetes_api import (
 from jobs.streaming.supervision.launchers.launcher import DriverOrder, Look, NotLaunchedError
 from jobs.streaming.supervision.launchers.pod_manifest import MANAGED_BY, pod_manifest, pod_name
 
-# After a pod's grace its node kills it, and then says so.
+# After a pod's grace its node kills it, and then reports that.
 _SAID_SECONDS = 30.0
-# An action waits longer for that.
+# Time that an action waits for the removal, longer than the report takes.
 _GONE_SECONDS = 120.0
-# So many pods of a stream that have ended stay, for what they have printed.
+# Number of finished pods of a stream that are kept for their logs.
 _KEPT_PODS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesPods:
-    """Makes pods for drivers, reads how they are, and removes them.
+    """Creates, reads and deletes pods of drivers.
 
     Args:
-        settings: Of the deployment; `drivers.kubernetes` is set.
+        settings: Settings of the deployment, with `drivers.kubernetes`.
     """
 
     settings: Settings
 
     @property
     def name(self) -> LauncherName:
-        """As the settings have it."""
+        """Name in the settings."""
         return "kubernetes"
 
     @property
@@ -58,26 +58,26 @@ class KubernetesPods:
         return chosen
 
     def check(self) -> str:
-        """Ask for the pods of drivers; see `Launcher`."""
+        """List the pods of drivers, as a check; see `Launcher`."""
         namespace = self._chosen.namespace
         KubernetesApi(self._chosen, namespace).ended(f"app.kubernetes.io/managed-by={MANAGED_BY}")
         return f"Kubernetes answers, and shows the pods of {namespace}"
 
     def handle(self, label: str, attempt: int) -> str:
-        """The namespace and the name of the pod that is to be made."""
+        """Namespace and name of the new pod."""
         return f"{self._chosen.namespace}/{pod_name(label, attempt, secrets.token_hex(3))}"
 
     def manifest(self, order: DriverOrder) -> dict[str, Any]:
-        """The pod that is to be made."""
+        """Manifest of the new pod."""
         home = self.settings.drivers.home or str(self.settings.home)
         return pod_manifest(self.settings.drivers, self._chosen, order, home)
 
     def start(self, order: DriverOrder) -> LaunchedProcess:
-        """Make a pod; see `Launcher`."""
+        """Create a pod; see `Launcher`."""
         launch, manifest = order.launch, self.manifest(order)
         api, _ = self._found(launch.handle)
         with contextlib.suppress(FrazilError):
-            # Whoever may not list pods starts drivers all the same.
+            # A user without permission to list pods can still start drivers.
             self._tidy(api, manifest["metadata"]["labels"])
         try:
             api.create(manifest)
@@ -87,7 +87,7 @@ class KubernetesPods:
         return LaunchedProcess(*who, launcher=self.name, handle=launch.handle)
 
     def look(self, process: LaunchedProcess) -> Look:
-        """How a pod is; see `Launcher`."""
+        """State of a pod; see `Launcher`."""
         if not process.handle:
             return Look("ended", process.problem)
         try:
@@ -99,11 +99,11 @@ class KubernetesPods:
         return look_at(pod, time.time())
 
     def end(self, process: LaunchedProcess, label: str, seconds: float) -> bool:
-        """Remove a pod, which asks its driver first; see `Launcher`."""
+        """Delete a pod, which first asks its driver to end; see `Launcher`."""
         if not process.handle:
             return True
         api, name = self._found(process.handle)
-        # Never 0: that would take the pod off the books while it may still run.
+        # Never 0: that would delete the pod's record while the pod may still run.
         api.delete(name, max(1, int(seconds)))
         asked = time.monotonic()
         if not wait_until(lambda: self.look(process).life == "ended", seconds + _GONE_SECONDS, 0.5):
@@ -119,7 +119,7 @@ class KubernetesPods:
         return KubernetesApi(self._chosen, namespace), name
 
     def _tidy(self, api: KubernetesApi, labels: Mapping[str, str]) -> None:
-        """Remove the stream's pods that have ended, but for the newest."""
+        """Delete the stream's finished pods, except the newest."""
         ours = {key: value for key, value in labels.items() if key != "frazil/attempt"}
         over = api.ended(",".join(f"{key}={value}" for key, value in ours.items()))
         for pod in over[: -_KEPT_PODS or None]:
@@ -127,11 +127,11 @@ class KubernetesPods:
 
 
 def look_at(pod: Mapping[str, Any] | None, now: float) -> Look:
-    """What a pod says of the driver in it; None: there is no such pod.
+    """State of the driver in a pod; None: the pod does not exist.
 
     Args:
-        pod: As Kubernetes has it.
-        now: Seconds since 1970.
+        pod: The pod, as Kubernetes returns it.
+        now: Present time, seconds since 1970.
     """
     if pod is None:
         return Look("ended", "there is no such pod")
@@ -142,7 +142,7 @@ def look_at(pod: Mapping[str, Any] | None, now: float) -> Look:
     if phase == "Unknown":
         return Look("unknown", f"node {place} does not say how the pod is", place)
     if (until := pod.get("metadata", {}).get("deletionTimestamp")) and now > _seconds(until) + _SAID_SECONDS:
-        # Its node would have said so: of one that is lost, its last word stays, which is mostly that the pod runs.
+        # Its node would have reported the end. If the node is lost, its last report stays, usually that the pod runs.
         return Look("unknown", f"the pod was to be gone at {until}, and node {place} does not say that it is", place)
     if phase == "Pending":
         return Look("alive", _why_pending(status) or "the pod waits to be started", place)
@@ -155,7 +155,7 @@ def _seconds(instant: str) -> float:
 
 def _why_ended(status: Mapping[str, Any]) -> str:
     if reason := status.get("reason"):
-        # Of the pod as a whole: it was evicted, or its node went away.
+        # Message of the whole pod: it was evicted, or its node was lost.
         return _sentence(reason, status.get("message"))
     for container in status.get("containerStatuses", ()):
         over = (container.get("state") or {}).get("terminated")

@@ -1,6 +1,6 @@
-"""Client of Kubernetes for pods: made, read and removed by plain HTTPS, as a pod's own service account.
+"""Kubernetes client for pods: creates, reads and deletes them by HTTPS, as a pod's own service account.
 
-Its own few calls, with a library that is here anyway: the official client would be another forty megabytes for them.
+It makes its few calls with an installed library: the official client would add forty megabytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobs.config.settings.settings import SETTINGS_FILE
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAUSE_SECONDS = 0.5
-# What may be tried again: whether it was done is seen by then, since a pod's name is of one launch alone.
+# Statuses to retry: a pod's name belongs to one launch, so the retry shows whether the first request worked.
 _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 
 
@@ -45,44 +45,44 @@ class KubernetesApi:
     """Pods of one namespace.
 
     Args:
-        settings: Where Kubernetes is, and who asks.
-        namespace: Of the pods.
+        settings: Address of Kubernetes, and credentials.
+        namespace: Namespace of the pods.
     """
 
     settings: KubernetesSettings
     namespace: str
 
     def create(self, manifest: Mapping[str, Any]) -> None:
-        """Make a pod, whose name is of this launch alone; one of that name is this one, sent twice.
+        """Create a pod with a name of this launch only; an existing pod of that name comes from a repeated request.
 
         Raises:
-            KubernetesRefusedError: It was not made.
-            KubernetesAwayError: Nobody knows.
+            KubernetesRefusedError: The pod was not created.
+            KubernetesAwayError: The outcome is unknown.
         """
         self._ask("POST", "", dict(manifest), also=(409,))
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A pod as it is; None if there is none.
+        """A pod as it is; None if it does not exist.
 
         Raises:
-            KubernetesRefusedError, KubernetesAwayError: Nobody knows.
+            KubernetesRefusedError, KubernetesAwayError: The state is unknown.
         """
         return self._ask("GET", f"/{name}", None, also=(404,))
 
     def delete(self, name: str, grace_seconds: int) -> None:
-        """Ask a pod to end, with so long until it is killed. One that is not there has ended.
+        """Delete a pod, which may take some seconds to end until it is killed. A missing pod has ended.
 
         Raises:
-            KubernetesRefusedError, KubernetesAwayError: Nobody knows whether it was asked.
+            KubernetesRefusedError, KubernetesAwayError: The outcome is unknown.
         """
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_seconds}
         self._ask("DELETE", f"/{name}", body, also=(404,))
 
     def ended(self, selector: str) -> list[dict[str, Any]]:
-        """The pods with these labels that have ended, the oldest first.
+        """Finished pods with these labels, oldest first.
 
         Raises:
-            KubernetesRefusedError, KubernetesAwayError: Nobody knows.
+            KubernetesRefusedError, KubernetesAwayError: The state is unknown.
         """
         found = self._ask("GET", f"?labelSelector={requests.utils.quote(selector)}", None) or {}
         over = [pod for pod in found.get("items", ()) if pod.get("status", {}).get("phase") in ("Succeeded", "Failed")]
@@ -91,7 +91,7 @@ class KubernetesApi:
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None, *, also: tuple[int, ...] = ()
     ) -> dict[str, Any] | None:
-        """The answer to a request; None where it is one of the statuses in `also`."""
+        """Response to a request; None if its status is one of those in `also`."""
         deadline = time.monotonic() + self.settings.timeout.total_seconds()
         url = f"{self._address}/api/v1/namespaces/{self.namespace}/pods{path}"
         new_token = False
@@ -117,7 +117,7 @@ class KubernetesApi:
                     return _document(answer)
                 said = f"Kubernetes at {self._address} answers {answer.status_code}: {_message(answer)}"
                 if answer.status_code == 401 and not new_token:
-                    # The token's file is replaced before it runs out; it may have been just now.
+                    # The token's file is replaced before the token expires, perhaps just now.
                     new_token = True
                     continue
                 if answer.status_code not in _AGAIN:

@@ -1,6 +1,6 @@
-"""Launcher of drivers: the interface by which one is started, looked at and ended, wherever it runs.
+"""Launcher of drivers: the interface to start, look at and end a driver, wherever it runs.
 
-What it takes to find a driver again stands in the stream's documents, so any supervisor on any machine can do so.
+The stream's documents have everything needed to find a driver, so any supervisor on any machine can.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class NotLaunchedError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a launcher says of a driver.
+    """State of a driver, from its launcher.
 
     Attributes:
-        life: `alive`: it runs, or waits for a place to run; `ended`: it does not run and will not; `unknown`: who could
-            tell does not answer.
-        reason: Why, as a part of a sentence; empty where there is nothing to say.
-        place: The machine on which it runs; empty where that is not known.
-        away: Whether who could tell answers nobody, so that asking about another driver only takes time.
+        life: `alive`: it runs, or waits for a place to run; `ended`: it does not run and will not; `unknown`: the
+            launcher's service does not answer.
+        reason: Reason, as a part of a sentence; empty if there is none.
+        place: Machine on which it runs; empty if unknown.
+        away: Whether the launcher's service is unavailable, so that further requests would only take time.
     """
 
     life: Life
@@ -46,24 +46,24 @@ class Look:
 
 
 Looker: TypeAlias = Callable[[LaunchedProcess], Look]
-"""Looks at a driver by whatever has launched it."""
+"""Looks at a driver of any launcher."""
 
 
 def nobody_looks(process: LaunchedProcess) -> Look:
-    """A look of who has no settings, so knows no launcher but this machine's own."""
+    """Looker without settings, which knows only this machine's own processes."""
     return Look("unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class DriverOrder:
-    """A driver that is to be started.
+    """Order to start a driver.
 
     Attributes:
         label: The stream's id, or `group:NAME`.
-        launch: As it was noted before.
-        folder: Of this machine: what the driver prints goes there, where it is this machine's.
-        command: What starts a driver on this machine; ends with `-m MODULE`.
-        given: What it is told: `--home`, and what is driven; all but the attempt.
+        launch: Launch record, written before.
+        folder: Folder on this machine for the driver's output, if the driver runs on this machine.
+        command: Command that starts a driver on this machine; ends with `-m MODULE`.
+        given: Its arguments: `--home` and the stream or group, without the attempt.
     """
 
     label: str
@@ -74,20 +74,20 @@ class DriverOrder:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What follows the command on this machine."""
+        """Arguments after the command on this machine."""
         return (*self.given, "--attempt", str(self.launch.attempt))
 
     def arguments_at(self, home: str) -> tuple[str, ...]:
-        """What follows the command where the deployment's folder is another one."""
+        """Arguments after the command if the deployment's folder is another one."""
         at = self.given.index(_HOME_OPTION)
         return (*self.given[:at], _HOME_OPTION, home, *self.given[at + 2 :], *self.arguments[len(self.given) :])
 
     @property
     def module(self) -> str:
-        """What Python runs.
+        """Python module to run.
 
         Raises:
-            FrazilError: The command does not say.
+            FrazilError: The command names none.
         """
         if _MODULE_OPTION in self.command[:-1]:
             return self.command[len(self.command) - self.command[::-1].index(_MODULE_OPTION)]
@@ -99,45 +99,45 @@ class DriverOrder:
 
 
 class Launcher(Protocol):
-    """Starts drivers, looks at them, and ends them. It keeps nothing: all that it needs is in what it started."""
+    """Starts, looks at and ends drivers. It is stateless: what it started has all that it needs."""
 
     @property
     def name(self) -> LauncherName:
-        """As the settings have it."""
+        """Name in the settings."""
         ...
 
     def check(self) -> str:
-        """Ask whether drivers can be started, without starting one; returns the answer as a sentence.
+        """Check whether drivers can be started, without starting one; returns the result as a sentence.
 
         Raises:
-            FrazilError: They cannot, or nobody answers.
+            FrazilError: They cannot, or no service answers.
         """
         ...
 
     def handle(self, label: str, attempt: int) -> str:
-        """By what a driver is found that is yet to be started; empty where only its start tells."""
+        """Handle of a driver that is yet to be started; empty if only the start determines it."""
         ...
 
     def start(self, order: DriverOrder) -> LaunchedProcess:
         """Start a driver.
 
         Raises:
-            NotLaunchedError: It was refused.
-            FrazilError: It could not be started, or nobody knows whether it was.
+            NotLaunchedError: The driver was refused.
+            FrazilError: The driver could not be started, or the outcome is unknown.
         """
         ...
 
     def look(self, process: LaunchedProcess) -> Look:
-        """How a driver is. Never raises for what is away."""
+        """State of a driver. Unavailable services do not raise."""
         ...
 
     def end(self, process: LaunchedProcess, label: str, seconds: float) -> bool:
-        """Ask a driver to end, and end it hard if it does not within so many seconds; returns once it is gone.
+        """Ask a driver to end, and kill it if it does not within some seconds; returns after its end.
 
         Returns:
-            Whether it ended when it was asked.
+            Whether it ended by request.
 
         Raises:
-            FrazilError: It is not known to be gone.
+            FrazilError: Its end is not certain.
         """
         ...

@@ -1,6 +1,6 @@
-"""Launcher of drivers as detached processes of this machine, each with a session of its own.
+"""Launcher of drivers as detached processes on this machine, each in a session of its own.
 
-Such a driver belongs to nobody: not to the terminal, not to the Dagster run that started it. Its output goes to a file.
+Such a driver depends on no terminal and no Dagster run. Its output goes to a file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jobs.streaming.supervision.launchers.launcher import DriverOrder, Look
 COMMAND_VARIABLE = "FRAZIL_DRIVER_COMMAND"
 OUTPUT = "logs/driver.out"
 
-# Kept until they are reaped: drivers outlive this process as a rule, but not always.
+# Kept until they are reaped: drivers usually outlive this process, but not always.
 _ours: list[subprocess.Popen[bytes]] = []
 
 
@@ -43,15 +43,15 @@ class LocalProcesses:
 
     @property
     def name(self) -> LauncherName:
-        """As the settings have it."""
+        """Name in the settings."""
         return LOCAL
 
     def check(self) -> str:
-        """Nothing to ask."""
+        """No check is needed."""
         return "drivers are processes of this machine"
 
     def handle(self, label: str, attempt: int) -> str:
-        """None: a process is told by its pid and when it started."""
+        """Empty: pid and start time identify a process."""
         return ""
 
     def start(self, order: DriverOrder) -> LaunchedProcess:
@@ -70,7 +70,7 @@ class LocalProcesses:
                         **os.environ,
                         "PYTHONPATH": path,
                         DRIVER_VARIABLE: driver_id(order.label, launch.attempt),
-                        # Its keeper starts the next one as this one was started.
+                        # Its watchdog starts the next driver with the same command.
                         COMMAND_VARIABLE: shlex.join(order.command),
                     },
                     stdin=subprocess.DEVNULL,
@@ -113,5 +113,5 @@ class LocalProcesses:
 
 
 def reap_drivers() -> None:
-    """Take notice of the drivers that this process started and that have ended."""
+    """Reap ended drivers that this process started."""
     _ours[:] = [process for process in _ours if process.poll() is None]

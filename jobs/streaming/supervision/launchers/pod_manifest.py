@@ -1,6 +1,6 @@
-"""Manifest of a driver's pod: pure, of the settings and of what is to be started.
+"""Manifest of a driver's pod, from the settings and the order. Pure functions.
 
-A pod and no job: the supervisor starts a driver again, with a new attempt, so nothing else may.
+It is a pod, not a job: the supervisor restarts a driver with a new attempt, so nothing else may restart it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from jobs.streaming.supervision.launchers.launcher import DriverOrder
 
 CONTAINER = "frazil"
 MANAGED_BY = "frazil"
-# For `spark.driver.host: ${env:FRAZIL_POD_IP}`, where executors are pods, too.
+# Used in `spark.driver.host: ${env:FRAZIL_POD_IP}` if executors are pods, too.
 _ADDRESS = {"name": "FRAZIL_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 _LONGEST_NAME = 63
 _LONGEST_STREAM = 40
-# What makes a pod the one that was asked for; an overlay must not change it.
+# Fields that identify the pod; an overlay must not change them.
 _FIXED = (
     ("apiVersion",),
     ("kind",),
@@ -37,12 +37,12 @@ _FIXED = (
 
 
 def pod_name(label: str, attempt: int, nonce: str) -> str:
-    """A name for a pod that no other has, and that tells a person which driver it is.
+    """Unique name of a pod, which shows people its driver.
 
     Args:
         label: The stream's id, or `group:NAME`.
-        attempt: The launch.
-        nonce: Lower-case hexadecimal digits, of this launch alone.
+        attempt: Number of the launch.
+        nonce: Lower-case hexadecimal digits, unique to this launch.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:_LONGEST_STREAM].strip("-")
     return f"frazil-{readable}-{attempt}-{nonce}"[:_LONGEST_NAME]
@@ -52,12 +52,12 @@ def pod_manifest(drivers: DriversSettings, chosen: KubernetesSettings, order: Dr
     """The manifest of a driver's pod.
 
     Args:
-        drivers: The block of the settings; `chosen` is its part.
-        order: What is to be started; its launch has the pod's name.
+        drivers: Block of the settings; `chosen` is its part.
+        order: Driver to start; its launch has the pod's name.
         home: The deployment's folder in the pod.
 
     Raises:
-        FrazilError: The overlay changes what makes the pod the driver's.
+        FrazilError: The overlay changes fields that identify the pod.
     """
     launch = order.launch
     name = launch.handle.rpartition("/")[2]
@@ -118,9 +118,9 @@ def pod_manifest(drivers: DriversSettings, chosen: KubernetesSettings, order: Dr
 
 
 def overlaid(base: Any, over: Any) -> Any:
-    """One part of a manifest laid over another: mappings key by key, lists of named things by their names.
+    """A part of a manifest with an overlay: mappings are merged by key, lists of named things by name.
 
-    A list whose members have no names, such as `tolerations`, takes the place of the one below it.
+    A list whose members have no names, such as `tolerations`, replaces the one below it.
     """
     if isinstance(base, dict) and isinstance(over, dict):
         return base | {key: overlaid(base[key], value) if key in base else value for key, value in over.items()}

@@ -1,8 +1,8 @@
-"""Launcher of drivers on the workers of a standalone cluster of Spark, where its master finds a place.
+"""Launcher of drivers on workers of a standalone Spark cluster, placed by its master.
 
-`spark-submit` itself refuses Python in cluster mode there. What it submits is therefore Spark's own class that runs
-Python, `PythonRunner`, and Python runs `submitted_driver`. The client's JVM gets no environment but what the driver is
-to have as well, since Spark hands it on; and Spark's secret, if there is one, by the variable that Spark has for it.
+`spark-submit` refuses Python in cluster mode there. So it submits Spark's own class that runs Python, `PythonRunner`,
+and Python runs `submitted_driver`. The client's JVM gets only the driver's environment, as Spark passes it on, and
+Spark's secret, if there is one, in the variable that Spark has for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RUNNER = "org.apache.spark.deploy.PythonRunner"
 _SUBMIT, _CLIENT = "org.apache.spark.deploy.SparkSubmit", "org.apache.spark.deploy.Client"
 _SUBMITTED = re.compile(r"submitted as (driver-[0-9]+-[0-9]+)")
 _SECRET, _SECRET_VARIABLE = "spark.authenticate.secret", "_SPARK_AUTH_SECRET"
-# What the client needs to speak with the master; the driver's own settings are in the deployment's file.
+# Settings that the client needs to reach the master; the driver's own are in the deployment's file.
 _OF_THE_WIRE = ("spark.authenticate", "spark.network.", "spark.rpc.", "spark.io.encryption.", "spark.ssl.")
 _PAGE_SECONDS = 5.0
 _ENDED_SECONDS = 120.0
@@ -58,17 +58,17 @@ _STATES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkSubmissions:
-    """Submits drivers to the master of a standalone cluster, and asks its page about them.
+    """Submits drivers to the master of a standalone cluster, and reads their state from its web page.
 
     Args:
-        settings: Of the deployment; `drivers.spark_submit` is set.
+        settings: Settings of the deployment, with `drivers.spark_submit`.
     """
 
     settings: Settings
 
     @property
     def name(self) -> LauncherName:
-        """As the settings have it."""
+        """Name in the settings."""
         return "spark_submit"
 
     @property
@@ -83,10 +83,10 @@ class SparkSubmissions:
 
     @property
     def master(self) -> str:
-        """Where drivers are submitted.
+        """Address of the master.
 
         Raises:
-            FrazilError: Neither names a standalone master.
+            FrazilError: No setting names a standalone master.
         """
         master = self._chosen.master or master_of(self.settings)
         if is_local(master) or not standalone_addresses(master):
@@ -97,14 +97,14 @@ class SparkSubmissions:
         return master
 
     def check(self) -> str:
-        """Ask whether the master listens, and whether its page says that it is in charge; see `Launcher`."""
+        """Check whether the master listens, and whether its page shows that it is active; see `Launcher`."""
         master = self.master
         self._require_master(master)
         self._page()
         return f"the master {master} takes drivers, and its page answers"
 
     def handle(self, label: str, attempt: int) -> str:
-        """None: the master gives it."""
+        """Empty: the master assigns the id."""
         return ""
 
     def start(self, order: DriverOrder) -> LaunchedProcess:
@@ -123,10 +123,10 @@ class SparkSubmissions:
         return LaunchedProcess(*who, launcher=self.name, handle=match[1])
 
     def submission(self, order: DriverOrder, master: str) -> list[str]:
-        """The arguments of `spark-submit`, with nothing secret among them."""
+        """Arguments of `spark-submit`, without any secret."""
         chosen, home = self._chosen, self.settings.drivers.home or str(self.settings.home)
         jars = pyspark_folder() / "jars"
-        # The master's protocol asks for a jar, which each worker copies; the runner's own is in Spark.
+        # The master's protocol requires a jar, which each worker copies; the runner itself is in Spark.
         some = min(jars.glob("*.jar"), key=lambda jar: (jar.stat().st_size, jar.name))
         conf = {**self._wire_conf(), "spark.pyspark.python": self._python}
         return [
@@ -138,7 +138,7 @@ class SparkSubmissions:
         ]
 
     def look(self, process: LaunchedProcess) -> Look:
-        """What the master that is in charge says of a submission; see `Launcher`."""
+        """State of a submission by the active master's page; see `Launcher`."""
         if not process.handle:
             return Look("ended", process.problem)
         try:
@@ -148,7 +148,7 @@ class SparkSubmissions:
         return look_in(page, process.handle)
 
     def end(self, process: LaunchedProcess, label: str, seconds: float) -> bool:
-        """Have the master end a driver, whose worker asks first and kills after ten seconds; see `Launcher`."""
+        """Have the master end a driver. Its worker asks first and kills after ten seconds; see `Launcher`."""
         del seconds
         if self.look(process).life == "ended":
             return True
@@ -172,7 +172,7 @@ class SparkSubmissions:
 
     def _secret_environment(self) -> dict[str, str]:
         secret = self.settings.spark.conf.get(_SECRET)
-        # Where the client listens, for as long as it runs.
+        # Address where the client listens while it runs.
         return {"SPARK_LOCAL_IP": "127.0.0.1"} | ({} if secret is None else {_SECRET_VARIABLE: reveal(secret)})
 
     def _environment(self, order: DriverOrder) -> dict[str, str]:
@@ -194,7 +194,7 @@ class SparkSubmissions:
     def _run(
         self, arguments: Sequence[str], environment: Mapping[str, str], until: re.Pattern[str] | None = None
     ) -> str:
-        """Run a client of Spark's, until it ends or has said something; returns what it printed."""
+        """Run a Spark client until it ends or has printed a result; returns its output."""
         command = [_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]
         command += [f"{pyspark_folder() / 'jars'}/*", *arguments]
         process = subprocess.Popen(
@@ -222,10 +222,10 @@ class SparkSubmissions:
         return "".join(lines)
 
     def _page(self) -> dict[str, Any]:
-        """What the master in charge says of itself.
+        """Web page of the active master, as JSON.
 
         Raises:
-            FrazilError: None is, as far as can be seen.
+            FrazilError: No active master can be seen.
         """
         problems = list(self._pages())
         found = [page for page in problems if isinstance(page, dict)]
@@ -249,7 +249,7 @@ class SparkSubmissions:
 
 
 def look_in(page: Mapping[str, Any], handle: str) -> Look:
-    """What a master's page says of a submission."""
+    """State of a submission on a master's page."""
     for each in page.get("activedrivers", ()):
         if each.get("id") == handle:
             worker = str(each.get("worker") or "")

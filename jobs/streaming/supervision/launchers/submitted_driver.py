@@ -1,10 +1,10 @@
-"""Submitted driver: what a worker of Spark runs.
+"""Submitted driver: the process that a Spark worker runs.
 
 The command is `python -m jobs.streaming.supervision.launchers.submitted_driver MODULE …`.
 
-The worker sees a JVM of its own, which waits for this process; the driver is a third one, with a session of its own and
-a JVM as on any machine. When the JVM of the worker ends, as by the master's order, the driver is asked to end and
-killed if it does not; and nothing of it is left behind when it has ended.
+The worker runs a JVM, which waits for this process. The driver is a third process, with a session of its own and its
+own JVM as on any machine. If the worker's JVM ends, such as by the master's order, the driver is asked to end, and
+killed if it does not. Nothing of it is left behind.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from jobs.streaming.supervision.launchers.driver_identity import HANDLE_VARIABLE
 
 TERM_SECONDS = 10.0
 _POLL_SECONDS = 0.2
-# Who has lost its parent is this one's child.
+# Orphans of the driver become children of this process.
 _ORPHANS = 1
 _SET_PARENT_DEATH_SIGNAL = 1
-# Of the JVM that has started this process, and of the client that submitted it, whose address Spark hands on. The
-# driver has a JVM of its own, by the deployment's settings.
+# Variables of the JVM that started this process, and of the submitting client, whose address Spark passes on. The
+# driver has its own JVM, by the deployment's settings.
 _OF_THE_RUNNER = frozenset(
     {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET", "OLD_PYTHONHASHSEED", "SPARK_LOCAL_IP"}
 )
@@ -37,7 +37,7 @@ _PACKED = ("pyspark.zip", "-src.zip")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a driver until it ends, or its worker wants it to; returns its exit status."""
+    """Run a driver until it ends, or until its worker ends it; returns its exit status."""
     module, *given = arguments if arguments is not None else sys.argv[1:]
     parent = os.getppid()
     asked: list[int] = []
@@ -66,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end_with_parent() -> None:
-    """Have Linux end the driver where this process is killed: nobody else would. Other systems have no such thing."""
+    """Have Linux end the driver if this process is killed. Other systems cannot do that."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def driver_environment(environment: Mapping[str, str], handle: str) -> dict[str, str]:
-    """The driver's environment: the worker's and the submission's, without what is of the JVM between them."""
+    """Environment of the driver: the worker's and the submission's, without that of the JVM in between."""
     kept = {name: value for name, value in environment.items() if name not in _OF_THE_RUNNER}
     paths = [path for path in kept.pop("PYTHONPATH", "").split(os.pathsep) if path and not path.endswith(_PACKED)]
     path = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}

@@ -1,7 +1,7 @@
-"""Actual state of a stream: its lease, driver and keeper, as its state folder says. Asks no network.
+"""Actual state of a stream: its lease, driver and watchdog, from its state folder. Uses no network.
 
-A driver writes its heartbeat as soon as it can, but not at once. Until then only the launch record says which process
-it is, so that a launcher that is killed while it waits leaves no driver that nobody knows of.
+A driver writes its heartbeat soon, but not at once. Until then only the launch record names its process. So if a
+launcher is killed while it waits, its driver is still known.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LeaseState: TypeAlias = Literal["none", "live", "expired", "released", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """Who holds the stream's lease, or held it last.
+    """Present or last holder of the stream's lease.
 
     Attributes:
-        state: `live`: held; `expired`: not renewed in time; `dead`: not released, and its process is known to be gone.
-        started, boot: Tell the process apart from a later one with the same pid, as in the lease.
+        state: `live`: held; `expired`: not renewed in time; `dead`: not released, and its process is known to be dead.
+        started, boot: They distinguish the process from a later one with the same pid, as in the lease.
     """
 
     state: LeaseState = "none"
@@ -53,12 +53,12 @@ class LeaseHolder:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name for messages."""
         return f"process {self.pid} on {self.host}"
 
 
 def lease_holder(record: LeaseRecord | None) -> LeaseHolder:
-    """Who holds a lease by its newest document; None: nobody ever held it."""
+    """Holder of a lease, by its newest document; None: it was never held."""
     if record is None:
         return LeaseHolder()
     return LeaseHolder(_state(record), record.epoch, record.pid, record.started, record.boot, record.host)
@@ -77,11 +77,11 @@ class Driver:
     """The process of a driver, alive when it was observed.
 
     Attributes:
-        local: Whether it runs on this host, so that it can be seen and sent signals.
-        heartbeat: Its newest; None before the first.
+        local: Whether it runs on this host, so that it is visible and can get signals.
+        heartbeat: Its newest heartbeat; None before the first.
         frozen: Whether it neither writes heartbeats nor holds the lease any more.
-        group: The group whose driver it is; its process carries other streams, too.
-        launched: It as its launcher knows it; None where nobody has recorded that.
+        group: Group whose driver it is; its process runs other streams, too.
+        launched: Its launcher's record; None without one.
     """
 
     attempt: int
@@ -97,63 +97,63 @@ class Driver:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name for messages."""
         if self.launched is None or not self.launched.remote:
             return f"process {self.pid} on {self.host}"
         return process_name(msgspec.structs.replace(self.launched, pid=self.pid, host=self.host))
 
     @property
     def process(self) -> LaunchedProcess:
-        """It as a launcher looks at it, and ends it."""
+        """Its process, for a launcher."""
         if self.launched is not None:
             return self.launched
-        # Of a driver that was started by hand, or whose note is of another attempt.
+        # The driver was started by hand, or the record belongs to another attempt.
         boot = boot_id() if self.local else ""
         return LaunchedProcess(
             self.attempt, self.generation, self.pid, self.started, boot, self.host, time.time(), self.group
         )
 
     def lives(self) -> bool:
-        """Whether its process runs now; only for one on this host."""
+        """Whether its process runs now; only for a process on this host."""
         return is_alive(self.pid, self.started)
 
 
 T = TypeVar("T")
 
-# A driver writes a heartbeat every two seconds. If the newest one is older than this, nobody knows what the driver is
-# doing, so its process or its launcher is asked.
+# A driver writes a heartbeat every two seconds. If the newest one is older than this, the driver's state is uncertain,
+# so its process or its launcher is checked.
 QUIET_SECONDS = 15.0
-# So long after its last heartbeat a driver counts as alive only if its lease says so.
+# Time after its last heartbeat beyond which a driver counts as alive only by its lease.
 SILENT_SECONDS = 30.0
-# A launch is given so long to say something; and, if no process was recorded for it, so long.
+# Time for a launch to write its first heartbeat, or to record its process.
 START_SECONDS = 90.0
 UNSTARTED_SECONDS = 5.0
-# A submission is given longer to be noted than it may take by default: until then a second one would be beside it.
+# Longer than a submission may take by default to be recorded: a second one must not be made before.
 SUBMISSION_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class ActualState:
-    """What there is of one stream.
+    """What exists of one stream.
 
     Attributes:
-        heartbeat: The newest, of whatever attempt.
-        heartbeat_age: Seconds since then, by the boot clock where it is this host's.
-        process: Whether the heartbeat's process runs; None if that cannot be told from here.
+        heartbeat: The newest heartbeat, of any attempt.
+        heartbeat_age: Seconds since then; by the boot clock if it comes from this host.
+        process: Whether the heartbeat's process runs; None if it is not visible from here.
         launch: The newest launch.
         launched_process: The process of the newest launch, as its launcher recorded it.
-        launched_process_lives: Whether that process runs; None if that cannot be told from here.
-        look: What its launcher says of that process, if it had to be asked.
+        launched_process_lives: Whether that process runs; None if it is not visible from here.
+        look: Its launcher's answer about that process, if it was needed.
         launched_for: Seconds since the newest launch, as far as known.
-        down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
-            kept count, and then the wall clock has to do.
-        unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
-        launched_elsewhere: The newest launch may be another machine's, whose driver has not said anything yet.
-        keeper: The process of the newest launch's keeper, or of its group's, if it lives on this host.
-        group_starts_in: Of a stream of a group, without a driver: seconds until the group's is started again, negative
-            since then.
-        problem: A document of the state folder that cannot be read, in a sentence; `fix` is the next command. What the
-            others say is here all the same.
+        down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if they were
+            not counted, and then the wall clock has to do.
+        unheld_for: Seconds for which a driver has been seen running without the lease, if they were counted.
+        launched_elsewhere: Whether the newest launch may be another machine's, whose driver has not reported yet.
+        keeper: Process of the watchdog of the newest launch, or of its group's, if it lives on this host.
+        group_starts_in: For a stream of a group without a driver: seconds until the group's driver is started again,
+            negative afterwards.
+        problem: A document of the state folder that cannot be read, in a sentence; `fix` is the next command. The other
+            documents still count.
     """
 
     lease: LeaseHolder = field(default_factory=LeaseHolder)
@@ -180,12 +180,12 @@ class ActualState:
 
     @property
     def quiet(self) -> bool:
-        """Whether the driver has missed heartbeats, so that nobody knows what it does."""
+        """Whether the driver has missed heartbeats, so that its state is uncertain."""
         return self.heartbeat is not None and not self.heartbeat.final and self.heartbeat_age > QUIET_SECONDS
 
     @property
     def lease_is_the_drivers(self) -> bool:
-        """Whether who writes heartbeats is who holds, or last held, the lease."""
+        """Whether the driver that writes heartbeats holds, or last held, the lease."""
         beat, lease = self.heartbeat, self.lease
         if beat is None or lease.state == "none":
             return False
@@ -193,30 +193,30 @@ class ActualState:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether who writes heartbeats holds the stream's lease now."""
+        """Whether the driver that writes heartbeats holds the stream's lease now."""
         return self.lease.state == "live" and self.lease_is_the_drivers
 
     @property
     def driver_lives(self) -> bool:
-        """Whether a driver is at work, as far as can be told: its process runs, and it has not said its last word."""
+        """Whether a driver seems to run: its process lives, and it has not written its last heartbeat."""
         if self.heartbeat is None or self.heartbeat.final:
             return False
         return self.process if self.process is not None else self.fresh or self.holds_lease
 
     @property
     def frozen(self) -> bool:
-        """Whether the process of the heartbeats still exists, but neither writes them nor holds the lease any more."""
+        """Whether the heartbeats' process still exists, but neither writes them nor holds the lease any more."""
         return self.process is True and not self.fresh and not self.holds_lease
 
     @property
     def unheld(self) -> bool:
-        """Whether a driver with heartbeats is at work without the lease, as one that waits or starts may be."""
+        """Whether a driver with heartbeats runs without the lease, as while it waits or starts."""
         at_work = self.heartbeat is not None and self.heartbeat.state in ("running", "stopping")
         return at_work and self.driver_lives and self.fresh and not self.holds_lease
 
     @property
     def awaited(self) -> bool:
-        """Whether a launch has not had its first heartbeat."""
+        """Whether a launch has not written its first heartbeat."""
         return self.launch is not None and (self.heartbeat is None or self.heartbeat.attempt < self.launch.attempt)
 
     @property
@@ -227,16 +227,16 @@ class ActualState:
 
     @property
     def unstarted(self) -> bool:
-        """Whether no process was recorded for the newest launch, or it is known to be gone."""
+        """Whether no process was recorded for the newest launch, or it is known to be dead."""
         return self.launch is not None and not (self.noted and self.launched_process_lives is not False)
 
     @property
     def starting(self) -> bool:
-        """Whether the newest launch may still say something for the first time."""
+        """Whether the newest launch may still write its first heartbeat."""
         launcher = self.launch.launcher if self.launch is not None else LOCAL
         if launcher != LOCAL and not (self.noted and self.launched_process_lives is False):
-            # A cluster may have no place for it yet, and may not be asked; a start takes longer to be noted than a
-            # process's.
+            # A cluster may have no place for it yet, and may not answer. Recording a submission takes longer than
+            # recording a process.
             limit = SUBMISSION_SECONDS if launcher == "spark_submit" else START_SECONDS
             return self.awaited and (self.noted or self.launched_for < limit)
         limit = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
@@ -244,20 +244,20 @@ class ActualState:
 
     @property
     def kept(self) -> bool:
-        """Whether a keeper starts the driver again that is gone: one that has not said its last word."""
+        """Whether a watchdog will restart the dead driver, which has not written its last heartbeat."""
         return self.keeper is not None and (self.awaited or (self.heartbeat is not None and not self.heartbeat.final))
 
     @property
     def driver(self) -> Driver | None:
-        """The process that drives the stream, also while it ends or has not had its first heartbeat; None without one.
+        """Process that drives the stream, also while it ends or before its first heartbeat; None without one.
 
-        Of a driver on another host only its heartbeats and its lease are seen: it counts as alive until both have run
-        out.
+        Only heartbeats and lease of a driver on another host are visible: it counts as alive until both have expired.
         """
         beat, launched = self.heartbeat, self.launched_process
         if launched is not None and (beat is None or beat.attempt <= launched.attempt) and self.launched_process_lives:
             own = beat if beat is not None and _is_of(beat, launched) else None
-            # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
+            # The driver's own record is best: its watchdog launched it by the file alone, and the settings may have
+            # changed.
             runs = own.generation if own is not None else launched.generation
             frozen = own is not None and self.frozen
             seen = own if own is not None and launched.remote else launched
@@ -266,7 +266,7 @@ class ActualState:
                 return Driver(*who, not launched.remote, own, frozen, launched.group, launched)
         lives = self.process if self.process is not None else self.driver_lives
         if beat is None or not lives or (beat.group is not None and beat.final):
-            # A driver that carries others goes on after its last word on this stream.
+            # A driver that runs other streams goes on after its last heartbeat of this stream.
             return None
         noted = launched if launched is not None and _is_of(beat, launched) else None
         who = (beat.attempt, beat.generation, beat.pid, beat.started, beat.host)
@@ -275,8 +275,8 @@ class ActualState:
 
     @property
     def other_holder(self) -> LeaseHolder | None:
-        """Who holds the lease without being the stream's driver: `frazil run`, or a run of Dagster that drains it."""
-        # A driver that is gone, or was a moment ago, and whose lease runs out by itself, is none.
+        """Holder of the lease that is not the stream's driver: `frazil run`, or a Dagster run that drains it."""
+        # A dead driver, whose lease expires by itself, does not count.
         if self.lease.state != "live" or self.lease_is_the_drivers:
             return None
         driver = self.driver
@@ -286,7 +286,7 @@ class ActualState:
 
 
 def _is_of(beat: Heartbeat, launched: LaunchedProcess) -> bool:
-    """Whether a heartbeat is of a process that was launched."""
+    """Whether a heartbeat comes from a launched process."""
     return beat.attempt == launched.attempt and (launched.remote or beat.pid == launched.pid)
 
 
@@ -299,7 +299,7 @@ class UnreadableStateError(FrazilError):
 
 
 def read_certain(store: StateStore, stream: str, look: Looker = nobody_looks) -> ActualState:
-    """As `read_actual`, for who acts on what is not there.
+    """As `read_actual`, for callers that act on missing documents.
 
     Raises:
         UnreadableStateError: A document cannot be read.
@@ -311,12 +311,12 @@ def read_certain(store: StateStore, stream: str, look: Looker = nobody_looks) ->
 
 
 def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> ActualState:
-    """What there is of a stream in the state store now. Never raises for what stands there.
+    """What exists of a stream in the state store now. Never raises for the documents' content.
 
     Args:
         store: The stream's part of the state store.
         stream: The stream's id.
-        look: Asked about a driver that runs where only its launcher can tell, if its own documents leave that open.
+        look: Called for a driver that only its launcher can see, if its own documents leave its state open.
     """
     problems: list[FrazilError] = []
 
@@ -331,7 +331,8 @@ def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> 
             problems.append(FrazilError(sentence, fix="frazil validate" if store.shared else f"ls -l {place}"))
         return None
 
-    # The newest launch first, so that a driver that begins to beat meanwhile is not taken for a former one.
+    # The newest launch is read first, so that a driver that writes its first heartbeat meanwhile is not taken for a
+    # former one.
     launch = read(lambda: read_launch(store))
     beat = read(lambda: read_heartbeat(store))
     lease = read(lambda: read_lease(store, stream))
@@ -340,7 +341,7 @@ def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> 
     if launch is not None and (launched is None or launched.attempt < launch.attempt):
         planned = planned_process(launch)
         if planned is not None and look(planned).life != "ended":
-            # Whoever has started it was killed before it could say so.
+            # Its launcher was killed before it could record it.
             launched = planned
     lives, seen = launched.process_lives() if launched is not None else None, None
     if launched is not None and launched.remote:
@@ -348,7 +349,7 @@ def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> 
         if beat is not None and _is_of(beat, launched):
             process = lives
     if process is False and beat is not None and not beat.final:
-        # It may have said its last word just now.
+        # It may have written its last heartbeat just now.
         remote = launched is not None and launched.remote and _is_of(beat, launched)
         beat = read(lambda: read_heartbeat(store)) or beat
         process = False if remote else beat.process_lives()
@@ -374,10 +375,10 @@ def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> 
 
 
 def _seen(launched: LaunchedProcess, beat: Heartbeat | None, look: Looker) -> tuple[bool | None, Look | None]:
-    """Whether a driver lives that only its launcher sees; with what that one says, if its own word does not do."""
+    """Whether a driver lives that only its launcher sees; with the launcher's answer, if heartbeats do not suffice."""
     own = beat if beat is not None and _is_of(beat, launched) else None
     if own is not None and own.final:
-        # It ends by itself, and what carries other streams goes on.
+        # The stream ended, and the driver of its group goes on.
         return None, None
     if own is not None and own.age() <= QUIET_SECONDS:
         return True, None
@@ -388,6 +389,6 @@ def _seen(launched: LaunchedProcess, beat: Heartbeat | None, look: Looker) -> tu
 def _launched_for(store: StateStore, launch: Launch) -> float:
     seconds = time.time() - launch.at
     if store.shared or seconds < -AHEAD_SECONDS:
-        # It was written under a clock that says nothing here: another machine's, or one that was ahead.
+        # Its clock cannot be compared: it was another machine's, or ahead.
         return store.unchanged_for(LAUNCH_KEY, msgspec.json.encode(launch))
     return max(0.0, seconds)

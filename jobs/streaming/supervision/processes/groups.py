@@ -1,7 +1,7 @@
-"""Driver of a group: where its documents are, and how its process is launched, rolled and ended.
+"""Driver of a group: its documents, and how its process is launched, rolled and ended.
 
-To supervision a group is one more thing with a folder, a launch, a heartbeat and a keeper, but for its name, which no
-stream can have. What a stream of it is asked, and what becomes of it, stands in the stream's own folder as ever.
+Like a stream, a group has a folder, a launch, a heartbeat and a watchdog; its name is one that no stream can have.
+Requests and results of its streams are in the streams' own folders as usual.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from jobs.streaming.supervision.processes.termination import Timeouts, end_drive
 MODULE = "jobs.streaming.groups.main"
 _STREAM_MODULE = "jobs.streaming.driver.main"
 _FORMER_NAMES = {"jobs.stream.main": _STREAM_MODULE, "jobs.runtime.driver": _STREAM_MODULE, "jobs.group.main": MODULE}
-# Touched by whoever is about to give the group a stream, so that a driver without one does not end at that moment.
+# Touched before a stream is given to the group, so that an idle driver does not end at that moment.
 BELL = "bell"
 _STABLE_SECONDS = 600.0
 _ENDS = FINAL | {"stopping"}
@@ -72,11 +72,11 @@ class GroupRollsError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class NextStart:
-    """When the driver of a group is started again.
+    """Next start of a group's driver.
 
     Attributes:
-        keeper: The process of its keeper, which does it, if one lives on this host.
-        seconds: How long that takes still; negative once it was to be.
+        keeper: Process of its watchdog, which starts it, if one lives on this host.
+        seconds: Time until then; negative afterwards.
     """
 
     keeper: int | None
@@ -85,12 +85,12 @@ class NextStart:
 
 @dataclass(frozen=True, slots=True)
 class DriverGroup:
-    """A group of streams that one driver carries.
+    """A group of streams that one driver runs.
 
     Attributes:
-        name: As the streams' files have it.
-        folder: What is kept of the group: its driver's launch, heartbeat, keeper and logs.
-        settings: Of the deployment.
+        name: Name in the streams' files.
+        folder: Folder with its driver's launch, heartbeat, watchdog record and logs.
+        settings: Settings of the deployment.
     """
 
     name: str
@@ -105,16 +105,16 @@ class DriverGroup:
 
     @property
     def label(self) -> str:
-        """What stands where a stream's id does: in documents, messages, and the environment of its processes."""
+        """Replacement for a stream's id in documents, messages, and the environment of its processes."""
         return f"group:{self.name}"
 
     @property
     def generation(self) -> str:
-        """Of a driver that would be launched now."""
+        """Generation of a driver that would be launched now."""
         return group_generation(self.settings, importlib.metadata.version("frazil"))
 
     def actual(self) -> ActualState:
-        """What there is of its driver.
+        """Actual state of its driver.
 
         Raises:
             UnreadableStateError: A document cannot be read.
@@ -131,18 +131,18 @@ class DriverGroup:
         *,
         count_failures: bool = False,
     ) -> LaunchedProcess:
-        """See to it that a driver of the group lives, and under the settings as they are; returns its process.
+        """Make sure that a driver of the group lives, under the present settings; returns its process.
 
         Args:
             home: The deployment's folder.
-            settings_file: Its settings; None for the default place.
-            command: What starts a stream's driver.
-            reason: Why, if one has to be launched.
-            count_failures: Whether one is launched only after the pause that failures in a row ask for.
+            settings_file: Settings file; None for the default path.
+            command: Command that starts a stream's driver.
+            reason: Reason of a launch.
+            count_failures: Whether a launch waits for the pause after consecutive failures.
 
         Raises:
-            GroupRollsError: One lives that has to end first; it has been asked to.
-            FrazilError: Another machine is starting one; another action is under way; it is too early.
+            GroupRollsError: A living driver has to end first; its end was requested.
+            FrazilError: Another machine is starting one, another action is under way, or it is too early.
         """
         private_folder(self.folder.root)
         with self._locked(timeouts):
@@ -167,11 +167,11 @@ class DriverGroup:
             try:
                 return self._launch(actual, control, home, settings_file, command, reason)
             except LaunchedElsewhereError as problem:
-                # Not of the stream, which was launched nowhere.
+                # The message is about the group, as the stream was launched nowhere.
                 raise FrazilError(f"group {self.name}: {problem.message}", fix="run this again in a moment") from None
 
     def asked(self, actual: ActualState) -> ActualState:
-        """What there is of its driver, by its launcher's word also where it has only just fallen silent."""
+        """Actual state of its driver; a recently silent driver is looked up at its launcher as well."""
         driver = actual.driver
         if driver is None or not driver.process.remote:
             return actual
@@ -180,7 +180,7 @@ class DriverGroup:
         return replace(actual, process=False, launched_process_lives=False, look=look) if gone else actual
 
     def next_start(self) -> NextStart:
-        """When a driver of the group is started again, as far as its documents say.
+        """Next start of the group's driver, by its documents.
 
         Raises:
             UnreadableStateError: A document cannot be read.
@@ -189,17 +189,17 @@ class DriverGroup:
         left = self._pause_left(actual)[1] if actual.driver is None else float("-inf")
         record = find_keeper(self.folder.store.local, actual.launch.attempt) if actual.launch is not None else None
         if record is not None:
-            # It notes the pause when it sees the driver's end, and that the pause is over when it has launched another.
+            # The watchdog records the pause when it sees the driver's end, and clears it after it has launched another.
             left = max(left, min(record.pause, record.at + record.pause - time.time()))
         return NextStart(record.pid if record is not None else None, left)
 
     def end(self, driver: Driver, timeouts: Timeouts) -> str:
-        """See a driver that was asked to end to its end; returns how it ended, as the end of a sentence."""
+        """Wait for a driver whose end was requested; returns how it ended, as the end of a sentence."""
         launcher = launcher_of(driver.process, self.settings)
         return end_driver(self.label, driver, timeouts, lambda: self.actual().driver, launcher)
 
     def ask_to_end(self, reason: str, timeouts: Timeouts) -> Driver | None:
-        """Ask the driver to end, after the batches at hand; returns it, or None if none lives."""
+        """Ask the driver to end after its present batches; returns it, or None if none lives."""
         if not self.folder.kept():
             return None
         with self._locked(timeouts):
@@ -209,7 +209,7 @@ class DriverGroup:
         return driver
 
     def locked_at_once(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the group's lock, for who ends if nobody needs it; raises TimeoutError if another has it."""
+        """Hold the group's lock, for an idle driver's end; raises TimeoutError if another process has it."""
         return exclusive(self.folder.root / LOCK, deadline_seconds=0.0)
 
     @contextlib.contextmanager
@@ -225,7 +225,7 @@ class DriverGroup:
             yield
 
     def _refuse_early(self, actual: ActualState) -> None:
-        """Raise while the pause lasts that drivers of the group which died in a row ask for."""
+        """Raise during the pause after consecutive deaths of the group's drivers."""
         failures, left = self._pause_left(actual)
         if left > 0:
             raise FrazilError(
@@ -236,14 +236,14 @@ class DriverGroup:
 
     @staticmethod
     def _pause_left(actual: ActualState) -> tuple[int, float]:
-        """How many drivers failed in a row, and the seconds that are left of the pause for it, of a group without one.
+        """Number of consecutive failed drivers, and the rest of their pause in seconds, for a group without a driver.
 
-        The seconds are negative since its end.
+        The seconds are negative after its end.
         """
         failures = failures_in_a_row(actual.launch, actual.heartbeat, _STABLE_SECONDS)
         restart = Restart()
         pause = pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
-        # A beat of an earlier launch says nothing of the end of one that died before its own first.
+        # A heartbeat of an earlier launch does not show how a driver ended that died before its own first.
         beaten = actual.heartbeat is not None and not actual.awaited
         return failures, pause - (actual.heartbeat_age if beaten else actual.launched_for)
 
@@ -283,7 +283,7 @@ class DriverGroup:
 
 
 def group_command(command: Sequence[str]) -> tuple[str, ...]:
-    """What starts the driver of a group, where this starts a stream's own."""
+    """Command that starts a group's driver, from the command of a stream's."""
     command = [_FORMER_NAMES.get(part, part) for part in command]
     if _STREAM_MODULE not in command and MODULE not in command:
         raise FrazilError(
@@ -294,5 +294,5 @@ def group_command(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def known_groups(settings: Settings) -> list[str]:
-    """The groups that anything is kept of, in order."""
+    """Names of the groups with a folder, in order."""
     return sorted({key.split("/")[1] for key in state_store(settings).keys("groups/*/launch.json")})

@@ -1,4 +1,4 @@
-"""Launch of a driver: noted, started by a launcher, noted again by whom it is found, and awaited until it drives."""
+"""Launch of a driver: recorded, started by a launcher, recorded with its handle, and awaited until it runs."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from jobs.streaming.supervision.processes.termination import Timeouts
 _TAIL_LINES = 15
 _READY = frozenset({"running", "paused", "retrying"})
 _REMOTE_POLL_SECONDS = 1.0
-# An action waits so long for the first heartbeat of a driver that is not killed without one.
+# Time that an action waits for the first heartbeat of a driver that is not killed without one.
 _UNHEARD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedDriver:
-    """A driver that was launched and is on its way up.
+    """A launched driver that is starting.
 
     Attributes:
-        folder: The stream's.
-        process: What was started, or is taken for it.
-        launcher: What has started it, and can look at it; None if it is a process of another machine.
-        group: The folder of the group whose driver carries the stream; None if it has one of its own.
+        folder: Folder of the stream.
+        process: The started process, or the existing one that is awaited.
+        launcher: Its launcher, which can look at it; None if it is a process of another machine.
+        group: Folder of the group whose driver runs the stream; None for a driver of its own.
     """
 
     folder: StreamFolder
@@ -65,17 +65,17 @@ class LaunchedDriver:
 
     @property
     def output(self) -> Path:
-        """Where standard output and error of the driver that was launched go, if it is a process of this machine."""
+        """File with standard output and error of the launched driver, if it is a process of this machine."""
         return (self.group or self.folder.root) / OUTPUT
 
     @property
     def where(self) -> str:
-        """Where a person reads what the driver printed."""
+        """Where a person reads the driver's output."""
         return f"what {process_name(self.process)} printed" if self.process.remote else str(self.output)
 
     @property
     def unheard(self) -> str:
-        """The state of a driver without a heartbeat, for a sentence that begins with the stream."""
+        """State of a driver without a heartbeat, for a sentence about the stream."""
         reason = self.look().reason
         who = f"{process_name(self.process)}{f': {reason}' if reason else ''}"
         if self.group is not None:
@@ -83,23 +83,23 @@ class LaunchedDriver:
         return f"is started, and has not said anything yet: {who}"
 
     def look(self) -> Look:
-        """What its launcher says of it now."""
+        """Its launcher's present answer about it."""
         return self.launcher.look(self.process) if self.launcher is not None else Look("unknown")
 
     def lives(self) -> bool:
-        """Whether it runs, as far as can be told, and has not ended this stream."""
+        """Whether it seems to run, and has not ended this stream."""
         if self.look().life == "ended":
             return False
         beat = self.heartbeat() if self.group is not None or self.process.remote else None
         return beat is None or beat.attempt != self.attempt or not beat.final
 
     def died_silently(self) -> bool:
-        """Whether it is gone, and its last heartbeat does not say why."""
+        """Whether it is dead, and its last heartbeat does not explain that."""
         beat = self.heartbeat()
         return not self.lives() and beat is not None and beat.attempt == self.attempt and not beat.final
 
     def heartbeat(self) -> Heartbeat | None:
-        """The newest heartbeat of the driver that was launched; None before the first, or while nobody can tell."""
+        """Newest heartbeat of the launched driver; None before the first, or while it cannot be read."""
         beat = None
         with contextlib.suppress(*((OSError,) if self.folder.store.shared else ())):
             # A service that does not answer for a moment is no reason to kill it.
@@ -108,7 +108,7 @@ class LaunchedDriver:
 
 
 def driver_command() -> tuple[str, ...]:
-    """What starts a driver: FRAZIL_DRIVER_COMMAND (to wrap it, as with `numactl`), else this very Python."""
+    """Command that starts a driver: FRAZIL_DRIVER_COMMAND (to wrap it, such as with `numactl`), or this Python."""
     wrapped = os.environ.get(COMMAND_VARIABLE)
     return tuple(shlex.split(wrapped)) if wrapped else (sys.executable, "-m", "jobs.streaming.driver.main")
 
@@ -119,15 +119,15 @@ def launched_driver(
 ) -> Iterator[LaunchedDriver]:
     """Launch a driver.
 
-    A process of this machine is killed, with all it started, if the block is left by an error before its first
-    heartbeat. That includes whatever ends a Dagster run, which is no `Exception`. What runs elsewhere is left alone: it
-    is noted, so it is known to whoever supervises.
+    If the block is left by an error before the first heartbeat, a process of this machine is killed, with all it
+    started. That includes whatever ends a Dagster run, which is no `Exception`. A driver elsewhere is left alone: it is
+    recorded, so supervisors know it.
 
     Args:
-        folder: The stream's, of which the caller holds the control lock.
-        order: What is to be started; its launch is noted before.
-        spec_text: The configuration that it is to run.
-        launcher: What starts it.
+        folder: Folder of the stream, whose control lock the caller holds.
+        order: Driver to start; its launch is recorded before.
+        spec_text: Configuration for the driver.
+        launcher: Launcher that starts it.
     """
     label, attempt = order.label, order.launch.attempt
     launch = msgspec.structs.replace(order.launch, launcher=launcher.name, handle=launcher.handle(label, attempt))
@@ -136,7 +136,7 @@ def launched_driver(
     step("after_launch_note")
     launching: LaunchedDriver | None = None
     try:
-        # Nothing may interrupt between the start and the note of who was started.
+        # Nothing may interrupt between the start and the record of the process.
         with deferred_signals():
             launching = LaunchedDriver(folder, label, attempt, _started(folder, order, launcher), launcher)
         yield launching
@@ -145,7 +145,7 @@ def launched_driver(
             beat = launching.heartbeat() if launching is not None else None
             mine = launching is not None and not launching.process.remote
             if launching is not None and mine and (beat is None or beat.final or not launching.lives()):
-                # Of a driver that ended by itself this takes what it left behind.
+                # If the driver ended by itself, this ends what it left behind.
                 kill_session(launching.process.pid, launching.process.started, label, attempt)
             reap_drivers()
         raise
@@ -178,15 +178,15 @@ def given_to_group(
     group: Path,
     launcher: Launcher | None,
 ) -> Iterator[LaunchedDriver]:
-    """Give a stream to the driver of its group, which sees the launch and takes the stream up.
+    """Give a stream to its group's driver, which sees the launch and starts the stream.
 
     Args:
-        folder: The stream's, of which the caller holds the control lock.
-        launch: Noted; names the group.
-        spec_text: The configuration that it is to run.
-        process: Of the group's driver.
-        group: The group's folder.
-        launcher: What has started that driver; None if it is a process of another machine.
+        folder: Folder of the stream, whose control lock the caller holds.
+        launch: Recorded launch, which names the group.
+        spec_text: Configuration for the stream.
+        process: Process of the group's driver.
+        group: Folder of the group.
+        launcher: Launcher of that driver; None if it is a process of another machine.
     """
     launch = msgspec.structs.replace(launch, launcher=process.launcher, handle=process.handle)
     write_launch(folder.store, launch, spec_text)
@@ -199,15 +199,15 @@ def given_to_group(
 
 
 def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | None:
-    """Wait for a driver's first heartbeat, and then until it runs; for as long as the timeouts say.
+    """Wait for a driver's first heartbeat, and then until it runs, within the timeouts.
 
     Returns:
-        Its heartbeat; `starting` if it takes longer, and is left to go on. None if it lives and has given none, where
-        that is no fault: a cluster may have no place for it yet, and the driver of a group may be starting, or busy
-        with another stream that it starts first.
+        Its heartbeat; in state `starting` if it takes longer, and it goes on. None if it lives without a heartbeat and
+        that is no fault: a cluster may have no place for it yet, or the driver of a group may be starting, or starts
+        another stream first.
 
     Raises:
-        FrazilError: It ended, or never gave a heartbeat and was killed.
+        FrazilError: It ended, or wrote no heartbeat and was killed.
     """
     poll = _REMOTE_POLL_SECONDS if launching.process.remote else POLL_SECONDS
 
@@ -241,7 +241,7 @@ def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | No
     if beat is None:
         raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
     if beat.final:
-        # Its last word is said, and what it started is about to end.
+        # Its last heartbeat is written, and the processes that it started are about to end.
         wait_until(lambda: not launching.lives(), timeouts.term_seconds, poll)
     if beat.final or (beat.attempt == launching.attempt and not launching.lives()):
         raise final_error(launching, beat)
@@ -249,7 +249,7 @@ def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | No
 
 
 def final_error(launching: LaunchedDriver, beat: Heartbeat) -> FrazilError:
-    """Why a driver that was launched has ended, as an error."""
+    """Error with the reason why a launched driver has ended."""
     log, stream = beat.log or launching.where, launching.stream
     if beat.error is not None:
         return FrazilError(beat.error.message, fix=beat.error.fix or f"read {log}")
@@ -269,7 +269,7 @@ def final_error(launching: LaunchedDriver, beat: Heartbeat) -> FrazilError:
 
 
 def _last_words(launching: LaunchedDriver) -> str:
-    """What is known of a driver that has ended: the end of its output, or what its launcher says."""
+    """Known details of an ended driver: the end of its output, or its launcher's answer."""
     if launching.process.remote:
         reason = launching.look().reason
         return f": {process_name(launching.process)}{f': {reason}' if reason else ''}."
@@ -277,7 +277,7 @@ def _last_words(launching: LaunchedDriver) -> str:
 
 
 def last_output_lines(path: Path) -> str:
-    """The last lines of the output of a driver that was launched, indented."""
+    """Last lines of a launched driver's output, indented."""
     try:
         with path.open(errors="replace") as lines:
             return "".join(f"    {line.rstrip()}\n" for line in deque(lines, _TAIL_LINES)).rstrip("\n") or "    (empty)"

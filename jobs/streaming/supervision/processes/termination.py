@@ -1,4 +1,4 @@
-"""Termination of a driver: awaited after a control request, then asked for and forced by what started it."""
+"""Termination of a driver: awaited after a control request, then requested and forced by its launcher."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _ASKED: dict[LauncherName, str] = {
 }
 _NOT_LISTENED = "did not listen and was killed"
 CANCEL_SECONDS = 30.0
-"""How long a batch that a group's driver has cancelled may take to end."""
+"""Longest time for a batch to end after a group's driver has cancelled it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait for a driver's termination, and for the start of the next.
+    """Timeouts of a driver's termination, and of the start of the next.
 
     Attributes:
-        grace_seconds: For a driver to finish its batch after it was asked to end.
-        term_seconds: After SIGTERM, before SIGKILL.
-        first_heartbeat_seconds: For a new driver's first heartbeat. One of this machine, and of one stream, is killed
-            after that; any other is waited for a minute at most, and left to go on.
-        ready_seconds: From there until it runs; after that it is left to go on starting.
-        lock_seconds: For another action on the same stream, or on its group, to have written what it has to write; to
-            submit a driver is part of that.
+        grace_seconds: Time for a driver to finish its batch after its end was requested.
+        term_seconds: Time between SIGTERM and SIGKILL.
+        first_heartbeat_seconds: Time for a new driver's first heartbeat. A driver of one stream on this machine is
+            killed after that. Any other one is waited for a minute at most, and goes on.
+        ready_seconds: Time from there until it runs; afterwards it goes on starting.
+        lock_seconds: Time for another action on the same stream, or on its group, to write its documents; this includes
+            submitting a driver.
     """
 
     grace_seconds: float = 60.0
@@ -46,7 +46,7 @@ class Timeouts:
 
 
 def end_in_group(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None]) -> str | None:
-    """Wait for the end of a stream that a group's driver carries, and that was asked to end.
+    """Wait for the end of a stream in a group's driver, after its end was requested.
 
     Returns:
         How it ended, as the end of a sentence; None if it did not, or if it is frozen.
@@ -60,7 +60,7 @@ def end_in_group(stream: str, driver: Driver, timeouts: Timeouts, find: Callable
         frozen = now is not None and now.frozen
         return gone or frozen
 
-    # Its driver cancels a batch that has not ended within the grace.
+    # Its driver cancels a batch that exceeds the grace.
     wait_until(done, timeouts.grace_seconds + CANCEL_SECONDS)
     return "ended after its batch" if gone else None
 
@@ -68,19 +68,19 @@ def end_in_group(stream: str, driver: Driver, timeouts: Timeouts, find: Callable
 def end_driver(
     stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None], launcher: Launcher | None
 ) -> str:
-    """Wait for a driver that was asked to end by the stream's control file, and see to it that it does.
+    """Wait for a driver whose end was requested by the stream's control file, and make sure that it ends.
 
-    One that is frozen cannot hear: it is killed without waiting, for it has no lease and can commit nothing.
+    A frozen driver does not react: it is killed without waiting, as it has no lease and can commit nothing.
 
     Args:
-        find: Looks for the stream's live driver, as far as it can be seen from here.
-        launcher: What has started it, and can end it; None if it is a process of another machine.
+        find: Looks for the stream's living driver, as far as visible from here.
+        launcher: Its launcher, which can end it; None if it is a process of another machine.
 
     Returns:
         How it ended, as the end of a sentence.
 
     Raises:
-        FrazilError: It is out of reach and has not ended within the grace; or it cannot be ended.
+        FrazilError: It is out of reach and exceeds the grace, or it cannot be ended.
     """
     if launcher is None:
         return _await_distant(stream, driver, timeouts, find)

@@ -1,4 +1,4 @@
-"""Configuration that a driver is launched with: the file's, or the one launched last where the file is no good."""
+"""Configuration for a launch: that of the file, or of the last launch if the file is invalid."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from jobs.streaming.supervision.state.observation import Observation
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A configuration that a driver can be launched with.
+    """A configuration for a launch.
 
     Attributes:
-        text: Of the file, as it is kept for the driver.
-        problem: Why this is the configuration that was launched last and not the file's: the file is bad, or its
-            configuration could not run; None if it is the file's.
+        text: Text of the file, as stored for the driver.
+        problem: Reason why this is the last launch's configuration instead of the file's: the file is invalid, or could
+            not run. None if it is the file's.
     """
 
     spec: StreamSpec
@@ -34,7 +34,7 @@ class Configuration:
 
     @property
     def note(self) -> str:
-        """What an action adds to its sentence where this is not the file's; empty where it is."""
+        """Addition to an action's sentence if this is not the file's configuration; otherwise empty."""
         if self.problem is None:
             return ""
         return (
@@ -43,19 +43,19 @@ class Configuration:
         )
 
 
-# Why a configuration could not run; None if nothing is known to be in its way.
+# Returns the reason why a configuration could not run; None if none is known.
 SpecCheck: TypeAlias = Callable[[Configuration], SpecError | None]
 
 
 def configuration(observed: Observation, streams: Path, judgement: SpecCheck = lambda config: None) -> Configuration:
-    """What to launch: the file's configuration, or the one launched last while the file is bad or could not run.
+    """Configuration to launch: the file's, or the last launch's while the file is invalid or could not run.
 
     Args:
         streams: The folder with the streams' files.
-        judgement: Asked about a configuration that is not the one that was launched last.
+        judgement: Checks a configuration that is not the one launched last.
 
     Raises:
-        FrazilError: There is no file, or a bad one and the stream never ran.
+        FrazilError: There is no file, or an invalid one and the stream never ran.
     """
     desired, stream = observed.desired, observed.stream
     file = find_stream_file(streams, stream) if desired.file == "valid" else None
@@ -63,7 +63,7 @@ def configuration(observed: Observation, streams: Path, judgement: SpecCheck = l
         text = file.read_text(encoding="utf-8")
         config = Configuration(desired.spec, text, file, desired.generation)
         return _unless_refused(config, observed, judgement)
-    # A folder that is missing says nothing of what is wanted; the supervisor starts nothing then either.
+    # A missing folder proves nothing; the supervisor starts nothing then either.
     if desired.error is None or (desired.file == "unsure" and not streams.is_dir()):
         raise FrazilError(
             f"There is no file for stream {stream} in streams/, so it is not started.", fix="frazil validate"
@@ -75,7 +75,7 @@ def configuration(observed: Observation, streams: Path, judgement: SpecCheck = l
 
 
 def _unless_refused(config: Configuration, observed: Observation, judgement: SpecCheck) -> Configuration:
-    """The configuration of a file, unless it could not run and the stream has run under another one before."""
+    """A file's configuration, unless it could not run and the stream has run under another one before."""
     launch = observed.actual.launch
     if launch is None or launch.generation == config.generation or not config.spec.continuous:
         return config

@@ -1,4 +1,4 @@
-"""Desired state of a stream: what its file under `streams/` says now, and what its operator last asked for."""
+"""Desired state of a stream: its present file under `streams/`, and its operator's newest request."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _NAMED = re.compile(r"""^stream:[ \t]*(["']?)([A-Za-z0-9_-]+)\1[ \t]*(?:#.*)?$""
 
 @dataclass(frozen=True, slots=True)
 class StreamFiles:
-    """What the folder `streams/` holds.
+    """Content of the folder `streams/`.
 
     Attributes:
-        specs: Of the good files, by stream.
-        errors: What is wrong with the others, and with the folder.
-        claimed: Of those errors the ones of files that name a stream in a line of their own, by stream.
-        absence: Why a stream that is not here may all the same be wanted; empty if the folder can be believed.
+        specs: Specs of the valid files, by stream.
+        errors: Errors of the other files, and of the folder.
+        claimed: Errors of files that name a stream in a line of their own, by stream.
+        absence: Reason why a missing stream may be wanted nevertheless; empty if the folder is reliable.
     """
 
     specs: Mapping[str, StreamSpec]
@@ -43,14 +43,14 @@ class StreamFiles:
     absence: str = ""
 
     def errors_of(self, stream: str, launch: Launch | None, home: Path) -> tuple[SpecError, ...]:
-        """What is wrong with the file of a stream that has no good one; nothing if it has none at all.
+        """Errors of a stream's file, if it has no valid one; empty if it has none at all.
 
-        A bad file belongs to the stream if it says so in a line of its own, if the stream was launched from it, or if
-        it bears its name and says no other.
+        An invalid file belongs to the stream if a line of its own names it, if the stream was launched from it, or if
+        it has the stream's name and names no other.
 
         Args:
             launch: The stream's newest launch.
-            home: What the path of that launch's file is relative to, if it is.
+            home: Base of a relative path of that launch's file.
         """
         if stream in self.claimed:
             return self.claimed[stream]
@@ -65,19 +65,19 @@ class StreamFiles:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """What is wanted of one stream.
+    """Desired state of one stream.
 
     Attributes:
         file: `valid`; `invalid`: its file has problems, or could not run; `none`: no file names it; `unsure`: the
-            folder `streams/` is missing, unreadable or empty, which says nothing of a stream.
-        generation: Of the file as it is; None if it is not valid.
-        problem: Why the file is not `valid`, in a sentence; `error` is what is wrong with the file, or with the folder.
-        launchable: Whether there is a configuration to launch a driver with: the file's, or the one launched last.
-        continuous: Whether a driver is wanted for as long as the stream is.
-        control: The operator's newest word.
-        restart: How it is started again; the default where the file cannot be read.
-        stalled_after: Seconds without progress after which a driver that has work counts as stalled, and is replaced.
-        spec: As its file says; as it was launched last, where the file cannot be read; None if neither is there.
+            folder `streams/` is missing, unreadable or empty, which proves nothing about a stream.
+        generation: Generation of the present file; None if it is not valid.
+        problem: Reason why the file is not `valid`, in a sentence; `error` has the errors of the file or the folder.
+        launchable: Whether there is a configuration for a launch: the file's, or the last launch's.
+        continuous: Whether a driver has to run all the time.
+        control: The operator's newest request.
+        restart: Restart rules; the default if the file cannot be read.
+        stalled_after: Seconds without progress after which a busy driver counts as stalled, and is replaced.
+        spec: Spec of the file; of the last launch if the file cannot be read; None without either.
     """
 
     stream: str
@@ -94,22 +94,22 @@ class DesiredState:
 
     @property
     def gone(self) -> bool:
-        """Whether there is no file for it, good or bad, as far as the folder can be read."""
+        """Whether it has no file, valid or not, as far as the folder can be read."""
         return self.file in ("none", "unsure") and self.error is None
 
 
 def read_stream_files(folder: Path) -> StreamFiles:
-    """The files of a folder as they are now.
+    """Present files of a folder.
 
     Args:
-        folder: `streams/` of a deployment; need not be there.
+        folder: `streams/` of a deployment; need not exist.
     """
     specs, errors = load_streams(folder)
     return stream_files(folder, specs, errors)
 
 
 def stream_files(folder: Path, specs: Sequence[StreamSpec], errors: Sequence[SpecError]) -> StreamFiles:
-    """Sort what was read of a folder, and what could not be, by stream."""
+    """Sort specs and errors of a folder by stream."""
     claimed: dict[str, tuple[SpecError, ...]] = {}
     for error in errors:
         with contextlib.suppress(OSError):
@@ -132,12 +132,12 @@ def desired_state(
     *,
     refused: SpecError | None = None,
 ) -> DesiredState:
-    """What is wanted of one stream. Never raises for what its files hold.
+    """Desired state of one stream. Never raises for the content of its files.
 
     Args:
-        launched: Finds the configuration of its newest launch, where its file cannot be read.
-        launch: Its newest launch.
-        refused: Why its file, which can be read, could not run; as if it could not be read.
+        launched: Finds the configuration of its newest launch, if its file cannot be read.
+        launch: Newest launch of the stream.
+        refused: Reason why its readable file could not run; it then counts as unreadable.
     """
     errors = (refused,) if refused is not None else ()
     file: FileState = "valid"
@@ -178,17 +178,17 @@ def desired_state(
 
 
 def file_stamp(path: Path) -> tuple[int, int, int]:
-    """What changes when a stream's file, which says what is desired, is written.
+    """Stamp of a stream's file that changes when the file is written.
 
     Raises:
-        OSError: It is not there.
+        OSError: The file does not exist.
     """
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def launched_spec(launched: Callable[[], Path]) -> StreamSpec | None:
-    """The stream as it was launched last; None if it never was, or if that cannot be read.
+    """Stream of the last launch; None if it never was launched, or if that cannot be read.
 
     Args:
         launched: Finds that configuration.

@@ -1,4 +1,4 @@
-"""Observation of a stream: what is wanted of it and what there is, read once, and each document once."""
+"""Observation of a stream: its desired and actual state, with each document read once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from jobs.streaming.supervision.state.desired import DesiredState, StreamFiles, 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A stream as it was observed: by an action, by the supervisor, or by `frazil status`.
+    """State of a stream, observed by an action, by the supervisor, or by `frazil status`.
 
     Attributes:
-        folder: What it keeps outside its tables.
-        settings: Under which it was observed.
+        folder: Its folder outside its tables.
+        settings: Settings of the observation.
     """
 
     stream: str
@@ -39,22 +39,22 @@ class Observation:
 
     @property
     def control(self) -> ControlRequest:
-        """The operator's newest word."""
+        """The operator's newest request."""
         return self.desired.control
 
     @property
     def heartbeat(self) -> Heartbeat | None:
-        """The newest, of whatever attempt."""
+        """The newest heartbeat, of any attempt."""
         return self.actual.heartbeat
 
     @property
     def driver(self) -> Driver | None:
-        """The driver that lives."""
+        """The living driver."""
         return self.actual.driver
 
     @property
     def ending(self) -> bool:
-        """Whether the driver that lives has been asked to end, ends by itself, or is good for nothing else."""
+        """True if the running driver is stopping or cannot be reused."""
         driver, control = self.driver, self.control
         if driver is None:
             return False
@@ -65,22 +65,22 @@ class Observation:
 
     @property
     def last_attempt(self) -> int:
-        """The greatest attempt that was ever made or told to end, as far as any of the documents knows."""
+        """Greatest attempt that was ever launched or asked to end, by any of the documents."""
         actual = self.actual
         known = (actual.launch, actual.heartbeat, actual.launched_process)
         return max(self.control.end_attempt, *(each.attempt for each in known if each is not None), 0)
 
     def refuse_stopped(self) -> None:
-        """Raise if the stream is stopped at an operator's wish.
+        """Raise if the stream is stopped by an operator's request.
 
         Raises:
-            FrazilError: Says who stopped it, and why.
+            FrazilError: Names the author and the reason of the stop.
         """
         if self.control.mode == "stopped":
             raise FrazilError(self.control.sentence(self.stream), fix=f"frazil start {self.stream}")
 
     def refuse_other_holder(self) -> None:
-        """Raise if something that is no driver lands the stream's records.
+        """Raise if something other than a driver lands the stream's records.
 
         Raises:
             FrazilError: Names the process.
@@ -95,11 +95,11 @@ class Observation:
 
 
 def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
-    """Observe a stream now. Never raises for what its files or its state folder hold: `actual.problem` says so.
+    """Observe a stream now. Never raises for the content of its files or its state folder: see `actual.problem`.
 
     Args:
-        files: What `streams/` holds.
-        settings: Where its state is.
+        files: Content of `streams/`.
+        settings: Settings with the place of its state.
     """
     folder = stream_folder(settings, stream)
     actual, control = read_actual(folder.store, stream, looker(settings)), ControlRequest()
@@ -117,10 +117,10 @@ def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
 
 
 def _with_group(actual: ActualState, group: DriverGroup) -> ActualState:
-    """A stream without a driver, with what is to become of the driver of its group."""
+    """State of a stream without a driver, with the prospects of its group's driver."""
     try:
         starts = group.next_start()
     except (UnreadableStateError, OSError):
-        # What the stream's own documents say holds all the same.
+        # The stream's own documents count nevertheless.
         return actual
     return replace(actual, keeper=starts.keeper, group_starts_in=starts.seconds)

@@ -1,4 +1,4 @@
-"""Spec check: whether a changed file of a stream can run, asked while its driver still runs under the former one."""
+"""Spec check: whether a stream's changed file can run, checked while its driver still runs under the former one."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ _COLUMN = re.compile(r"Column (\w+)")
 
 
 def check_spec(spec: StreamSpec, file: Path, settings: Settings) -> SpecError | None:
-    """Why a driver with this configuration would end as soon as it starts; None if nothing is known to be in its way.
+    """Reason why a driver with this configuration would end at its start; None if none is known.
 
-    It is asked what a start asks, as far as that can be known without the stream's lease: a start creates tables that
-    are not there, and changes none that is.
+    The checks are those of a start, as far as possible without the stream's lease. A start creates missing tables, and
+    changes no existing one.
 
     Args:
-        spec: As the file says.
-        file: Where it says so, for the lines of what is wrong.
-        settings: Where the catalog is.
+        spec: Spec of the file.
+        file: Path of the file, for the lines of errors.
+        settings: Settings with the catalog.
 
     Raises:
-        FrazilError: The catalog does not tell, within seconds.
+        FrazilError: The catalog does not answer within seconds.
     """
     try:
         catalog = quick_catalog(settings)
     except NoCatalogYet:
         return None
     if spec.own_columns and not spec.coordinator_has_rows:
-        # Its other tables are seen to as records come for them.
+        # Its other tables are checked as records come for them.
         return None
     return spec_refusal(spec.for_table(spec.table.name), file, find_table(catalog, spec.table.name))
 
 
 def spec_refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError | None:
-    """Why the stream's table cannot take what its file declares; None if it can, or is not there yet."""
+    """Reason why the stream's table cannot take what its file declares; None if it can, or does not exist yet."""
     found = list(_misfits(spec, table))
     if not found:
         return None
@@ -59,7 +59,7 @@ def spec_refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError
     try:
         document = read_yaml(file, shown=shown_path(file))
     except (OSError, YamlUnreadable):
-        # It has changed since it was read.
+        # The file has changed since it was read.
         return SpecError([f"{file}: {text}" for _, text in found], fix=fix, path=file)
     placed = [((*at, *_line(document, text)) if at == _SCHEMA else at, text) for at, text in found]
     return SpecError(located(document, placed, file).problems, fix=fix, path=file)
@@ -73,7 +73,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
         if table is None or is_as_made(table.metadata, spec.stream):
             if spec.decode.declared is None or (table is None and not spec.decode.declares_all):
                 return
-            # One without rows, as frazil made it, is made anew by a start.
+            # A start rebuilds an empty table as frazil created it.
             schema = spec.table_schema if table is None else spec.table_schema_beside(table.schema(), table.properties)
             partitions = partition_spec(spec.table.partition_by, schema)
             check_new_table_writable(spec.table.name, schema, partitions, spec.table.properties)
@@ -85,7 +85,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
     properties = table.properties
     if not spec.decode.declares_all:
         if spec.shapes and not keeps_decoded(spec, table.metadata) and not has_landed(spec, table.metadata):
-            # The columns of values are those that a registry, or the first records, say when the stream starts.
+            # The columns of values come from a registry, or from the first records, when the stream starts.
             return
         try:
             found = opening_columns(spec, table.metadata, None)
@@ -96,7 +96,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
         for said in (*found.refused, *map(str, found.unasked(spec))):
             yield ("transform",), f"table {spec.table.name} does not take what the steps make: {said}"
         if found.problems or found.refused or found.changes:
-            # What else is changed is by the next start.
+            # The next start decides about other changes.
             return
         properties = found.metadata.properties
     for sentence in spec.disagreements_with(table.schema(), properties=properties):
@@ -104,7 +104,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
 
 
 def _line(document: YamlDocument, sentence: str) -> tuple[LineInText, ...]:
-    """Where in the text of the schema the column of a sentence is declared, if it has lines."""
+    """Lines of the schema text that declare the column of a sentence, if it has lines."""
     data = document.data
     schema = data.get("decode", {}).get("schema") if isinstance(data, dict) else None
     column = _COLUMN.search(sentence)

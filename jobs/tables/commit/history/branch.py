@@ -1,8 +1,8 @@
-"""Branch of a table that a stream writes: the table as it stands there, and commits that go there.
+"""Branch of a table that a stream writes: the table as seen from that branch, and commits to it.
 
-Stamps, rows and heads are read along `main`. For a stream that writes another branch, the table is given as that branch
-has it: in its metadata, `main` stands where the branch stands. So whoever reads or commits asks for no branch, but for
-the table of a target. A branch that is not there yet begins where the table's own main stands, with the first commit.
+Stamps, rows and heads are read along `main`. If a stream writes another branch, the table is given as seen from that
+branch: in its metadata, `main` points to the branch's head. So readers and commits need no branch argument. A branch
+that does not exist yet starts at the head of the table's own `main`, with the first commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jobs.tables.commit.history.lineage import (
 
 
 class TableOnBranch(Table):
-    """A table as a branch has it; what is set as its metadata, by a refresh or a commit, is seen from there as well."""
+    """A table seen from a branch. Metadata set by a refresh or a commit is seen from that branch as well."""
 
     def __init__(self, table: Table, branch: str) -> None:
         self.branch: str = branch
@@ -42,7 +42,7 @@ class TableOnBranch(Table):
 
     @property
     def metadata(self) -> TableMetadata:
-        """With main where the branch stands."""
+        """Metadata in which `main` points to the branch's head."""
         return self._seen
 
     @metadata.setter
@@ -52,7 +52,7 @@ class TableOnBranch(Table):
 
 
 def on_branch(table: Table, branch: str) -> Table:
-    """The table as a branch has it; the table itself for `main`.
+    """The table seen from the branch; the table itself for `main`.
 
     Raises:
         FrazilError: A tag has that name.
@@ -61,37 +61,37 @@ def on_branch(table: Table, branch: str) -> Table:
 
 
 def whole_table(table: Table) -> Table:
-    """The table itself, of one as a branch has it: with its own main, of the same moment."""
+    """The table with its own `main`, without the view from a branch; the metadata are the same version."""
     if not isinstance(table, TableOnBranch):
         return table
     return Table(table.name(), table.whole, table.metadata_location, table.io, table.catalog, table.config)
 
 
 class WritesBranches(Protocol):
-    """A stream's file, as far as it says which branches the stream writes."""
+    """Protocol of a stream's file that names the branches which the stream writes."""
 
     def branch_of(self, table: str) -> str:
-        """The branch of a table that the stream writes."""
+        """Name of the branch that the stream writes in a table."""
         ...
 
 
 def stream_table(catalog: Catalog, stream: WritesBranches, name: str) -> Table:
-    """A table of a stream, as the branch that the stream writes has it."""
+    """A table of a stream, seen from the branch that the stream writes."""
     return on_branch(catalog.load_table(name), stream.branch_of(name))
 
 
 def branch_of(table: Table) -> str:
-    """The branch that a table is seen from."""
+    """The branch from which a table is seen."""
     return table.branch if isinstance(table, TableOnBranch) else MAIN_BRANCH
 
 
 def described(table: str, branch: str) -> str:
-    """The table with its branch, in a sentence."""
+    """Name of the table with its branch, for a sentence."""
     return f"table {table}" if branch == MAIN_BRANCH else f"branch {branch} of table {table}"
 
 
 def seen_on(metadata: TableMetadata, branch: str) -> TableMetadata:
-    """Metadata in which main, and the line of frazil's commits, are those of a branch.
+    """Metadata in which `main`, and the line of frazil's commits, are those of a branch.
 
     Raises:
         FrazilError: A tag has that name.
@@ -120,30 +120,30 @@ def branches(metadata: TableMetadata) -> list[str]:
 
 
 def line_property(branch: str) -> str:
-    """The table property with the line of frazil's commits on a branch, see `lineage`."""
+    """Name of the table property with the line of frazil's commits on a branch, see `lineage`."""
     return LINE_PROPERTY if branch == MAIN_BRANCH else f"{LINE_PROPERTY}.{branch}"
 
 
 def begin_property(branch: str) -> str:
-    """The table property with the last sequence number before a branch that a stream has made, or first commits to."""
+    """Name of the table property with the last sequence number before the branch's first snapshot by frazil."""
     return f"frazil.branch.{branch}"
 
 
 def to_branch(
     table: Table, updates: Iterable[TableUpdate], requirements: Iterable[TableRequirement]
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """What a commit on a table as a branch has it changes and asserts, as the catalog is to be told.
+    """Updates and requirements for the catalog, of a commit on a table seen from a branch.
 
     Args:
-        table: As it was read.
-        updates: Of main, which stands for the branch.
+        table: The table as it was read.
+        updates: Updates of `main`, which stands for the branch.
     """
     if not isinstance(table, TableOnBranch):
         return tuple(updates), tuple(requirements)
     branch = table.branch
     told = tuple(_update_on(table.metadata, branch, each) for each in updates)
     if not table.metadata.snapshots:
-        # Iceberg's branches begin at a snapshot: the first one, a claim without rows, is main's head as well.
+        # Iceberg branches need a snapshot to begin at. So the first one, a claim without rows, is also main's head.
         _refuse_rows(told, branch)
         both = (each for each in told if isinstance(each, SetSnapshotRefUpdate | SetPropertiesUpdate))
         begin = SetPropertiesUpdate(updates={begin_property(branch): "0"})
@@ -154,9 +154,9 @@ def to_branch(
 
 
 def _begin(table: TableOnBranch) -> dict[str, str]:
-    """The property that says where the branch began, if it is not there yet.
+    """Property with the sequence number at which the branch begins; empty if it is set already.
 
-    Of a branch that somebody else has made, that is the newest snapshot that it has in common with main, which expires.
+    If somebody else created the branch, it begins at the newest snapshot that it shares with main.
     """
     name, metadata = begin_property(table.branch), table.whole
     head = metadata.refs.get(table.branch)
@@ -170,10 +170,11 @@ def _begin(table: TableOnBranch) -> dict[str, str]:
 
 
 def _line_of_main(table: TableOnBranch) -> dict[str, str]:
-    """The line on main, noted anew once others have committed there.
+    """The line on main, recorded again after other writers have committed there.
 
-    A publication may be the only commit of frazil on main for days. Who has only main's last snapshots, and the last
-    versions of the metadata, of which each batch on the branch makes one, could not show that main still has it.
+    A publication may be frazil's only commit on main for days. Meanwhile each batch on the branch writes a version of
+    the metadata. So the remaining snapshots of main and versions of the metadata could not prove that main still has
+    it.
     """
     line = line_at_head(table.whole)
     return {LINE_PROPERTY: line.text()} if line else {}
@@ -187,9 +188,9 @@ def _refuse_rows(updates: Iterable[TableUpdate], branch: str) -> None:
 
 
 def ref_on(metadata: TableMetadata, branch: str, update: SetSnapshotRefUpdate) -> SetSnapshotRefUpdate:
-    """What sets the head of main, as what sets the head of a branch.
+    """Update that sets a branch's head, made from the update that sets main's head.
 
-    What somebody has set for how long the branch keeps its snapshots stays.
+    The branch keeps its own retention settings.
     """
     kept = metadata.refs.get(branch)
     limits = (
@@ -221,7 +222,7 @@ def _requirement_on(metadata: TableMetadata, branch: str, requirement: TableRequ
 
 
 def existing_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
-    """A catalog's table as a branch has it; None if it is not there. What else the catalog raises is left as it is."""
+    """The table seen from a branch; None if it does not exist. Other errors of the catalog pass through."""
     try:
         return on_branch(catalog.load_table(name), branch)
     except (NoSuchTableError, NoSuchNamespaceError):

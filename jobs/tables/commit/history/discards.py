@@ -1,8 +1,8 @@
-"""Discards: intervals of a branch that an operator took out of a stream before main had them, as a table property.
+"""Discards: ranges of a branch's snapshots that an operator withdrew before publication, kept as a table property.
 
-Their rows stay in the branch's files and are dead letters besides. A discard is noted before its letters are written,
-and again once main is past it. Until then it is unfinished: nothing of the branch is published, and the next discard
-finishes it.
+The rows stay in the branch's files and are written as dead letters as well. A discard is recorded before its dead
+letters are written, and again once main is past it. Until then it is unfinished: nothing of the branch is published,
+and the next discard finishes it.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from jobs.tables.commit.stamp.offsets import OffsetRange, Ranges, TopicPartition
 
 DISCARDS_PREFIX = "frazil.discards."
 DISCARDED_KEY = "frazil.discarded"
-"""In the summary of main's snapshots: what a discard took out."""
+"""Entry of the summary of main's snapshots: what a discard withdrew."""
 FORMAT = 1
 MOST_KEPT = 50
-"""Discards that are remembered with all that is known of them; of older ones the intervals are, and how many rows."""
+"""Most discards that are kept in full. Of older ones, only the range and the number of rows are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """One interval that was discarded, or is about to be.
+    """A range of unpublished snapshots that was discarded, or is about to be.
 
     Attributes:
-        after: The interval's snapshots have greater sequence numbers than this one.
-        until: The interval's last sequence number.
-        ranges: The offsets that its batches read, by partition.
-        at: When it was decided, to the microsecond: its letters were first seen then, and no others.
-        reasons: What was wrong with the interval, a sentence each.
-        letters: Dead letters that it wrote; None while it is unfinished.
+        after: The snapshots have greater sequence numbers than this one.
+        until: Sequence number of the last snapshot.
+        ranges: Offsets that the batches read, by partition.
+        at: Time of the decision, to the microsecond. It is the first-seen time of exactly the dead letters of this
+            discard.
+        reasons: What was wrong with the snapshots, a sentence each.
+        letters: Dead letters that the discard wrote; None while it is unfinished.
     """
 
     id: str
@@ -55,20 +56,20 @@ class Discard:
 
     @classmethod
     def forgotten(cls, branch: str, after: int, until: int, rows: int) -> Self:
-        """One of which the interval is known, and how many rows it has: no more is kept of an old one."""
+        """An old discard, of which only the range and the number of rows are kept."""
         return cls("", branch, after, until, rows, {}, datetime.fromtimestamp(0, UTC), "", "", (), 0)
 
     @property
     def finished(self) -> bool:
-        """Whether main is past it."""
+        """Whether main is past the discard."""
         return self.letters is not None
 
     def has(self, sequence: int) -> bool:
-        """Whether a snapshot of the branch with this sequence number is of the interval."""
+        """Whether the snapshot of the branch with this sequence number is in the range."""
         return self.after < sequence <= self.until
 
     def as_json(self) -> dict[str, Any]:
-        """What a document says of it."""
+        """The discard as JSON of the property."""
         return {
             "id": self.id,
             "branch": self.branch,
@@ -106,9 +107,9 @@ class Discards:
     """The discards of a stream, oldest first.
 
     Attributes:
-        each: Those that are remembered; the last one may be unfinished.
-        forgotten: Older ones, as `Discard.forgotten`, while their branch may have the rows. What earlier versions wrote
-            has none.
+        each: Discards that are kept in full; the last one may be unfinished.
+        forgotten: Older ones, see `Discard.forgotten`, while their branch may hold the rows; empty if an earlier
+            version wrote the property.
     """
 
     stream: str
@@ -117,10 +118,10 @@ class Discards:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
-        """Those that a table's properties tell of.
+        """Read the discards from a table's properties.
 
         Raises:
-            FrazilError: They are of another version, or damaged.
+            FrazilError: The property has another format, or is damaged.
         """
         name = DISCARDS_PREFIX + stream
         try:
@@ -147,28 +148,28 @@ class Discards:
 
     @property
     def unfinished(self) -> Discard | None:
-        """The one that main is not past."""
+        """The discard that main is not past; None if there is none."""
         return self.each[-1] if self.each and not self.each[-1].finished else None
 
     def on(self, branch: str) -> tuple[Discard, ...]:
-        """Those of a branch, with those of which no more than the interval is kept."""
+        """The discards of a branch, the shortened ones as well."""
         return tuple(each for each in (*self.forgotten, *self.each) if each.branch == branch)
 
     def with_one(self, discard: Discard) -> Self:
-        """With one more, or with the newest as it is now."""
+        """These discards with another one, or with a newer version of the last one."""
         every = (*(each for each in self.each if each.id != discard.id), discard)
         forgotten = list(self.forgotten)
         for one in every[:-MOST_KEPT]:
             last, after, rows = forgotten[-1] if forgotten else None, one.after, one.rows
             if last is not None and (last.branch, last.until) == (one.branch, after):
-                # Nothing was published in between: one interval says it.
+                # Nothing was published in between, so one range covers both.
                 forgotten.pop()
                 after, rows = last.after, last.rows + rows
             forgotten.append(Discard.forgotten(one.branch, after, one.until, rows))
         return replace(self, each=every[-MOST_KEPT:], forgotten=tuple(forgotten))
 
     def refuse_unfinished(self) -> None:
-        """See that nothing is about to be discarded."""
+        """Raise if a discard is unfinished."""
         if (one := self.unfinished) is not None:
             raise FrazilError(
                 f"stream {self.stream}: {one.by} has decided to discard {one.rows:,} rows of branch {one.branch} "
@@ -177,7 +178,7 @@ class Discards:
             )
 
     def as_property(self) -> dict[str, str]:
-        """The table property that says so."""
+        """The table property with these discards."""
         said: dict[str, Any] = {"v": FORMAT, "discards": [each.as_json() for each in self.each]}
         if self.forgotten:
             said["forgotten"] = [[each.branch, each.after, each.until, each.rows] for each in self.forgotten]
@@ -185,11 +186,11 @@ class Discards:
 
 
 def _begin(properties: Mapping[str, str], branch: str) -> int:
-    """The sequence number behind which a branch is looked at: it was made, or made anew, there."""
+    """Sequence number behind which a branch's discards count: the branch was created or rebuilt there."""
     said = properties.get(begin_property(branch), "")
     return int(said) if said.isdigit() else 0
 
 
 def is_discarded(discards: Iterable[Discard], sequence: int) -> bool:
-    """Whether a snapshot of a branch with this sequence number is of one of the branch's discards."""
+    """Whether the snapshot of a branch with this sequence number is in one of the branch's discards."""
     return any(each.has(sequence) for each in discards)

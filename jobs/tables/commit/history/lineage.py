@@ -1,9 +1,9 @@
-"""Lineage of snapshots: which ones the head of main came from, also where some of them have expired.
+"""Lineage of snapshots: the ancestors of main's head, as far as they are known after an expiry.
 
-An expired snapshot takes along what tells a rollback from an expiry: whose child the oldest snapshot is that is left.
-Two things still tell. `frazil.line`, a table property that every stamped commit of any stream sets, says from where on
-frazil's commits on the table are known to stand on each other. And the older versions of the table's metadata, as many
-of them as the table keeps, still list what has expired since.
+The parent of the oldest remaining snapshot would tell a rollback from an expiry, and it has expired. Two records
+replace it. Every stamped commit of any stream sets the table property `frazil.line`, which names the range of frazil's
+commits that are known to be each other's ancestors. And the table's older metadata files, as many as it keeps, still
+list expired snapshots.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LINE_PROPERTY = "frazil.line"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Frazil's commits on one table, by any stream, as far as they are known to stand on each other.
+    """frazil's commits on one table, by any stream, that are known to be ancestors of each other.
 
     Attributes:
         since: Sequence number of the first of them.
         until: Sequence number of the last of them.
-        snapshot_id: A snapshot that all of them are ancestors of: the last one, or one that came after it.
+        snapshot_id: A snapshot that descends from all of them: the last one, or a later one.
     """
 
     since: int
@@ -42,12 +42,12 @@ class Line:
         return self.since <= sequence <= self.until
 
     def text(self) -> str:
-        """As the table property."""
+        """The line as the text of the table property."""
         return f"{self.since} {self.until} {self.snapshot_id}"
 
 
 def line_of(properties: Mapping[str, str]) -> Line | None:
-    """What the table property says; None if there is none, or somebody wrote something else there."""
+    """Line in the table property; None if it is missing or not in frazil's format."""
     words = properties.get(LINE_PROPERTY, "").split()
     if len(words) != 3 or not all(word.isdigit() for word in words):
         return None
@@ -55,12 +55,12 @@ def line_of(properties: Mapping[str, str]) -> Line | None:
 
 
 def last_sequence(metadata: TableMetadata) -> int:
-    """The sequence number of the table's newest snapshot, on any branch; 0 by a format that has none."""
+    """Sequence number of the table's newest snapshot on any branch; 0 if the format has none."""
     return getattr(metadata, "last_sequence_number", 0)
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:
-    """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more."""
+    """A snapshot and its ancestors, newest first, up to the first whose parent has expired."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     if snapshot_id is None and (head := metadata.refs.get(MAIN_BRANCH)):
         snapshot_id = head.snapshot_id
@@ -71,12 +71,12 @@ def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterat
 
 
 def stands_on(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """Whether the head of main is known to come after a snapshot, or to be it."""
+    """Whether main's head is known to be a snapshot, or to descend from it."""
     return any(snapshot_id in (each.snapshot_id, each.parent_snapshot_id) for each in ancestors(metadata))
 
 
 def extended_line(metadata: TableMetadata, snapshot_id: int) -> Line | None:
-    """The line with the next commit on the head of main; None on a table whose format has no sequence numbers."""
+    """The line extended by the next commit on main's head; None if the table's format has no sequence numbers."""
     sequence = metadata.next_sequence_number()
     before = line_of(metadata.properties)
     if not sequence:
@@ -86,9 +86,9 @@ def extended_line(metadata: TableMetadata, snapshot_id: int) -> Line | None:
 
 
 def line_at_head(metadata: TableMetadata) -> Line | None:
-    """The line as known of the present head, which others may have committed; None if that says nothing new.
+    """The line extended to the current head, which others may have committed; None if that adds nothing.
 
-    To be set before snapshots expire by which it is known.
+    Set it before an expiry removes the snapshots that prove it.
     """
     before, head = line_of(metadata.properties), next(ancestors(metadata), None)
     if before is None or head is None or head.snapshot_id == before.snapshot_id:
@@ -97,7 +97,7 @@ def line_at_head(metadata: TableMetadata) -> Line | None:
 
 
 def older_versions(table: Table) -> Iterator[TableMetadata]:
-    """The former versions of the table's metadata that are still there, newest first."""
+    """Former versions of the table's metadata that still exist, newest first."""
     for entry in reversed(table.metadata.metadata_log):
         try:
             yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
@@ -107,24 +107,24 @@ def older_versions(table: Table) -> Iterator[TableMetadata]:
 
 
 def expired_ancestors(oldest: Snapshot, older: Iterator[TableMetadata]) -> Iterator[Snapshot | None]:
-    """The ancestors of a snapshot that have expired, newest first, as far as older versions of the metadata know them.
+    """Expired ancestors of a snapshot, newest first, as far as older versions of the metadata list them.
 
     Args:
-        oldest: The oldest ancestor of the head that is left.
-        older: Newest first.
+        oldest: The oldest remaining ancestor of the head.
+        older: Older versions of the metadata, newest first.
 
     Yields:
-        Each of them; None at last if the one before it is known to be the first of its line.
+        Expired ancestors; None at last if the one before has no parent.
     """
     at = oldest
     for metadata in older:
         by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
         known = by_id.get(at.snapshot_id)
         if at.parent_snapshot_id is None and known is None:
-            # It was committed after this version, and had no parent from the first.
+            # It was committed after this version, and never had a parent.
             yield None
             return
-        # PyIceberg's expiry takes the parent off the oldest snapshot that it keeps; an older version still names it.
+        # PyIceberg's expiry removes the parent of the oldest snapshot that it keeps. An older version still names it.
         at = known if known is not None and at.parent_snapshot_id is None else at
         while (parent := by_id.get(at.parent_snapshot_id or -1)) is not None:
             at = parent

@@ -1,4 +1,4 @@
-"""Merges on a mirror's main branch, and the snapshots beside them by which somebody else has changed its rows."""
+"""Merges on a mirror's main branch, and snapshots by which other writers changed its rows."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
 
 MOST_NAMED = 20
-"""Most snapshots of others that a stamp remembers. Whether there are some does not depend on it."""
+"""Most snapshots of other writers that a stamp lists. Whether there are any does not depend on it."""
 _WRITES = ("append", "overwrite", "delete")
 
 
 def newest_merge(metadata: TableMetadata, mirror_id: str) -> Snapshot | None:
-    """The snapshot on main by which a mirror was moved on last, or None; claims and answers move nothing.
+    """The newest snapshot on main that moved the mirror forward, or None; claims and answers do not count.
 
     Args:
-        metadata: The mirror's.
-        mirror_id: Under which it is stamped.
+        metadata: The mirror's metadata.
+        mirror_id: Id under which the mirror is stamped.
     """
     return next((each for each in ancestors(metadata) if _is_merge(each, mirror_id)), None)
 
 
 def other_writes(metadata: TableMetadata, mirror_id: str, known: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Snapshots by which somebody else has changed rows, oldest first.
+    """Snapshots by which other writers changed rows, oldest first.
 
     Args:
         metadata, mirror_id: As for `newest_merge`.
-        known: Those that the newest merge has told.
+        known: Snapshots that the newest merge has already reported.
     """
     found = [each.snapshot_id for each in _since_merge(metadata, mirror_id) if each.summary and _writes(each)]
     return (*known, *reversed(found))[-MOST_NAMED:]
@@ -52,7 +52,7 @@ def _is_merge(snapshot: Snapshot, mirror_id: str) -> bool:
 
 
 def _writes(snapshot: Snapshot) -> bool:
-    """Whether it changes rows; a claim or an answer is an append of nothing."""
+    """Whether a snapshot changes rows; a claim or an answer appends nothing."""
     summary = snapshot.summary
     return (
         summary is not None and SUMMARY_KEY not in summary.additional_properties and summary.operation.value in _WRITES

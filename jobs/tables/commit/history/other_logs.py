@@ -1,6 +1,6 @@
-"""Other logs: topics of a changelog whose offsets begin anew by an operator's answer, as its table remembers.
+"""Topic incarnations of a changelog: topics whose offsets begin again after an operator's answer.
 
-An answer stands in the snapshot that it was committed with, and in a property of the table, as snapshots expire.
+The answer is in the snapshot that it was committed with. A property of the table has it too, as snapshots expire.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.stamp.stamps import SUMMARY_KEY, Stamp
 
 OTHER_LOGS_PREFIX = "frazil.other-logs."
-"""Begins the property of a table, by stream: by topic the newest such answer, and its sequence number."""
+"""Prefix of a table property, followed by the stream: the newest such answer by topic, and its sequence number."""
 _ANSWERS = {"recreated_topic": "was deleted and made again", "cut_topic": "has lost records that had landed"}
 
 
 @dataclass(frozen=True, slots=True)
 class AnotherLog:
-    """An answer of an operator behind which offsets of a topic begin anew.
+    """An operator's answer after which offsets of a topic begin again.
 
     Attributes:
-        said: What had happened to it, after its name.
-        sequence: Of the changelog's snapshot with the answer.
+        said: What had happened to the topic, to follow its name in a sentence.
+        sequence: Sequence number of the changelog's snapshot with the answer.
     """
 
     topic: str
@@ -36,24 +36,24 @@ class AnotherLog:
 
 
 def other_logs(metadata: TableMetadata, stream: str, sequence: int) -> list[AnotherLog]:
-    """The topics with records that came again after an operator's answer, newest first.
+    """Topics whose records came again after an operator's answer, newest first.
 
     Args:
-        sequence: Snapshots after this sequence number are looked at.
+        sequence: Only snapshots with greater sequence numbers count.
     """
     line = list(ancestors(metadata))
     found: dict[tuple[str, int], AnotherLog] = {}
     for snapshot in takewhile(lambda each: (each.sequence_number or 0) > sequence, line):
         text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
-        # Most stamps need no parsing: the answer stands in the text.
+        # Most stamps need no parsing: the name of the answer is in the text.
         if not text or not any(answer in text for answer in _ANSWERS):
             continue
         stamp = Stamp.from_json(text)
         if stamp.stream == stream:
             number = snapshot.sequence_number or 0
             found |= {(topic, number): AnotherLog(topic, _ANSWERS[name], number) for topic, name in _begun(stamp)}
-    # A rollback of the table has undone the answer of a snapshot that is there beside main. One from before the oldest
-    # that main stands on may be of main as well, as those between have expired.
+    # If a snapshot exists but is not on main, a rollback has undone its answer. Numbers before main's oldest remaining
+    # ancestor prove nothing: the snapshots between may have expired.
     first = line[-1].sequence_number or 0 if line else 0
     on_main = {each.sequence_number for each in line}
     undone = {number for each in metadata.snapshots if (number := each.sequence_number or 0) > first} - on_main
@@ -64,7 +64,7 @@ def other_logs(metadata: TableMetadata, stream: str, sequence: int) -> list[Anot
 
 
 def other_logs_property(stamp: Stamp, properties: Mapping[str, str]) -> dict[str, str]:
-    """What a table is to remember of an answer beyond its snapshot; nothing of all other stamps."""
+    """Table property that keeps an answer beyond its snapshot; empty for all other stamps."""
     begun = {topic: (answer, stamp.sequence) for topic, answer in _begun(stamp)}
     if not begun:
         return {}
@@ -73,7 +73,7 @@ def other_logs_property(stamp: Stamp, properties: Mapping[str, str]) -> dict[str
 
 
 def _begun(stamp: Stamp) -> list[tuple[str, str]]:
-    """The topics whose offsets begin anew by a stamp, each with the answer."""
+    """Topics whose offsets begin again with a stamp, each with the answer."""
     if stamp.kind != "accept" or stamp.decision is None or (answer := stamp.decision.answer) not in _ANSWERS:
         return []
     topics = {each.topic for each, range_ in stamp.decision.again.items() if range_.start < range_.end}

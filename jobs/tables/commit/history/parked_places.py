@@ -1,4 +1,4 @@
-"""Places of parked tables, as the dead letters' properties have them."""
+"""Placeholders of suspended tables, kept in properties of the dead-letter table."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PARKED_PART = "~parked~"
 
 
 def parked_id(stream: str, table: str) -> str:
-    """The id under which the letters of a parked table are stamped; no stream can have it."""
+    """Id under which the dead letters of a suspended table are stamped; no stream can have it."""
     return f"{stream}{PARKED_PART}{table}"
 
 
 def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict[str, Stamp | None]:
-    """The newest stamp of each target of a stream; of a parked one, that of its place among the letters.
+    """Newest stamp of each target of a stream; for a suspended table, the stamp of its placeholder.
 
     Args:
-        tables: The metadata of those that are there.
+        tables: Metadata of the existing tables, by name.
     """
     found = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
     anchored, letters = found.get(spec.coordinator), tables.get(spec.dead_letter_table)
@@ -34,7 +34,7 @@ def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict
 
 
 def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
-    """The newest stamp of the place of each table that ever was parked, by the table's name."""
+    """Newest stamp of each placeholder, by the name of the table that is or was suspended."""
     start = f"{PROPERTY_PREFIX}{stream}{PARKED_PART}"
     names = sorted(key.removeprefix(start) for key in letters.properties if key.startswith(start))
     found = {name: history(letters, parked_id(stream, name)).newest for name in names}
@@ -42,11 +42,11 @@ def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
 
 
 def lost_letters(newest: Stamp | None, places: Mapping[str, Stamp]) -> dict[str, int]:
-    """How many letters are gone of each parked table, of which any are.
+    """Number of missing dead letters by suspended table; tables without missing ones are left out.
 
     Args:
-        newest: The coordinator's newest stamp, which counts those that were written.
-        places: The newest stamps of the tables' places in the dead letters as they are.
+        newest: The coordinator's newest stamp, which has the number of dead letters written.
+        places: Newest stamps of the placeholders in the current dead-letter table.
     """
     held = newest.held if newest else {}
     there = {name: places[name].totals.read if name in places else 0 for name in held}
@@ -54,10 +54,10 @@ def lost_letters(newest: Stamp | None, places: Mapping[str, Stamp]) -> dict[str,
 
 
 def told_lost(newest: Stamp, lost: Mapping[str, int]) -> Iterator[str]:
-    """Sentences about lost letters, one for each table, with what can be done.
+    """Sentences about missing dead letters, one for each table, with the next command.
 
     Args:
-        lost: By table, how many are gone.
+        lost: Number of missing dead letters by table.
     """
     for name, count in lost.items():
         since = datetime.fromtimestamp(newest.parked.get(name, 0) / 1000, UTC)

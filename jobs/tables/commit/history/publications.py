@@ -1,8 +1,8 @@
-"""Publications of a stream: what main has of its branch, as the stamps of main and the table's properties say.
+"""Publications of a stream: how far main has the branch, read from main's stamps and the table's properties.
 
-A publication is stamped as a batch of its own kind of stream, `<stream>~publish`, on main: its position is the sequence
-number through which main has the branch. So a rollback of main, an expiry and two publishers at once are told apart by
-the same rules as for any stream.
+A publication is stamped on main like a batch of a stream named `<stream>~publish`. Its position is the sequence number
+through which main has the branch. So the rules of any stream also tell a rollback of main from an expiry, and fence a
+second publisher.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from jobs.tables.commit.history.stamp_history import History, history, history_o
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.commit.stamp.stamps import PUBLISH_PART, Stamp
 
-# Where a stream has the offsets of a partition, its publications have sequence numbers of the table.
+# Publications have sequence numbers where batches have offsets.
 THROUGH = TopicPartition("publish", 0)
 
 
 def publication_id(stream: str) -> str:
-    """The id under which publications of a stream are stamped; no stream can have it."""
+    """Id under which publications of a stream are stamped; no stream can have it."""
     return stream + PUBLISH_PART
 
 
 def publications(table: Table, stream: str) -> History:
-    """What main says of a stream's publications.
+    """History of a stream's publications on main.
 
     Args:
-        table: As it is, not as a branch has it.
+        table: The whole table, not seen from a branch.
     """
     return history_of(table, publication_id(stream))
 
 
 def published_through(metadata: TableMetadata, stream: str, branch: str) -> int | None:
-    """The sequence number through which main has a branch of the stream; None if nothing of it was ever published."""
+    """Sequence number through which main has the stream's branch; None if nothing of it was ever published."""
     newest = history(metadata, publication_id(stream)).newest
     return branch_through(newest, branch) if newest else None
 
 
 def branch_through(stamp: Stamp | None, branch: str) -> int:
-    """The sequence number through which one branch was published; 0 without a publication of it.
+    """Sequence number through which a branch was published; 0 if it never was.
 
-    A stamp of an earlier version names no branch, and is taken to be of the one that is asked for.
+    If the stamp is of an earlier version it names no branch, and counts for any branch.
     """
     return stamp.published.get(branch, 0) if stamp and stamp.published else through(stamp)
 
 
 def through(stamp: Stamp | None) -> int:
-    """What a publication's stamp says; 0 without one."""
+    """Sequence number in a publication's stamp; 0 without a stamp."""
     return stamp.position.get(THROUGH, 0) if stamp else 0

@@ -1,9 +1,8 @@
-"""Reissue of stamped snapshots: a branch that is remade from main's head has them again, on top of that head.
+"""Copies of stamped snapshots, made when a branch is rebased onto main's head.
 
-A snapshot that is issued again has the stamp, and the files that main lacks, of one that was committed before, under
-another id and number. Its summary says which one that was. So whoever goes by numbers, such as the ledger, takes it for
-the commit that it stands for, and counts nothing twice. That the branch was remade, and how far main had it then, is a
-property of the table.
+A copy has the stamp of an earlier snapshot, and its files that main lacks, under a new id and sequence number. Its
+summary names the original. So readers that go by numbers, such as the ledger, take it for the original and count
+nothing twice. A property of the table records the rebase and how far main had the branch then.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _FORMAT = 1
 
 
 class Reissued(msgspec.Struct, frozen=True):
-    """What a snapshot stands for that was issued again.
+    """The original of a copied snapshot.
 
     Attributes:
-        snapshot: The id of the one that was committed first.
-        at_ms: When it was committed, milliseconds since 1970.
-        published: Whether main had its rows when the branch was remade, so that it has only the stamp.
+        snapshot: Id of the original.
+        at_ms: Commit time of the original, milliseconds since 1970.
+        published: Whether main had the rows when the branch was rebased. If so, the copy has the stamp only.
     """
 
     snapshot: int
@@ -37,18 +36,18 @@ class Reissued(msgspec.Struct, frozen=True):
     published: bool = False
 
     def text(self) -> str:
-        """As the entry of the snapshot's summary."""
+        """Entry of the snapshot's summary."""
         return msgspec.json.encode(self).decode()
 
 
 def reissued(snapshot: Snapshot) -> Reissued | None:
-    """What a snapshot stands for; None if it was not issued again."""
+    """Original of a snapshot; None if the snapshot is no copy."""
     text = snapshot.summary.additional_properties.get(REISSUED_KEY) if snapshot.summary else None
     return decode_json(text, Reissued) if text else None
 
 
 def as_landed(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with id, number and time of the commit that it stands for: mostly itself."""
+    """The snapshot with id, number and time of its original; the snapshot itself if it is no copy."""
     first = reissued(snapshot)
     if first is None:
         return snapshot
@@ -58,14 +57,14 @@ def as_landed(snapshot: Snapshot) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """The last time that a branch was remade.
+    """The last rebase of a branch.
 
     Attributes:
-        base: The id of main's head, on which the branch stands since.
-        base_sequence: Its sequence number.
-        first: The sequence number of the first snapshot that was issued again.
-        at_ms: When, milliseconds since 1970.
-        published: By stream, the sequence number through which main had the branch.
+        base: Id of main's head, onto which the branch was rebased.
+        base_sequence: Sequence number of that head.
+        first: Sequence number of the first copied snapshot.
+        at_ms: Time of the rebase, milliseconds since 1970.
+        published: Sequence number through which main had the branch, by stream.
     """
 
     base: int
@@ -76,7 +75,7 @@ class Remade:
     published: Mapping[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
-        """As the table property."""
+        """Text of the table property."""
         said = {
             "v": _FORMAT,
             "base": [self.base, self.base_sequence],
@@ -88,12 +87,12 @@ class Remade:
 
 
 def remade_property(branch: str) -> str:
-    """The table property that says when a branch was remade last."""
+    """Name of the table property that records the last rebase of a branch."""
     return f"frazil.remade.{branch}"
 
 
 def last_remade(metadata: TableMetadata, branch: str) -> Remade | None:
-    """The last time that a branch was remade; None if it never was."""
+    """The last rebase of a branch; None if it was never rebased."""
     text = metadata.properties.get(remade_property(branch))
     if not text:
         return None

@@ -1,6 +1,6 @@
-"""Stamp history of a table: a stream's newest stamp in its snapshots and properties, and whether it was rolled back.
+"""Stamp history of a table: a stream's newest stamp, and whether the table was rolled back.
 
-Of a stream that writes another branch, main is that branch in the metadata that come here (see `branch`).
+If the stream writes another branch, `main` in the given metadata points to that branch (see `branch`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class History:
     Attributes:
         newest: The newest stamp that counts, or None if the stream never committed here.
         stamped_ancestor: The newest stamp among the ancestors of the branch's head.
-        removed: Per partition, the records that a rollback took out of the table; empty if nobody rolled it back.
-        rolled_back: Somebody did, or may have.
-        doubt: Whether somebody did cannot be shown.
+        removed: Records that a rollback took out of the table, by partition; empty without a rollback.
+        rolled_back: Whether somebody rolled the table back, or may have.
+        doubt: Whether a rollback can be neither shown nor excluded.
     """
 
     newest: Stamp | None
@@ -57,25 +57,25 @@ class History:
 
     @property
     def kept(self) -> Positions:
-        """Where the table stands by what the branch still has; `newest` says where it stood."""
+        """Positions by the stamps that the branch still has; `newest` has the positions before a rollback."""
         return _stands_by(self.stamped_ancestor, self.newest)
 
 
 def history_of(table: Table, stream: str) -> History:
-    """As `history`, and where the present metadata do not show it, the older versions of them are read as well."""
+    """As `history`, and reads older versions of the metadata if the current one does not decide."""
     return history(table.metadata, stream, older_versions(table))
 
 
 def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata] | None = None) -> History:
-    """Read the stamps of `stream` along the ancestors of main, and the property.
+    """Read the stamps of `stream` from the ancestors of main's head, and from the table property.
 
-    Only ancestors count. Claims may be lost; if the newest ancestor with a stamp is older than the last stamp that is
-    no claim, somebody moved the branch. If no ancestor with a stamp is left, it has to be shown that the head came
-    after the last stamp (see `lineage`). What cannot be shown counts as rolled back, but for replays and queues, which
-    stamp rarely and whose rows tell, and for stamps of earlier versions.
+    Only ancestors count. Claims may be lost. If the newest stamped ancestor is older than the last stamp that is no
+    claim, somebody moved the branch. If no stamped ancestor is left, the head has to be shown to descend from the last
+    stamp (see `lineage`). What cannot be shown counts as rolled back. Three exceptions: replays and queues, which stamp
+    rarely and whose rows prove it, and stamps of earlier versions.
 
     Args:
-        older: Older versions of the metadata, newest first. Without them, what cannot be shown is `doubt` alone.
+        older: Older versions of the metadata, newest first. Without them, an undecided history only sets `doubt`.
     """
     recorded = _property_stamp(metadata, stream)
     along = list(ancestors(metadata))
@@ -85,7 +85,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
     if recorded.branch and recorded.branch not in metadata.refs:
         published = _published_stamp(metadata, stream, recorded)
         if published is not None and (found is None or found.sequence < published.sequence):
-            # The branch was dropped. The stream stands where main has it.
+            # The branch was dropped. The stream goes on from what main has of it.
             return _compared(metadata, stream, recorded, published, along)
     if found is not None or not along or _comes_before(along[-1], recorded):
         return _compared(metadata, stream, recorded, found, along)
@@ -103,7 +103,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
 
 
 def _published_stamp(metadata: TableMetadata, stream: str, recorded: Stamp) -> Stamp | None:
-    """The stream's stamp as main has it, of a branch that is gone; None if nothing was published, or nothing tells."""
+    """Stamp of the stream on main after its branch was dropped; None if nothing, or nothing known, was published."""
     publication = _property_stamp(metadata, stream + PUBLISH_PART)
     through = publication.published.get(recorded.branch, 0) if publication else 0
     stamps = {
@@ -116,7 +116,7 @@ def _published_stamp(metadata: TableMetadata, stream: str, recorded: Stamp) -> S
     if stamps:
         return stamps[max(stamps)]
     if publication is None or not publication.landed or through not in publication.position.values():
-        # Nothing says it, or only where the stream stood on another branch.
+        # No record, or only one about another branch.
         return None
     return replace(
         recorded,
@@ -130,7 +130,7 @@ def _published_stamp(metadata: TableMetadata, stream: str, recorded: Stamp) -> S
 
 
 def _comes_before(ancestor: Snapshot, recorded: Stamp) -> bool:
-    """Whether an ancestor is older than the stamp that has to be an ancestor, by a format that numbers snapshots."""
+    """Whether an ancestor is older than the stamp that should be an ancestor, by sequence numbers."""
     must = recorded.last_move or recorded.sequence
     return bool(recorded.sequence) and (ancestor.sequence_number or 0) < must
 
@@ -139,26 +139,26 @@ def _on_line(metadata: TableMetadata, recorded: Stamp) -> bool:
     line = line_of(metadata.properties)
     if line is None or not stands_on(metadata, line.snapshot_id):
         return False
-    # Where the line began after the last move, as it does with the first claim over a stamp of an earlier version, that
-    # claim tells as much: it was made on a head that had been read, and found to hold the move.
+    # A line that begins after the last move proves as much. It began with the first claim over a stamp of an earlier
+    # version, and that claim was made on a head that had the move.
     return line.covers(recorded.last_move or recorded.sequence) or line.covers(recorded.sequence)
 
 
 def _compared(
     metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp | None, along: list[Snapshot]
 ) -> History:
-    """What became of the records between the newest stamp that is an ancestor and the one that should be."""
+    """Compare the newest stamp among the ancestors with the newest recorded one."""
     moved = found is not None and found.sequence < (recorded.last_move or 0)
     if found is not None and moved and _only_answers_lost(metadata, stream, recorded, found, along):
         return History(recorded, found, {}, rolled_back=False)
     kept = _stands_by(found, recorded)
-    # Both are written by the same commit, so they differ only when the branch was moved since.
+    # One commit writes both, so they differ only if the branch was moved since.
     removed = {
         partition: OffsetRange(kept.get(partition, 0), offset)
         for partition, offset in recorded.position.items()
         if offset > kept.get(partition, 0)
     }
-    # Where an operator moved the position back in between, the difference says nothing: what was landed since is gone.
+    # If an operator moved the position back in between, the difference says nothing: all rows landed since are gone.
     removed |= {
         partition: OffsetRange(0, recorded.position[partition])
         for partition, offset in kept.items()
@@ -169,13 +169,13 @@ def _compared(
         lowest = _lowest(metadata, stream, recorded, found, along)
         back = {p: at for p, at in lowest.items() if at < kept.get(p, 0) <= stands.get(p, 0)}
         removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
-        # Where stamps have expired, nobody knows whether the table was moved back in between.
+        # If stamps have expired, nobody knows whether the table was moved back in between.
         return History(recorded, found, removed, rolled_back=True, doubt=not removed and bool(recorded.position))
     return History(recorded, found, removed, rolled_back=bool(removed))
 
 
 def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartition, int]:
-    """Where `found` says that the table stands, also of topics that were retired then and that `recorded` has again."""
+    """Positions by `found`, with topics that were retired then and that `recorded` reads again."""
     if found is None:
         return {}
     return {**(returned_topics(found.retired, recorded.topics) if recorded else {}), **found.position}
@@ -184,7 +184,7 @@ def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartiti
 def _only_answers_lost(
     metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp, along: list[Snapshot]
 ) -> bool:
-    """Whether a rollback is known to have taken out nothing but answers and claims, which have no rows."""
+    """Whether a rollback is known to have removed only answers and claims, which have no rows."""
     ids = {each.snapshot_id for each in along}
     lost = {
         each.sequence_number: each
@@ -206,7 +206,7 @@ def _is_answer(stamp: Stamp) -> bool:
 def _lowest(
     metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp, along: list[Snapshot]
 ) -> dict[TopicPartition, int]:
-    """The lowest offset at which lost stamps say that the table stood, of the partitions that they are about."""
+    """Lowest offset of each partition in the lost stamps."""
     ids = {each.snapshot_id for each in along}
     others = (_summary_stamp(metadata, each, stream) for each in metadata.snapshots if each.snapshot_id not in ids)
     lowest: dict[TopicPartition, int] = {}
@@ -221,17 +221,16 @@ def _lowest(
 
 
 def newest_batch(metadata: TableMetadata, stream: str) -> Stamp | None:
-    """The stamp of the stream's newest batch that is still kept; None without one."""
+    """Stamp of the stream's newest batch that still exists; None without one."""
     found = (_summary_stamp(metadata, each, stream) for each in ancestors(metadata))
     return next((stamp for stamp in found if stamp is not None and stamp.kind == "batch"), None)
 
 
 def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> list[tuple[int, Stamp]]:
-    """`(snapshot id, stamp)` of the stream's snapshots that are still kept, newest first.
+    """`(snapshot id, stamp)` of the stream's existing snapshots, newest first.
 
     Args:
-        after: Only those with a greater sequence number; of one that was issued again, that of the commit that it
-            stands for.
+        after: Only snapshots with a greater sequence number; for a copied snapshot, the number of its original.
     """
     found = [
         (snapshot.snapshot_id, _summary_stamp(metadata, snapshot, stream)) for snapshot in _along_main(metadata, after)
@@ -240,9 +239,9 @@ def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> 
 
 
 def stamped_snapshots(metadata: TableMetadata, stream: str, after: int = -1) -> Iterator[tuple[Snapshot, Stamp]]:
-    """As `stamps_along_main`, but oldest first, with whole snapshots; a stamp is read when it is asked for.
+    """As `stamps_along_main`, but oldest first and with whole snapshots. Stamps are parsed lazily.
 
-    A snapshot that was issued again has id, number and time of the commit that it stands for.
+    A copied snapshot has id, number and time of its original.
     """
     for snapshot in reversed(_along_main(metadata, after)):
         stamp = _summary_stamp(metadata, snapshot, stream)
@@ -256,7 +255,7 @@ def _along_main(metadata: TableMetadata, after: int) -> list[Snapshot]:
 
 
 def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
-    """The greatest epoch that any stamp of the stream carries here, on any branch; 0 without one."""
+    """Greatest epoch of any stamp of the stream on this table, on any branch; 0 without one."""
     stamps = [_property_stamp(metadata, stream)]
     stamps += [_summary_stamp(metadata, snapshot, stream) for snapshot in metadata.snapshots]
     return max((stamp.epoch for stamp in stamps if stamp), default=0)
@@ -269,7 +268,7 @@ def written_branch(metadata: TableMetadata, stream: str) -> str | None:
 
 
 def streams_on_branch(metadata: TableMetadata, branch: str) -> set[str]:
-    """The ids under which a branch beside main is written: by the newest stamps, and those that are left on it."""
+    """Ids that write a branch beside main, by newest stamps and by the stamps left on the branch."""
     found: set[str] = set()
     for key in metadata.properties:
         stream = key.removeprefix(PROPERTY_PREFIX)
@@ -283,7 +282,7 @@ def streams_on_branch(metadata: TableMetadata, branch: str) -> set[str]:
 
 
 def as_written(metadata: TableMetadata, stream: str) -> TableMetadata:
-    """The metadata as the branch has them that the stream wrote last; see `branch`."""
+    """The metadata seen from the branch that the stream wrote last; see `branch`."""
     return seen_on(metadata, written_branch(metadata, stream) or MAIN_BRANCH)
 
 
@@ -298,7 +297,7 @@ def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
 
 def _summary_stamp(metadata: TableMetadata, snapshot: Snapshot, stream: str) -> Stamp | None:
     text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
-    # The stream's name stands in the text, so most foreign stamps need no parsing.
+    # The text contains the stream's name, so most other streams' stamps need no parsing.
     if not text or f'"{stream}"' not in text:
         return None
     stamp = Stamp.from_json(text, metadata.properties)

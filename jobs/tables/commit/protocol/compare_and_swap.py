@@ -1,4 +1,4 @@
-"""Compare-and-swap loop of every commit: read, decide, commit on exactly what was read; or read again."""
+"""Compare-and-swap loop that commits to an Iceberg table: read, decide, commit on what was read, or retry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.base.errors import FrazilError
 from jobs.tables.commit.stamp.errors import CatalogFailedError, HeadMovedError
 
 MAX_REFUSALS = 50
-# In place; then the stream is opened anew, says that it waits, and goes on from the pending record.
+# Retries in place. Afterwards the stream is reopened, reports that it waits, and goes on from the pending record.
 FAILING_SECONDS = 10.0
 _FIRST_SECONDS = 0.02
 _LONGEST_SECONDS = 2.0
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """The pauses between the attempts at one commit, which grow, and differ by chance among those who meet.
+    """Growing, jittered pauses between the attempts at one commit.
 
     Args:
-        most: Attempts that may be refused.
-        failing_seconds: How long a catalog may fail otherwise.
+        most: Refused attempts before giving up.
+        failing_seconds: How long the catalog may fail in other ways, seconds.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ def compare_and_swap(
     given_up: Callable[[str], FrazilError],
     backoff: Callable[[], Backoff] = Backoff,
 ) -> T:
-    """Attempt a commit until it lands, or until there is nothing to commit any more.
+    """Attempt a commit until it lands, or until nothing is left to commit.
 
     Args:
-        attempt: Reads the table, decides, and commits on exactly what was read; called again from the reading on.
-            Raises HeadMovedError if it was refused.
-        given_up: Makes the error after too many refusals, of what the catalog said.
+        attempt: Reads the table, decides, and commits on exactly what was read. Each call reads again. Raises
+            HeadMovedError if the commit was refused.
+        given_up: Makes the error after too many refusals from the catalog's message.
 
     Returns:
-        What the attempt that was not refused gave.
+        Result of the attempt that was not refused.
     """
     between = backoff()
     while True:
@@ -94,7 +94,7 @@ def compare_and_swap(
 
 @contextlib.contextmanager
 def conflicts_as_moved_head() -> Iterator[None]:
-    """Tell the conflict of a change that PyIceberg commits by itself, such as of properties, as a moved head."""
+    """Raise the conflict of a change that PyIceberg commits by itself, such as of properties, as a moved head."""
     try:
         yield
     except CommitFailedException as refused:

@@ -1,6 +1,6 @@
-"""Named tables of a stream: those of its targets that have become some as records came, as its coordinator tells them.
+"""Dynamic tables of a stream, as its coordinator's newest stamp lists them.
 
-Values of records have named them; or the file does, and they are made with the columns of their first records.
+Values of records have named them, or the file names them and they are created with the columns of their first records.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from jobs.tables.write.table_remaking import made_for
 
 
 def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
-    """The stream with all of its targets, as its coordinator's newest stamp names them, beside those of the file.
+    """The stream's spec with all of its targets: those of the file, and those in the coordinator's newest stamp.
 
-    A table that was made for a batch that has not landed is none yet. The catalog is asked only where tables become
-    targets as records come.
+    A table that was created for a batch that has not landed is no target yet. The catalog is asked only if the stream
+    has dynamic tables.
     """
     if not spec.grows:
         return spec
@@ -38,10 +38,10 @@ def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
 
 
 def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> StreamSpec:
-    """The stream with the tables that values have named, as its coordinator tells them, and without asking for any.
+    """The stream's spec with the dynamic tables that its coordinator lists; asks no catalog.
 
     Args:
-        coordinator: As it is; None if it is not there, or nobody could ask.
+        coordinator: The coordinator's metadata; None if the table does not exist or could not be loaded.
     """
     if coordinator is None or not spec.grows:
         return spec
@@ -51,10 +51,10 @@ def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> Str
 
 
 def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> StreamSpec:
-    """The stream with the tables that have become targets as records came, by the coordinator's newest stamp.
+    """The stream's spec with the dynamic tables in the coordinator's newest stamp.
 
-    Where the file has changed since that stamp, a table may have been one of another kind: the dead letters, say. Then
-    those are left out that cannot hold the stream's rows.
+    If the file has changed since that stamp, a listed table may have had another role, such as the dead-letter table.
+    So tables that cannot hold the stream's rows are left out.
     """
     if not spec.grows:
         return spec
@@ -68,7 +68,7 @@ def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> 
 
 
 def _present(spec: StreamSpec, newest: Stamp, catalog: Catalog) -> set[str]:
-    """The targets by their names now: one that the file calls otherwise by now is told by its uuid."""
+    """Current names of the targets; a table that was renamed since is found by its uuid."""
     known = set(newest.targets)
     if not spec.own_columns or newest.config == spec.config_hash or spec.route is None:
         return known
@@ -81,7 +81,7 @@ def _present(spec: StreamSpec, newest: Stamp, catalog: Catalog) -> set[str]:
 
 
 def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
-    """Whether a table holds the stream's rows; one that is gone, or may not be read, did."""
+    """Whether a table can hold the stream's rows; assumed if it was dropped or may not be read."""
     try:
         metadata = catalog.load_table(name).metadata
         if made_for(metadata, spec.stream):
@@ -100,11 +100,11 @@ def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
 
 
 def former_named_tables(spec: StreamSpec, catalog: Catalog) -> tuple[str, ...]:
-    """The tables that were targets once and may be again, but are none by the coordinator's newest stamp.
+    """Tables that were targets once and may be again, but are not in the coordinator's newest stamp.
 
     Args:
-        spec: With its named tables.
-        catalog: Is asked for the coordinator, whose directory lists all that ever were targets.
+        spec: The stream's spec with its dynamic tables.
+        catalog: Catalog with the coordinator, whose directory lists every table that ever was a target.
     """
     if not spec.grows or not catalog.table_exists(spec.coordinator):
         return ()
@@ -114,10 +114,10 @@ def former_named_tables(spec: StreamSpec, catalog: Catalog) -> tuple[str, ...]:
 
 
 def all_with_named_tables(specs: Iterable[StreamSpec], catalog: Catalog) -> list[StreamSpec]:
-    """The same of several streams."""
+    """`with_named_tables` of several streams."""
     return [with_named_tables(each, catalog) for each in specs]
 
 
 def belongs_to(metadata: TableMetadata, stream: str) -> bool:
-    """Whether a table was made for a stream or given to it, or it has committed to it."""
+    """Whether a table was created for a stream, given to it, or has its commits."""
     return made_for(metadata, stream) or property_key(stream) in metadata.properties

@@ -1,6 +1,6 @@
-"""Parked target: the place of a suspended table, held by dead letters of the records that are for it.
+"""Placeholder target of a suspended table: its records are committed as dead letters.
 
-The letters have a stamp id of their own, so the place has a position as any target has.
+The dead letters have a stamp id of their own, so the placeholder has a position like any target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.tables.commit.stamp.target_positions import NewestStamps
 
 
 class ParkedTarget(Target):
-    """The target that stands for a parked table."""
+    """Target that stands for a suspended table."""
 
     def __init__(self, catalog: Catalog, letters: str, stream: str, parked: str, uuid: str, **more: Any) -> None:
         super().__init__(catalog, letters, parked_id(stream, parked), **more)
@@ -32,24 +32,23 @@ class ParkedTarget(Target):
 
     @property
     def identity(self) -> str:
-        """The uuid under which the stream knows the parked table."""
+        """The uuid under which the stream knows the suspended table."""
         return self._known_as
 
     @property
     def owner(self) -> str:
-        """The stream whose target it is, as its file calls it."""
+        """Name of the stream that the target belongs to, as in its file."""
         return self.stream.partition(PARKED_PART)[0]
 
 
 def held_by_letters(
     spec: StreamSpec, catalog: Catalog, known: Mapping[str, str], newest: Stamp | None, *, parking: bool
 ) -> dict[str, str]:
-    """The targets whose place letters hold: those that are parked, or are to be; with the uuids that they are known by.
+    """Suspended targets, and those about to be suspended, with the uuids under which the stream knows them.
 
     Args:
-        known: Uuids by name, of the tables that the stream knows.
-        parking: Whether those count as well that are gone, or another one, or that the catalog does not let this user
-            load, and are parked for that.
+        known: Uuids of the tables that the stream knows, by name.
+        parking: Whether to include tables that are to be suspended: dropped, recreated, or not readable for this user.
     """
     if newest is None:
         return {}
@@ -61,11 +60,11 @@ def held_by_letters(
 
 
 def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: Iterable[str]) -> dict[str, int]:
-    """How many letters the places of parked tables have, by their stamps, or the coordinator's if that says more.
+    """Number of dead letters of each suspended table: the greater of its placeholder's and the coordinator's count.
 
     Args:
-        anchored: The coordinator's newest stamp, which says more once dead letters were dropped, or rolled back.
-        names: Of the tables; of one that is not parked nothing is told.
+        anchored: The coordinator's newest stamp. Its count is greater if dead letters were dropped or rolled back.
+        names: Names of tables; those that are not suspended are left out.
     """
     told = anchored.held if anchored else {}
     places = {name: targets[name] for name in names if PARKED_PART in targets[name].stream}
@@ -77,10 +76,10 @@ def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: I
 def past_their_letters(
     stamps: NewestStamps, spec: StreamSpec, targets: Mapping[str, Target]
 ) -> dict[str, Stamp | None]:
-    """The newest stamps where tables that were parked stand behind what letters hold for them; a replay brings that.
+    """Newest stamps in which suspended tables stand behind their dead letters, which a replay lands.
 
-    For a coordinator that is gone, whose stamp told which were. A table that was unparked was claimed after its
-    letters.
+    Used if the coordinator was dropped, whose stamp lists the suspended tables. A table that was resumed was claimed
+    after its dead letters, and keeps its position.
     """
     letters, moved = targets.get(spec.dead_letter_table), dict(stamps)
     for name, place in parked_places(letters.table.metadata, spec.stream).items() if letters else ():
@@ -91,7 +90,7 @@ def past_their_letters(
 
 
 def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
-    """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some."""
+    """Why loading a known table fails or gives another table; None if it may take commits."""
     try:
         found = str(catalog.load_table(name).metadata.table_uuid)
     except NoSuchTableError:
@@ -104,7 +103,7 @@ def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
 
 
 def parked_target(spec: StreamSpec, catalog: Catalog, name: str, uuid: str) -> ParkedTarget:
-    """The target that stands for a parked table, read."""
+    """Load the target that stands for a suspended table."""
     target = ParkedTarget(catalog, spec.dead_letter_table, spec.stream, name, uuid)
     target.read()
     return target

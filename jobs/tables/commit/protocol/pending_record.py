@@ -1,7 +1,7 @@
-"""Pending record: what a batch is about to commit, durably written before its first commit.
+"""Pending record: what a batch is about to commit, written durably before the first commit.
 
-A restart that finds one commits the targets that lack the batch from it and runs no tasks, so a batch never lands half
-under one configuration and half under another.
+If a restart finds one, it commits the record's files to the targets that lack the batch and runs no tasks. So a batch
+never lands half under one configuration and half under another.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class PendingTarget:
     """What one target is about to receive.
 
     Attributes:
-        position: Where it stood when the tasks were planned, of the batch's partitions.
-        stamp: Its stamp, the totals still to be carried forward.
-        unreadable: The table is gone, or has the partition spec no longer that the files were written for, so they can
-            be read from the record no more, and fit it no more.
+        position: Positions of the batch's partitions when the tasks were planned.
+        stamp: The target's stamp; the totals are added when it is committed.
+        unreadable: The table was dropped, or no longer has the partition spec of the files. They can no longer be read
+            from the record, and no longer fit the table.
     """
 
     position: Positions
@@ -49,18 +49,18 @@ class PendingTarget:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a batch is about to commit, by target, the anchor first."""
+    """What a batch is about to commit, by target, the coordinator first."""
 
     batch: Ranges
     targets: Mapping[str, PendingTarget]
 
     @property
     def anchor(self) -> str | None:
-        """The coordinator of whoever made the record; None if that had the batch already."""
+        """Coordinator of the driver that wrote the record; None if it had the batch already."""
         return next((name for name, planned in self.targets.items() if planned.stamp.targets), None)
 
     def encode(self, metadata: Mapping[str, TableMetadata]) -> bytes:
-        """As JSON; `metadata` gives each target's schemas and partition specs."""
+        """The record as JSON; `metadata` has each target's schemas and partition specs."""
         document = {
             "v": FORMAT,
             "batch": [[p.topic, p.partition, r.start, r.end] for p, r in sorted(self.batch.items())],
@@ -81,7 +81,7 @@ class Pending:
 
     @staticmethod
     def names(content: bytes) -> list[str]:
-        """The targets that an encoded record names, so that their metadata can be loaded to decode it."""
+        """Targets that an encoded record names; their metadata is needed to decode it."""
         return list(msgspec.json.decode(content)["targets"])
 
     @staticmethod
@@ -89,7 +89,7 @@ class Pending:
         """The inverse of `encode`.
 
         Raises:
-            FrazilError: The record was written by a version with another format.
+            FrazilError: A version with another format wrote the record.
         """
         document = msgspec.json.decode(content)
         if document["v"] != FORMAT:
@@ -106,7 +106,7 @@ class Pending:
 def _target(document: Mapping[str, Any], metadata: TableMetadata | None) -> PendingTarget:
     files = document["files"]
     # Spark's `expire_snapshots` with `clean_expired_metadata` removes specs that no snapshot uses.
-    # Written for another table: letters hold its place since, or it was made anew.
+    # The record was written for another table: the table was suspended since, or recreated.
     another = metadata is not None and str(metadata.table_uuid) != document["uuid"]
     gone = metadata is None or not {file["spec"] for file in files} <= metadata.specs().keys()
     return PendingTarget(

@@ -1,4 +1,4 @@
-"""Prepared commit: what a catalog is handed, and whether it landed, which is asked of the table."""
+"""Prepared commit: the updates and requirements for the catalog, and the check whether they landed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ UNKNOWN_DEADLINE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """A commit before the catalog is asked.
+    """A commit before it is sent to the catalog.
 
     Attributes:
-        is_in: Whether metadata of the table has it.
-        id_in: What it is called in metadata that has it: of a snapshot, or of a schema.
+        is_in: Whether given metadata of the table contains the commit.
+        id_in: Id of the committed snapshot or schema in metadata that contains it.
     """
 
     updates: tuple[TableUpdate, ...]
@@ -54,13 +54,13 @@ class PreparedCommit:
 
 
 def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Exception) -> bool:
-    """Ask the catalog whether a commit is in the table, however it was answered; updates the table's metadata.
+    """Ask the catalog whether a commit is in the table, whatever the answer was; updates the table's metadata.
 
-    A plain refusal is looked up, too: it may be of a repeated request whose first copy has landed.
+    A plain refusal is checked, too: it may answer a repeated request whose first copy has landed.
 
     Args:
-        is_in: Whether metadata of the table has the commit.
-        problem: How the commit was answered.
+        is_in: Whether given metadata of the table contains the commit.
+        problem: The error that answered the commit.
 
     Raises:
         CommitUnknownError: The catalog could not be asked for a minute.
@@ -75,7 +75,7 @@ def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Except
             return False
         except Exception as again:
             if is_forbidden(again) and is_denied(problem):
-                # Nobody may ask whether it landed. The manifests stay, so it does not matter.
+                # This user may not load the table. The manifests stay, so that does no harm.
                 return False
             if time.monotonic() > deadline:
                 raise CommitUnknownError(
@@ -124,11 +124,11 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
 
 
 def order_updates(metadata: TableMetadata, order: SortOrder | None) -> tuple[TableUpdate, ...]:
-    """The updates that give a table another sort order; none without one.
+    """Updates that give a table another sort order; none without one.
 
     Args:
-        metadata: The table's, as it was read.
-        order: Its source ids are those of the schema of the same commit.
+        metadata: The table's metadata, as it was read.
+        order: The sort order; its source ids are those of the schema of the same commit.
     """
     if order is None:
         return ()

@@ -1,4 +1,4 @@
-"""Proposals of what to commit to a target, given what its table says now: pure functions, asked again when it moved."""
+"""Proposals of what to commit to a target in the state of its table: pure functions, repeated if the head moved."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ProposalOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the tasks saw of a table when they wrote the files that are proposed.
+    """State of a table when the tasks wrote the proposed files.
 
     Attributes:
-        mapping: Its name mapping, as the property's text; a pending record has none, as its stamps have the names.
-        decoded: The digest of the decoded columns that it keeps for the stream; of a pending record likewise.
+        mapping: Name mapping, as the property's text; None for a pending record, whose stamps have the names.
+        decoded: Digest of the decoded columns that the table keeps for the stream; None for a pending record.
     """
 
     uuid: str
@@ -49,12 +49,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Proposal(Generic[T]):
-    """What is to be committed on a table exactly as it was read.
+    """What to commit on a table exactly as it was read.
 
     Attributes:
-        answer: For whoever asked, once it has landed.
+        answer: Result for the caller once the commit has landed.
         operation: None if there is nothing to commit.
-        properties: Of the table, set in the same commit.
+        properties: Table properties, set in the same commit.
     """
 
     answer: T
@@ -64,12 +64,12 @@ class Proposal(Generic[T]):
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-# Of the stream's newest stamp on the table, and the table's metadata.
+# Arguments: the stream's newest stamp on the table, and the table's metadata.
 Propose = Callable[["Stamp | None", TableMetadata], Proposal[T]]
 
 
 def claim(make: Callable[[Stamp | None], Stamp]) -> Propose[Stamp]:
-    """Propose an empty snapshot with the stamp that is made of the newest one."""
+    """Propose an empty snapshot with a stamp made from the newest one."""
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Stamp]:
         stamp = make(newest)
@@ -94,8 +94,8 @@ def batch(
         position: Where the target stood when the tasks were planned.
 
     Returns:
-        Proposes with the answer LANDED, and nothing to commit where an earlier attempt of the same batch has landed;
-        RUN_AGAIN if the files no longer fit. Raises TargetRecreatedError if the table is another one.
+        The answer LANDED with nothing to commit if an earlier attempt of the batch has landed; RUN_AGAIN if the files
+        no longer fit. Raises TargetRecreatedError if the table was recreated.
     """
     wanted = need(ranges, position)
 
@@ -128,15 +128,15 @@ def _fits(seen: Seen, files: Sequence[DataFile], metadata: TableMetadata) -> boo
     if metadata.default_spec_id != seen.spec_id:
         return False
     if not in_manifests((file.partition for file in files), metadata.spec(), metadata.schema()):
-        # From a pending record of a version that did not refuse such values where the files are written.
+        # Comes from a pending record of a version that did not refuse such values when it wrote the files.
         return False
     return metadata.current_schema_id == seen.schema_id or still_fits(seen.schema, metadata.schema())
 
 
 def _still_named(newest: Stamp | None, stamp: Stamp) -> Mapping[str, int]:
-    """The rows of a batch per target, and of the batch before while that one may still be missing somewhere.
+    """Rows of a batch per target, with those of the previous batch while some target may still lack it.
 
-    A target that is ahead of the batch has committed a later range, which others may lack: that is why the batch runs.
+    If a target is ahead of the batch, it has committed a later range that others may lack. That is why the batch runs.
     """
     if newest and any(newest.position.get(partition, 0) > end for partition, end in stamp.position.items()):
         return {**newest.rows, **stamp.rows}

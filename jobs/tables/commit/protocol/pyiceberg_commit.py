@@ -1,4 +1,4 @@
-"""Commit of an operation through PyIceberg, once: with `snapshot_producers` all that touches its commit path.
+"""Commit of an operation through PyIceberg, once. This module and `snapshot_producers` alone use its commit path.
 
 PyIceberg's public append rebases onto whatever head it finds. So updates and requirements are taken from its snapshot
 producer and handed to the catalog once. Relied upon, and pinned by `tests/unit/tables/commit/test_pyiceberg_commit.py`:
@@ -78,25 +78,24 @@ def commit_once(
     """Commit an operation on exactly the head, schema and partition spec that `table` has in memory.
 
     Args:
-        table: The table as loaded, or as a branch has it; its metadata is replaced by the new one on success.
-        operation: What becomes of the table's files, or of its schema.
-        summary: Entries of the snapshot's summary; a change of the schema makes none.
-        on_written: Called when the manifests are written and before the catalog is asked.
+        table: The table as loaded, or as seen from a branch; on success its metadata is replaced by the new version.
+        operation: The change of the table's files or schema.
+        summary: Entries of the snapshot's summary; unused by a change of the schema, which makes no snapshot.
+        on_written: Called after the manifests are written and before the catalog is asked.
 
     Returns:
-        The new snapshot's id; of a change of the schema, the new schema's.
+        Id of the new snapshot, or of the new schema if the schema changed.
 
     Raises:
         HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
-        CatalogFailedError: Nothing of that, and the catalog failed otherwise; nothing has landed so far.
-        CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing has
-            landed so far.
+        CatalogFailedError: The catalog failed for another reason; nothing has landed so far.
+        CommitDeniedError: The catalog refuses such a commit, or this user; nothing has landed so far.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
     metadata = table.metadata
     try:
         if isinstance(operation, ChangeSchema) and operation.schema == metadata.schema():
-            # A snapshot without files: whoever has read the properties before finds another head.
+            # This makes a snapshot without files, so commits based on the former properties find another head.
             alone = Append(alter=order_updates(metadata, operation.order))
             commit = _file_commit(table, alone, {**summary, _COLUMNS_KEY: "decoded"}, operation.properties)
             commit = replace(commit, id_in=lambda now: now.current_schema_id)
@@ -158,7 +157,7 @@ def _file_commit(
 
 
 def _as_read(metadata: TableMetadata, *heads: TableRequirement) -> tuple[TableRequirement, ...]:
-    """That the table, its schema and its partition spec are those that were read, and so are the heads."""
+    """Requirements that table, schema, partition spec and heads are those that were read."""
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         *heads,
@@ -168,10 +167,10 @@ def _as_read(metadata: TableMetadata, *heads: TableRequirement) -> tuple[TableRe
 
 
 def _remake_commit(table: Table, operation: RemakeBranch, properties: Mapping[str, str]) -> PreparedCommit:
-    """All snapshots in one commit, each on the one before, the first on main's head.
+    """Commit that rebases a branch: all snapshots at once, the first one on main's head.
 
     Args:
-        table: As it is, not as a branch has it.
+        table: The whole table, not seen from a branch.
     """
     metadata, branch = table.metadata, operation.branch
     producers: list[ExactMergeAppend] = []
@@ -224,10 +223,10 @@ def _remake_commit(table: Table, operation: RemakeBranch, properties: Mapping[st
 def _publish_commit(
     table: Table, operation: PublishBranch, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> PreparedCommit:
-    """An empty snapshot on a branch's head, which becomes main's head; the branch goes in the same commit.
+    """Commit of an empty snapshot on a branch's head, which becomes main's head; it removes the branch as well.
 
     Args:
-        table: As it is, not as a branch has it.
+        table: The whole table, not seen from a branch.
     """
     metadata, branch = table.metadata, operation.branch
     commit = _file_commit(_main_at(table, branch), Append(), summary, properties)
@@ -243,10 +242,10 @@ def _publish_commit(
 def _delta_commit(
     table: Table, operation: RowDelta, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> PreparedCommit:
-    """Files on a branch's head, which main knows nothing of.
+    """Commit of files to a branch's head; main does not change.
 
     Args:
-        table: As it is, not as a branch has it.
+        table: The whole table, not seen from a branch.
     """
     metadata, branch = table.metadata, operation.branch
     commit = _file_commit(_main_at(table, branch), operation, summary, properties)
@@ -258,7 +257,7 @@ def _delta_commit(
 
 
 def _main_at(table: Table, branch: str) -> Table:
-    """The table with main where a branch stands."""
+    """The table with `main` at a branch's head."""
     metadata, head = table.metadata, table.metadata.refs[branch]
     moved = {"refs": {**metadata.refs, MAIN_BRANCH: head}, "current_snapshot_id": head.snapshot_id}
     seen = metadata.model_copy(update=moved)
@@ -266,7 +265,7 @@ def _main_at(table: Table, branch: str) -> Table:
 
 
 def _with_next(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
-    """Metadata of one snapshot as they are with another one on top of it, which is then the only one."""
+    """Metadata of one snapshot after another one is added on top, which is then the only one."""
     head = SnapshotRef.model_validate({"snapshot-id": snapshot.snapshot_id, "type": SnapshotRefType.BRANCH})
     return metadata.model_copy(
         update={
@@ -296,9 +295,9 @@ def _latest_ms(metadata: TableMetadata) -> int:
 
 
 def _not_before(latest_ms: int, update: TableUpdate) -> TableUpdate:
-    """The update, with its snapshot after the table's last change, whatever the clock of this host says.
+    """The update with its snapshot dated no earlier than the table's last change, whatever this host's clock shows.
 
-    Iceberg in Java loads no table whose log goes back by more than a minute, and PyIceberg does not look.
+    Iceberg in Java refuses a table whose log goes back by more than a minute. PyIceberg does not check.
     """
     if not isinstance(update, AddSnapshotUpdate) or update.snapshot.timestamp_ms > latest_ms:
         return update

@@ -32,17 +32,17 @@ def refusal(
     *,
     after_sequence: int | None = None,
 ) -> Exception:
-    """The error of a commit that has not landed.
+    """Error for a commit that has not landed.
 
-    A client, a proxy or a load balancer may send a request twice, so a refusal says nothing of the other copy. The
-    manifests of a commit that may still land stay, and orphan removal takes them.
+    A client, a proxy or a load balancer may send a request twice, so a refusal does not show what became of the other
+    copy. The manifests of a commit that may still land stay until orphan removal deletes them.
 
     Args:
-        table: As the catalog has it now.
+        table: The table as the catalog has it now.
         clean_up: Deletes the commit's manifests; called only if the catalog works in this process and refused the
             commit.
-        after_sequence: The table's last sequence number when the commit was made; catalogs tell one that has moved on,
-            by a commit on another branch, as a fault of the commit.
+        after_sequence: The table's last sequence number when the commit was made. If another branch has moved it since,
+            catalogs report that as an invalid commit.
     """
     conflict = isinstance(problem, (CommitFailedException, NoSuchTableError))
     outnumbered = after_sequence is not None and last_sequence(table.metadata) != after_sequence
@@ -66,12 +66,12 @@ def refusal(
 
 
 def missing_manifest(table: Table, missing: FileNotFoundError) -> Exception:
-    """The error of a commit that was not made, since a manifest of the table's head is gone.
+    """Error for a commit that was not made because a manifest of the table's head does not exist.
 
-    A head that a compaction has followed may expire while a stream without records still takes it for the head.
+    After a compaction, the former head may expire while a stream without records still takes it for the head.
 
     Args:
-        table: As it was read; its metadata becomes what the catalog has now.
+        table: The table as it was read; its metadata is replaced by the catalog's current version.
 
     Returns:
         `HeadMovedError`, or the problem itself if the table's head is still the one that was read.
@@ -96,8 +96,8 @@ def _as_asserted(metadata: TableMetadata, requirements: Iterable[TableRequiremen
     return True
 
 
-# By name, so that nothing of a catalog that is not used has to be installed or imported. A token that has run out is
-# not among them: the stream is opened anew with another.
+# Compared by name, so that unused catalogs need not be installed or imported. An expired token is not among them: the
+# stream is reopened with a new one.
 _FORBIDDEN = {("pyiceberg.exceptions", "ForbiddenError"), ("builtins", "PermissionError")}
 _DENIED = _FORBIDDEN | {
     ("pyiceberg.exceptions", "BadRequestError"),
@@ -106,24 +106,24 @@ _DENIED = _FORBIDDEN | {
     ("builtins", "NotImplementedError"),
     ("hive_metastore.ttypes", "InvalidOperationException"),
 }
-# By default a Hive metastore compares columns by position, so that it refuses one in the middle.
+# A Hive metastore compares columns by position unless configured otherwise, so it refuses a column in the middle.
 _HIVE_POSITIONS = "incompatible with the existing columns"
 _HIVE_FIX = (
     "set hive.metastore.disallow.incompatible.col.type.changes to false in the metastore's hive-site.xml, as Iceberg "
     "needs it, and restart the metastore; then start again"
 )
-# Of AWS's catalogs, whose client has one class for all errors.
+# AWS clients raise one class for all errors.
 _FORBIDDEN_CODES = {"AccessDenied", "AccessDeniedException"}
 _DENIED_CODES = _FORBIDDEN_CODES | {"InvalidInputException", "ValidationException"}
 
 
 def is_denied(problem: BaseException) -> bool:
-    """Whether a catalog refused a commit for what it asks, or for who asks: the same answer comes to every attempt."""
+    """Whether a catalog refused a commit for its content or its user, so that every attempt would be refused."""
     return _is_one(problem, _DENIED, _DENIED_CODES)
 
 
 def is_forbidden(problem: BaseException) -> bool:
-    """Whether a catalog refused for who asks, as of a table that this user may not load."""
+    """Whether a catalog refused because of the user, such as a table that this user may not load."""
     return _is_one(problem, _FORBIDDEN, _FORBIDDEN_CODES)
 
 
@@ -137,7 +137,7 @@ def _is_one(problem: BaseException, kinds: Collection[tuple[str, str]], codes: C
 
 @contextlib.contextmanager
 def permitted(stream: str, table: str) -> Iterator[None]:
-    """Tell, of what is asked of a catalog about one table within the block, that it may not be asked."""
+    """Raise a sentence that names the table if the catalog forbids a request of the block."""
     try:
         yield
     except Exception as problem:
@@ -152,7 +152,7 @@ def permitted(stream: str, table: str) -> Iterator[None]:
 
 
 def is_there(catalog: Catalog, table: str) -> bool:
-    """Whether there is a table of a name; one that this user may not read is not gone."""
+    """Whether a table of a name exists; a table that this user may not read counts as existing."""
     try:
         return catalog.table_exists(table)
     except Exception as problem:
@@ -162,7 +162,7 @@ def is_there(catalog: Catalog, table: str) -> bool:
 
 
 def is_readable(catalog: Catalog, table: str) -> bool:
-    """Whether there is a table of a name that this user may read."""
+    """Whether a table of a name exists and this user may read it."""
     try:
         return catalog.table_exists(table)
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""Commit session: it holds the lease of one id, and what it commits to its tables has its epoch."""
+"""Commit session: holds the lease of one id, and commits to its tables under the lease's epoch."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 
 class LeaseHold(Protocol):
-    """What a commit session asks of its lease."""
+    """What a commit session needs of a lease."""
 
     @property
     def lost(self) -> FencedError | None:
-        """Why it is this process's no more; it asks the clock alone."""
+        """Error if the lease is no longer this process's; looks at the clock only."""
         ...
 
     def acquire(self, above: int) -> int:
-        """Take it with an epoch greater than `above` and than every earlier one."""
+        """Take the lease with an epoch greater than `above` and every earlier one."""
         ...
 
     def verify(self) -> None:
-        """Raise unless it is still this process's."""
+        """Raise unless the lease is still this process's."""
         ...
 
     def release(self) -> None:
-        """Give it back."""
+        """Give the lease back."""
         ...
 
 
@@ -43,12 +43,12 @@ class CommitSession:
     """Tables that this process commits to under one id.
 
     Attributes:
-        id: Under which they are stamped: a stream's, or of its replays or queues.
-        config: The hash of the configuration that makes the rows.
-        lease: One for each id.
-        targets: By table name, the coordinator first.
+        id: Id under which the tables are stamped: the stream's, or that of its replays or queues.
+        config: Hash of the configuration that makes the rows.
+        lease: Lease of the id.
+        targets: Targets by table name, the coordinator first.
         generation: The configuration that this process runs under, see `jobs.config.settings.generation`.
-        epoch: Of this session; 0 until the lease is held.
+        epoch: The session's epoch; 0 until the lease is held.
     """
 
     id: str
@@ -60,7 +60,7 @@ class CommitSession:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lease for the length of the block, with an epoch above every one that a table knows."""
+        """Hold the lease during the block, with an epoch above every epoch in the tables."""
         self.epoch = self.lease.acquire(above=max((each.greatest_epoch() for each in self.targets.values()), default=0))
         try:
             yield
@@ -68,11 +68,11 @@ class CommitSession:
             self.lease.release()
 
     def claim_of(self, newest: Stamp | None, first: Positions = NOWHERE, stream: str = "") -> Stamp:
-        """What this session claims a table with.
+        """Stamp with which this session claims a table.
 
         Args:
-            first: Where the table stands without one.
-            stream: The id under which the table is stamped, if that is not the session's.
+            first: Position of a table without a stamp.
+            stream: Id under which the table is stamped, if it is not the session's.
         """
         if newest is not None:
             return newest.claimed(self.epoch, self.generation)
@@ -85,19 +85,20 @@ class CommitSession:
         Raises:
             FencedError: A later session has been here, or the lease is lost.
         """
-        # Suspended since it was verified, perhaps; it costs a look at the clock.
+        # The process may have been suspended since the lease was verified. The check costs a look at the clock.
         if lost := self.lease.lost:
             raise lost
         stamp = planned.stamp.under(self.epoch)
         return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position)
 
     def answer(self, stamps: Mapping[str, Stamp], note: str) -> None:
-        """Commit an operator's decisions, each on exactly the table that was read, in this order."""
+        """Commit an operator's decisions in this order, each on exactly the table that was read."""
         for name, stamp in stamps.items():
             target = self.targets[name]
             head = target.snapshot_id
             target.restamp(signed_answer(stamp, self.epoch, note))
             for other in self.targets.values():
-                # The places of parked tables are all in the dead letters: this commit is on the head that they read.
+                # All placeholders share the dead-letter table, so the next one has to commit on the head that this one
+                # made.
                 if other is not target and other.name == target.name and other.snapshot_id == head:
                     other.table = target.table

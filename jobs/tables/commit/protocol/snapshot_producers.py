@@ -1,4 +1,4 @@
-"""Snapshot producers of PyIceberg: of exactly the table that was read, with the partition values that files have.
+"""Snapshot producers on top of PyIceberg's: they commit on exactly the table that was read.
 
 Relied upon, and pinned by `tests/unit/tables/commit/test_pyiceberg_commit.py`: `_MergeAppendFiles(operation,
 transaction, io, snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id`
@@ -40,7 +40,7 @@ def producer_of(
         case Append(files=added):
             producer = ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
         case RowDelta(files=added, deletes=deletes, replaced=replaced):
-            # As Iceberg's own: who reads appends alone does not stop at one.
+            # Like Iceberg's own producers: readers of appends alone do not stop at it.
             kind = Operations.APPEND if not deletes else Operations.OVERWRITE if added else Operations.DELETE
             producer = ExactRowDelta(kind, transaction, table.io, snapshot_properties=properties)
             producer.deletes, producer.replaced = deletes, replaced
@@ -50,7 +50,7 @@ def producer_of(
             for file in removed:
                 producer.delete_data_file(file)
                 if specs[file.spec_id].is_unpartitioned():
-                    # It looks for the manifests by the files' partitions, and finds none where there are no partitions.
+                    # PyIceberg looks for manifests by the files' partitions, and finds none in an unpartitioned table.
                     producer.delete_by_predicate(AlwaysTrue())
     for file in added:
         producer.append_data_file(file)
@@ -58,10 +58,10 @@ def producer_of(
 
 
 class UnchangedTransaction(Transaction):
-    """A transaction to which nothing is staged: its metadata is the table's.
+    """A transaction without staged changes: its metadata is the table's.
 
-    PyIceberg makes a deep copy each time that it is asked for, which is fifteen times a commit: with a table's first
-    snapshot a quarter of what a commit takes, with 300 of them most of it.
+    PyIceberg deep-copies the metadata at each access, fifteen times a commit. That is a quarter of a first commit's
+    time, and most of it with 300 snapshots.
     """
 
     @property
@@ -91,11 +91,11 @@ class ExactMergeAppend(_MergeAppendFiles):
 
 
 class ExactRowDelta(ExactMergeAppend):
-    """Data files, with one manifest of all files of deleted positions beside theirs.
+    """Data files, with one manifest of all position delete files beside theirs.
 
     Attributes:
-        deletes: New ones, of the table's current partition spec.
-        replaced: Those that go.
+        deletes: New position delete files, of the table's current partition spec.
+        replaced: Position delete files that are removed.
     """
 
     deletes: Sequence[DataFile] = ()
@@ -110,7 +110,7 @@ class ExactRowDelta(ExactMergeAppend):
         return super()._process_manifests(manifests)
 
     def _deletes_manifest(self, former: Sequence[ManifestFile]) -> ManifestFile:
-        """PyIceberg writes and merges those of data files alone."""
+        """Manifest of the delete files; PyIceberg writes and merges manifests of data files only."""
         metadata = self._transaction.table_metadata
         gone = {file.file_path for file in self.replaced}
         writer = _DeletesManifestWriter(
@@ -136,7 +136,7 @@ class ExactRowDelta(ExactMergeAppend):
 
 
 class _DeletesManifestWriter(ManifestWriterV2):
-    """Of files of deleted positions; PyIceberg's own is of data files."""
+    """Writer of manifests of position delete files; PyIceberg's writer is for data files."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES

@@ -1,8 +1,8 @@
-"""Remaking of an empty table, in one commit: it keeps its identity, its stamps and with them the stream's position.
+"""Rebuild of an empty table in one commit: it keeps its identity, its stamps and the stream's position.
 
 Another stream may be about to commit its first rows to a branch, which leaves main's head, schema and partitions as
-they were. Those rows would be of columns that are gone. So the commit brings a snapshot without files: its number is
-the next one after those that were read, and no catalog takes that once a commit on any branch has it.
+they were. Those rows would have columns that no longer exist. So the commit adds a snapshot without files. Its sequence
+number is the next after those that were read, and catalogs refuse it once a commit on any branch has taken it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec) -> Table:
-    """The table with these columns and partitions.
+    """Give an empty table these columns and partitions.
 
     Args:
-        table: One that is as made for the stream.
+        table: An empty table, as it was created for the stream.
 
     Returns:
-        The table as it is now: if somebody committed meanwhile, as he left it.
+        The current table; unchanged if somebody else committed meanwhile.
     """
     name = ".".join(table.name())
     refuse_names(name, schema, spec)
@@ -60,9 +60,9 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
 def _changes(
     metadata: TableMetadata, stream: str, schema: Schema, spec: PartitionSpec
 ) -> tuple[tuple[TableUpdate, ...], dict[str, str], dict[str, str]]:
-    """What becomes of the table's columns and partitions, as what it is made with that, and which are UUIDs."""
+    """Updates of the table's columns and partitions, and of the properties about them."""
     ids = itertools.count(metadata.last_column_id + 1)
-    # Other ids than any column had: the types of one id may differ only by Iceberg's promotions.
+    # New ids, as the types of one id may differ only by Iceberg's promotions.
     fresh = assign_fresh_schema_ids(schema, lambda: next(ids))
     fresh = fresh.model_copy(update={"schema_id": max(each.schema_id for each in metadata.schemas) + 1})
     updates: tuple[TableUpdate, ...] = (
@@ -82,7 +82,7 @@ def _changes(
             )
             for field in spec.fields
         ]
-        # The former ones are of columns that are gone, which Java's readers do not take. No file is of them.
+        # The former specs are of dropped columns, which Java readers refuse. No file uses them.
         updates += (
             AddPartitionSpecUpdate(spec=PartitionSpec(*fields, spec_id=spec_id)),
             SetDefaultSpecUpdate.model_validate({"spec-id": -1}),

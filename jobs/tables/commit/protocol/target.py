@@ -1,4 +1,4 @@
-"""Target of a stream, a table of rows or of dead letters: its stamps are read, it is claimed and committed on."""
+"""Target of a stream, a table of rows or of dead letters: reads its stamps, claims it and commits to it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from jobs.tables.write.renewed_file_io import RenewedFileIO
 
 log = logging.getLogger(__name__)
 
-# How long a catalog may answer with metadata that are older than those it gave before.
+# How long a catalog may answer with older metadata than before, seconds.
 STALE_SECONDS = 5.0
 
 NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
@@ -71,10 +71,10 @@ class Target:
     """One table that a stream commits to.
 
     Args:
-        name: Its full name, such as `orders.payments`.
-        backoff: Between the attempts at a commit.
+        name: Full name of the table, such as `orders.payments`.
+        backoff: Makes the pauses between the attempts at a commit.
         commit_once: Commits an operation on exactly the table that was read.
-        branch: Of the table, to which the stream commits.
+        branch: Branch of the table to which the stream commits.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Target:
         self.refusals: int = 0
         self.catalog: Catalog = catalog
         self.table: Table = on_branch(self._loaded(), branch)
-        # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
+        # Kept apart from `table`: a refused commit reloads the table, and may find a recreated one.
         self._first_uuid: str = self.uuid
         self.newest: Stamp | None = None
-        # The catalog has refused a commit, or the table was loaded, since its stamps were read.
+        # The catalog refused a commit, or the table was loaded, since its stamps were read.
         self._stale: bool = False
         self._backoff: Callable[[], Backoff] = backoff
         self._commit_once: Callable[..., int] = commit_once
@@ -104,37 +104,37 @@ class Target:
 
     @property
     def uuid(self) -> str:
-        """Iceberg's identity of the table, which a table of the same name created later does not share."""
+        """Uuid of the table, which a later table of the same name does not share."""
         return str(self.table.metadata.table_uuid)
 
     @property
     def identity(self) -> str:
-        """The uuid under which the stream knows the table whose target this is."""
+        """Uuid under which the stream knows the table of this target."""
         return self.uuid
 
     @property
     def owner(self) -> str:
-        """The stream whose target it is, as its file calls it."""
+        """Name of the stream that the target belongs to, as in its file."""
         return self.stream
 
     @property
     def snapshot_id(self) -> int | None:
-        """The head of the branch, as last loaded."""
+        """Id of the branch's head, as last loaded."""
         snapshot = self.table.metadata.current_snapshot()
         return snapshot.snapshot_id if snapshot else None
 
     @property
     def has_to_begin(self) -> bool:
-        """Whether it is a branch of a table without snapshots, with which no commit of rows can begin."""
+        """Whether it is a branch of a table without snapshots, where no commit of rows can begin."""
         return self.branch != MAIN_BRANCH and not self.table.metadata.snapshots
 
     def renew_access(self, *, refused: bool = False) -> bool:
-        """Take new credentials for the files from the catalog, if it is time; returns whether there are others now.
+        """Take new file credentials from the catalog, if it is time; returns whether they are new.
 
-        A catalog may hand out credentials that live for an hour or less. New ones are taken in the middle of that life.
+        A catalog may issue credentials that live for an hour or less. They are renewed halfway through that life.
 
         Args:
-            refused: The store takes those that are here no longer, whatever was said of their life.
+            refused: The store refuses the current credentials, whatever their announced life.
         """
         if isinstance(self.table.io, RenewedFileIO):
             try:
@@ -157,7 +157,7 @@ class Target:
         return keys_of(self.table.io.properties) != keys_of(before)
 
     def seen(self) -> Seen:
-        """The table as a task is about to see it."""
+        """The state of the table that a task is about to use."""
         metadata = self.table.metadata
         mapping, decoded = metadata.properties.get(NAME_MAPPING), decoded_digest(metadata.properties, self.stream)
         return Seen(
@@ -168,8 +168,8 @@ class Target:
         """Load the table and its newest stamp.
 
         Raises:
-            RolledBackError: An operator rolled the table back to before the stream's last commit.
-            TargetRecreatedError: The table is gone, or another one has its name.
+            RolledBackError: The table was rolled back to before the stream's last commit.
+            TargetRecreatedError: The table was dropped or recreated.
         """
         self._load()
         past = stamp_history.history_of(self.table, self.stream)
@@ -185,10 +185,10 @@ class Target:
         return has is not None and has < (known or 0)
 
     def _read_again(self) -> stamp_history.History:
-        """The table once it has the commits that this process knows; a catalog's replica may lag for a moment.
+        """Reload the table until it has the commits that this process knows; a catalog's replica may lag.
 
         Raises:
-            RolledBackError: It still lacks them: it was restored from older metadata.
+            RolledBackError: The table still lacks them, so it was restored from older metadata.
         """
         deadline = time.monotonic() + STALE_SECONDS
         while True:
@@ -203,18 +203,18 @@ class Target:
             self._load()
 
     def history(self) -> stamp_history.History:
-        """What the table says of the stream, also after a rollback, which `read` refuses."""
+        """Stamps of the stream in the table, also after a rollback, which `read` refuses."""
         self.table, self._stale = on_branch(self._loaded(), self.branch), True
         past = stamp_history.history_of(self.table, self.stream)
         self.newest, self._stale = past.newest, False
         return past
 
     def greatest_epoch(self) -> int:
-        """The greatest epoch that any stamp of the stream on this table carries."""
+        """Greatest epoch of any stamp of the stream on this table."""
         return stamp_history.greatest_epoch(self.table.metadata, self.stream)
 
     def refuse_later_claim(self, epoch: int) -> None:
-        """Ask the catalog whether a later driver has been here."""
+        """Raise if a later driver has claimed the table, by the catalog's current metadata."""
         try:
             theirs = stamp_history.greatest_epoch(self._loaded().metadata, self.stream)
         except NoSuchTableError:
@@ -227,19 +227,19 @@ class Target:
 
         Args:
             make: Makes the claim from the newest stamp; called again when the head moved.
-            again: This driver has claimed the table before; the claim takes the place of what its stamp says.
+            again: Whether this driver has claimed the table before; the new claim replaces its stamp.
 
         Raises:
-            FencedError: A driver of a later epoch was here; or of the same one, unless it is claimed again.
+            FencedError: A driver with a later epoch has claimed it; or one with the same epoch, unless `again` is set.
         """
         again = self._claim_former_branch(make, epoch) or again
         return self.swap(proposals.claim(make), epoch=epoch, below=None if again else epoch)
 
     def _claim_former_branch(self, make: Callable[[Stamp | None], Stamp], epoch: int) -> bool:
-        """Claim the branch that the stream wrote before, where an older driver may still commit to its head.
+        """Claim the branch that the stream wrote before, to which an older driver may still commit.
 
         Returns:
-            Whether there is one and it is claimed; one that was rolled back is left alone.
+            True if there is such a branch and it is claimed; a branch that was rolled back is left alone.
         """
         metadata = self.table.metadata
         former = stamp_history.written_branch(metadata, self.stream) or self.branch
@@ -256,13 +256,13 @@ class Target:
     def land(
         self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
     ) -> ProposalOutcome:
-        """Commit a batch's files with its stamp, or find out why not; see `proposals.batch`.
+        """Commit a batch's files with its stamp, unless they no longer fit; see `proposals.batch`.
 
         Returns:
-            LANDED, also when an earlier attempt of the same batch had; RUN_AGAIN if the files no longer fit.
+            LANDED, also if an earlier attempt of the batch has landed; RUN_AGAIN if the files no longer fit.
 
         Raises:
-            FencedError: A later epoch has been here.
+            FencedError: A later epoch has claimed the table.
         """
         propose = proposals.batch(self.name, stamp, files, seen=seen, ranges=batch, position=position)
         return self.swap(propose, epoch=stamp.epoch, known=True)
@@ -297,17 +297,17 @@ class Target:
         check: Callable[[], None] = lambda: None,
         given_up: Callable[[str], FrazilError] | None = None,
     ) -> T:
-        """Commit what is proposed for the table as it is, whoever else commits to it.
+        """Commit what is proposed for the current table, in competition with other writers.
 
         Args:
-            propose: Called with what was read, and again when the head moved.
-            below: The newest stamp's epoch has to be less; without it, no greater than `epoch`.
-            known: What was read last is tried first.
+            propose: Called with what was read, and again after the head moved.
+            below: The newest stamp's epoch has to be less than this; if None, no greater than `epoch`.
+            known: Whether the first attempt uses what was read last.
             check: Called before each attempt; raises if this process must not commit any more.
-            given_up: Makes the error after too many refusals, of what the catalog said.
+            given_up: Makes the error after too many refusals from the catalog's message.
 
         Returns:
-            The answer of the proposal that landed, or that has nothing to commit.
+            Answer of the proposal that landed, or that had nothing to commit.
 
         Raises:
             CommitRefusedError: The catalog refused again and again, unless `given_up` says otherwise.
@@ -335,7 +335,7 @@ class Target:
         """Commit an operation on exactly the table that was read, once.
 
         Args:
-            stamp: Goes with it, in the snapshot's summary and as the stream's property.
+            stamp: Stamp of the commit, for the snapshot's summary and the stream's property.
 
         Returns:
             The new snapshot's id.
@@ -345,7 +345,7 @@ class Target:
         """
         said, properties = dict(summary), dict(more)
         if stamp is not None:
-            # The next number on exactly this metadata: another commit in between, and this one is refused.
+            # The next number on exactly this metadata: after any other commit, this one is refused.
             stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest).on_branch(self.branch)
             metadata = self.table.metadata
             said[SUMMARY_KEY], own = stamp_properties(stamp, metadata.properties, metadata.snapshots)
@@ -387,14 +387,14 @@ class Target:
 def stamp_properties(
     stamp: Stamp, table: Mapping[str, str], snapshots: Sequence[Snapshot] | None = None
 ) -> tuple[str, dict[str, str]]:
-    """The text of a stamp, and the properties that go with it.
+    """The text of a stamp, and the table properties that go with it.
 
-    These are itself, the directory if that lacks a target, the other tables' sequence numbers, and what the table is to
-    remember of an answer.
+    The properties are the stamp, the directory if it lacks a target, the other tables' sequence numbers, and answers
+    that outlive their snapshot.
 
     Args:
-        snapshots: The table's snapshots, on all branches, whose stamps use places of the directory. Without them
-            all places are used.
+        snapshots: The table's snapshots, on all branches, whose stamps use places of the directory. None: all places
+            are in use.
     """
     directory = TargetDirectory.of(table, stamp.stream)
     properties: dict[str, str] = {}
@@ -418,7 +418,7 @@ def _used_places(stream: str, table: Mapping[str, str], snapshots: Sequence[Snap
 
 
 def pass_written(operation: Operation, stamp: Stamp | None) -> None:
-    """Pass the step of a commit whose manifests are written."""
+    """Pass the failpoint of a commit whose manifests are written."""
     if isinstance(operation, ReplaceFiles):
         step("inside_life_change")
     elif isinstance(operation, RemakeBranch):
@@ -432,5 +432,5 @@ def pass_written(operation: Operation, stamp: Stamp | None) -> None:
     elif isinstance(operation, Append) and operation.beside:
         step("inside_publish" if operation.files else "inside_hold")
     elif stamp and stamp.kind == "batch":
-        # Only the anchor's stamps name the stream's tables.
+        # Only the coordinator's stamps name the stream's tables.
         step("inside_anchor_commit" if stamp.targets else "inside_dead_letters_commit")

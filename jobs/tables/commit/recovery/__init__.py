@@ -1,1 +1,1 @@
-"""What follows a crash, a rollback, or an operator's answer."""
+"""Decisions after a crash, a rollback, or an operator's answer."""

@@ -1,7 +1,7 @@
-"""Acceptance of a stop by an operator: the stamps that record his answer, with who gave it and why.
+"""Acceptance of a stop by an operator: the stamps that record the answer, with its author and reason.
 
-They are the only thing that moves a position past records that were not read, or back over records that were.
-Each function gives the new stamps, the anchor's last; nothing is committed here.
+Only these stamps move a position past records that were not read, or back over records that were. Each function returns
+the new stamps, the coordinator's last; nothing is committed here.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def lost_offsets(
     """Answer to retention that removed unread records: go on behind them.
 
     Args:
-        earliest: What the logs still keep.
-        topics: Kafka's ids of the topics that are there; one that was retired and is back can have lost records too.
+        earliest: First offsets that the logs still keep.
+        topics: Kafka's ids of the existing topics. A topic that was retired and exists again can have lost records too.
     """
     stamps = _with_returned(stamps, anchor, topics)
     stamp = _anchored(stamps, anchor)
-    # Where the stream would begin, which may be before the anchor's position if another target stands behind it.
+    # The stream would begin here. That may be before the coordinator's position, if another target stands behind it.
     positions = target_positions(stamps, anchor)
     known = restart_positions(positions)
     lost = {p: earliest[p] for p, offset in known.items() if earliest.get(p, offset) > offset}
@@ -66,7 +66,7 @@ def lost_topic(stamps: NewestStamps, anchor: str, topic: str) -> NewStamps:
         raise NothingToAcceptError(f"no unread record of topic {topic} is known", fix="frazil status")
     ends = {p: end for p, end in pointwise_max([positions[anchor], stamp.ends]).items() if p.topic == topic}
     new = _left_behind(stamps, positions, anchor, ends, "lost_topic")
-    # Where another target is ahead, it alone has what the anchor does not get any more.
+    # If another target is ahead, it alone has the records that the coordinator will not get.
     ahead = {p: at for p, at in reached.items() if p.topic == topic and at > positions[anchor].get(p, at)}
     new[anchor] = replace(
         stamp.decided(Decision("lost_topic", passed=unread(topic, positions[anchor], stamp, reached))),
@@ -84,10 +84,10 @@ def _left_behind(
     lost: Positions,
     answer: Literal["lost_offsets", "lost_topic"],
 ) -> NewStamps:
-    """Of targets that stand before the anchor, the stamps that go past what they can no longer receive.
+    """Stamps of targets behind the coordinator that move them past records which they can no longer receive.
 
-    Only up to the anchor's position: beyond it the anchor's own stamp speaks for all, and a target that were ahead of
-    the anchor would be taken for one that had committed a batch alone.
+    They move no further than the coordinator's position. Its own stamp covers what lies beyond, and a target ahead of
+    the coordinator would look like one that committed a batch alone.
     """
     new: NewStamps = {}
     for name, stamp in stamps.items():
@@ -113,13 +113,13 @@ def recreated_topic(
 ) -> NewStamps:
     """Answer to a topic that was deleted and created again: read the new one from its beginning.
 
-    If it still is the same topic, and its log was cut, it is read on from where it departs, or from its end. A topic
-    without an id is read from its beginning, which loses nothing. The stream counts as complete through no time until
-    its next batch; the watermark stays.
+    If it still is the same topic and its log was cut, reading goes on at the offset of departure, or at the log's end.
+    A topic without an id is read from its beginning, which loses nothing. Until its next batch, the stream is complete
+    through no time; the watermark stays.
 
     Args:
-        latest: The ends of the logs.
-        departures: Where they depart from what was read, no less than what they keep.
+        latest: Ends of the logs.
+        departures: Offsets at which the logs depart from what was read, no less than their first offsets.
     """
     stamps = _with_returned(stamps, anchor, {topic: identity})
     before = _anchored(stamps, anchor)
@@ -154,8 +154,8 @@ def recreated_topic(
 def _cut_topic(
     stamps: NewestStamps, anchored: Stamp, anchor: str, topic: str, latest: Positions, departures: Positions
 ) -> NewStamps:
-    # A log that departs from what was read may keep nothing of that any more: it goes on where it stands, unless what
-    # retention has removed since stops it, and is known as another log all the same.
+    # A log that departs from what was read may have lost all of it to retention. Then the stream goes on where it
+    # stands, unless retention stops it, and the log still counts as a new incarnation.
     cut = {
         partition: min(offset, latest.get(partition, offset), departures.get(partition, offset))
         for partition, offset in anchored.position.items()
@@ -182,7 +182,7 @@ def _cut_topic(
 
 
 def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) -> NewStamps:
-    """Answer to a table that was dropped: the sink begins again where the spec's `start` says, dead letters go on."""
+    """Answer to a table that was dropped: the stream's own table begins again at `source.start`, others go on."""
     if table == anchor:
         return {
             name: replace(stamp.decided(Decision("recreated_table")), start={}, config=config)
@@ -193,12 +193,12 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
     others = {name: uuid for name, uuid in stamp.targets.items() if name != table}
     parked = {name: since for name, since in stamp.parked.items() if name != table}
     stamp = replace(stamp.decided(Decision("recreated_table")), targets=others).with_parked(parked)
-    # What failed is counted of the newest batch: a second run makes letters of what has no table any more.
+    # Failed records are counted for the newest batch. Its re-execution makes dead letters of records without a table.
     return {anchor: replace(stamp, rows={**stamp.rows, table: 0}, failed=None)}
 
 
 def signed_answer(stamp: Stamp, epoch: int, note: str) -> Stamp:
-    """The stamp of an operator's answer, with who accepts and why."""
+    """Stamp of an operator's answer, with its author and reason."""
     times = stamp.event_time.bare() if stamp.event_time else None
     return replace(
         stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={}, event_time=times, coordinator=None
@@ -206,11 +206,11 @@ def signed_answer(stamp: Stamp, epoch: int, note: str) -> Stamp:
 
 
 def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str]) -> NewestStamps:
-    """The stamps where the anchor's knows retired topics that are back again, as a start of the stream does."""
+    """The stamps in which the coordinator's one has the retired topics that exist again, as at a start."""
     stamp = stamps.get(anchor)
     if stamp is None or not (back := returned_topics(stamp.retired, topics)):
         return stamps
-    # Of a topic that the stamp knows all the same, what it says is newer.
+    # If the stamp knows the topic already, its own position is newer.
     names = {partition.topic for partition in back}
     known = replace(
         stamp,

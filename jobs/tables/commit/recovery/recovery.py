@@ -1,4 +1,4 @@
-"""Recovery of a batch that only some targets have: pure decisions on the stamps and on the pending record."""
+"""Recovery of a batch that only some targets have: pure functions of the stamps and the pending record."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from jobs.tables.commit.stamp.target_positions import NewestStamps, need, target
 
 
 class PlannedTarget(Protocol):
-    """What a pending record says of one target that may have to be recovered."""
+    """Entry of a pending record: one target that may have to be recovered."""
 
     @property
     def position(self) -> Positions:
-        """Where it stood when the tasks were planned."""
+        """Position when the tasks were planned."""
         ...
 
     @property
     def stamp(self) -> Stamp:
-        """What it was about to be stamped with."""
+        """Stamp that the target was about to get."""
         ...
 
 
@@ -36,20 +36,20 @@ def lacking_targets(
 ) -> tuple[str, ...] | None:
     """The targets to recover: those that lack the pending record's batch, in the order of their commits.
 
-    A driver that slept through a take-over may write a record late. So a record counts as a whole or not at all: either
-    the anchor is where it was when the tasks were planned, or its newest batch is this one.
+    A zombie driver may write a record late. So a record counts as a whole or not at all: either the coordinator is
+    where it was when the tasks were planned, or its newest batch is the record's.
 
     Args:
         anchor: The table that is stamped in every batch of the configuration that made the record.
 
     Returns:
-        Names, none if all have it; None if the record is stale.
+        Names of the targets, none if all have the batch; None if the record is stale.
     """
     positions = target_positions({name: stamps.get(name) for name in {**stamps, **planned}}, anchor)
     names: list[str] = []
     for name, target in planned.items():
         if any(positions[name].get(partition, at) < at for partition, at in target.position.items()):
-            # The target has been moved back since, which only an operator does; the record would take that back.
+            # The target was moved back since, as only an operator does. The record would undo that.
             return None
         then = need(batch, target.position)
         now = need(batch, pointwise_max([target.position, positions[name]]))
@@ -67,7 +67,7 @@ def _is_newest(batch: Ranges, planned: PlannedTarget, newest: Stamp | None) -> b
     """True if `newest` is the commit of what was planned, or a later driver's claim on top of it."""
     stamp = planned.stamp
     reached = pointwise_max([planned.position, {each: range_.end for each, range_ in batch.items()}])
-    # What an operator has begun anew since has no rows of it.
+    # Tables that an operator has begun again since have no rows of the batch.
     anew = stamp.targets.keys() - newest.targets.keys() if newest and newest.targets else ()
     return (
         newest is not None
@@ -79,15 +79,15 @@ def _is_newest(batch: Ranges, planned: PlannedTarget, newest: Stamp | None) -> b
 
 
 def _same(rows: int, planned: int, stamp: Stamp) -> bool:
-    """Whether a target's rows are those that were planned; a stamp may say no more than that there are some."""
+    """Whether a target's rows are those planned; a stamp may record only whether there are any."""
     return bool(rows) == bool(planned) if stamp.in_bitmaps else rows == planned
 
 
 def half_committed(stamps: NewestStamps, anchor: str) -> HalfCommitted | None:
-    """The batch that a crash left on some targets only, or None when all agree.
+    """The batch that a crash left on some targets only; None if all targets agree.
 
-    The anchor is stamped in every batch and lists the rows of each target, so a target that is ahead of the anchor, or
-    one that the anchor's newest batch names and that stands behind it, tells.
+    The coordinator is stamped in every batch and lists the rows of each target. So two things show such a batch: a
+    target ahead of the coordinator, or one behind it that the coordinator's newest batch names.
     """
     anchored = stamps.get(anchor)
     for target, stamp in stamps.items():
@@ -115,7 +115,7 @@ def half_committed(stamps: NewestStamps, anchor: str) -> HalfCommitted | None:
 
 
 def _beyond(position: Positions, other: Positions, start: Positions) -> dict[TopicPartition, OffsetRange]:
-    """Per partition, the records up to `position` that `other` has not reached."""
+    """Records up to `position` that `other` has not reached, by partition."""
     return {
         partition: OffsetRange(max(other.get(partition, 0), start.get(partition, 0)), offset)
         for partition, offset in position.items()

@@ -1,11 +1,11 @@
 """Reset of a stream's positions by an operator: pure decisions on stamps; nothing is committed here.
 
 Each target's stamp can hold a position up (see `target_positions`). So a reset takes three commits, and only the last
-one moves the stream. Whoever is killed before it leaves the old positions in force, entirely.
+one moves the stream. If the process is killed earlier, the old positions stay in force entirely.
 
-1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). 2. Every other
-target takes, per partition, the lower of the old and the new position. The anchor holds the old one up. 3. The anchor
-takes the new position, as `start` too. A raised position then counts on every target.
+1. The coordinator's stamp records that every target is complete where the stream stands (`start = position`, no rows).
+2. Every other target takes, per partition, the lower of the old and the new position. The coordinator holds the old one
+up. 3. The coordinator takes the new position, as `start` too. A raised position then counts on every target.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class ResetRefusedError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class ResetMove:
-    """What a reset does to one partition; all offsets are next offsets.
+    """What a reset does to one partition; all offsets are offsets of the next record.
 
     Attributes:
-        before: Where the stream stands; where it would begin, if it does not know the partition yet.
-        after: Where it is to go on.
-        kept: The records that Kafka keeps now.
+        before: The stream's offset; where it would begin, if it does not know the partition yet.
+        after: Offset at which the stream is to go on.
+        kept: Offsets that Kafka keeps now.
     """
 
     partition: TopicPartition
@@ -56,32 +56,32 @@ class ResetMove:
 
     @property
     def skipped(self) -> int:
-        """Offsets that are passed over."""
+        """Number of offsets that are passed over."""
         return max(0, self.after - self.before)
 
     @property
     def again(self) -> int:
-        """Offsets that are read a second time."""
+        """Number of offsets that are read a second time."""
         return max(0, self.before - self.after)
 
     @property
     def range(self) -> OffsetRange:
-        """The offsets that are passed over or read again."""
+        """Offsets that are passed over or read again."""
         return OffsetRange(min(self.before, self.after), max(self.before, self.after))
 
     @property
     def gone(self) -> int:
-        """Offsets of the range that Kafka no longer keeps: they were lost before, and are passed over now."""
+        """Number of offsets of the range that Kafka no longer keeps: lost before, and passed over now."""
         return max(0, min(self.range.end, self.kept.start) - self.range.start)
 
 
 def complete_positions(
     stream: str, stamps: NewestStamps, anchor: str, former: NewestStamps | None = None
 ) -> dict[TopicPartition, int]:
-    """Where a stream stands that is to be reset, if all its targets stand there.
+    """Positions of a stream that is to be reset, if all its targets agree.
 
     Args:
-        former: Of tables that the stream wrote under an earlier configuration.
+        former: Tables that the stream wrote under an earlier configuration.
 
     Raises:
         ResetRefusedError: A batch, or an answer of `frazil accept`, has reached some targets only.
@@ -111,13 +111,13 @@ def complete_positions(
 def reset_moves(
     stream: str, known: Positions, log: LogState, wanted: Mapping[TopicPartition, int]
 ) -> tuple[ResetMove, ...]:
-    """What each offset means that a reset is asked for.
+    """Moves for the offsets that a reset asks for.
 
     Args:
-        wanted: The new offsets, of partitions that exist.
+        wanted: New offsets of existing partitions.
 
     Raises:
-        ResetRefusedError: Kafka has no such partition, or does not keep what is asked for.
+        ResetRefusedError: Kafka has no such partition, or does not keep the offset.
     """
     unknown = [str(partition) for partition in sorted(wanted) if partition not in log.earliest]
     if unknown:
@@ -155,12 +155,12 @@ def reset_stamps(
 ) -> list[tuple[str, Stamp]]:
     """The stamps of a reset, in the order of their commits; the last one puts it in force.
 
-    Totals stay: what is read again is counted again, what is passed over never was.
+    Totals stay: records read again are counted again, and records passed over were never counted.
 
     Args:
-        stamps: The newest stamp of every target, all complete up to `known`.
-        valid_through_ms: What the stream is complete through at the new position.
-        note: Who, why and what.
+        stamps: Newest stamp of every target, all complete up to `known`.
+        valid_through_ms: Time through which the stream is complete at the new position.
+        note: Author, reason and moved offsets.
     """
     made = tuple(made)
     after = {move.partition: move.after for move in made}
@@ -200,12 +200,12 @@ def reset_stamps(
 
 
 def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[ResetMove]) -> int | None:
-    """What the stream is complete through after a reset, milliseconds since 1970.
+    """Time through which the stream is complete after a reset, milliseconds since 1970.
 
-    Going back lowers it to what the newest stamp said that stood no further, or to nothing. Passing over leaves it.
+    Going back lowers it to that of the newest stamp that stood no further, or to None. Passing over leaves it.
 
     Args:
-        older: Earlier ones that are still kept, newest first.
+        older: Earlier stamps that still exist, newest first.
     """
     lowered = {move.partition: move.after for move in made if move.again}
     if not lowered:
@@ -217,7 +217,7 @@ def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[Re
 
 
 def note_of_reset(note: str, made: Iterable[ResetMove]) -> str:
-    """An operator's note on a reset with the moved offsets behind it."""
+    """Note of an operator on a reset, followed by the moved offsets."""
     changed = [move for move in made if move.before != move.after]
     named = [f"{move.partition} {move.before} to {move.after}" for move in changed[:_NAMED_IN_NOTE]]
     more = f" and {len(changed) - _NAMED_IN_NOTE} more" if len(changed) > _NAMED_IN_NOTE else ""

@@ -31,7 +31,7 @@ def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANC
     """The stop for a table that was rolled back, or may have been.
 
     Args:
-        branch: That the stream writes; it may be gone, or never have had the records.
+        branch: Branch that the stream writes; it may be dropped, or never have had the records.
     """
     where = described(table, branch)
     former = past.newest.branch if past.newest else ""
@@ -62,9 +62,9 @@ def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANC
 
 
 def rolled_back_aside(stream: str, table: str, past: History) -> RolledBackError:
-    """The stop for a table that a record names, and that was rolled back, or may have been, while it was no target.
+    """The stop for a dynamic table that was rolled back, or may have been, while it was no target.
 
-    Its records cannot be landed again: they were read under what the stream's file said then.
+    Its records cannot be landed again: they were read under the stream's former file.
     """
     gone = f"; the records {describe_ranges(past.removed)} are no longer in it" if past.removed else ""
     return RolledBackError(
@@ -78,10 +78,10 @@ def rolled_back_aside(stream: str, table: str, past: History) -> RolledBackError
 def refuse_unknown_publication(
     stream: str, tables: Mapping[str, TableMetadata], histories: Mapping[str, History]
 ) -> None:
-    """See that it is known what main has of a branch that was dropped, before its records are landed again.
+    """Raise if it is unknown what main has of a dropped branch, before its records are landed again.
 
     Raises:
-        FrazilError: Something of the branch was published, and nothing says which records that were.
+        FrazilError: Something of the branch was published, and nothing records which rows.
     """
     for name, past in histories.items():
         branch = past.newest.branch if past.newest else ""
@@ -102,10 +102,10 @@ def rollback(
     """Answer to a table that was rolled back: leave the removed records out, or land them again.
 
     Landing again lowers what other targets prove about the rolled back table, and no position of theirs, so nothing
-    comes twice. Until then the stream is as complete, and its watermark as far, as the kept stamps say.
+    lands twice. Until then the stream's completeness and watermark are those of the kept stamps.
 
     Args:
-        config: The present configuration, under which the records are landed again.
+        config: Hash of the present configuration, under which the records are landed again.
     """
     rolled = {name for name, past in histories.items() if past.rolled_back}
     if not rolled:
@@ -121,7 +121,7 @@ def rollback(
                 new[name] = stamp.decided(_after_rollback(past, stamp.position, answer))
         else:
             kept = [_position_kept(histories[each]) for each in rolled]
-            # A partition that a rolled back table never stood in was complete there up to where the batch began.
+            # A partition that a rolled back table never had was complete there up to the begin of the batch.
             start = {
                 partition: min([offset, *(each[partition] for each in kept if partition in each)])
                 for partition, offset in stamp.start.items()
@@ -134,9 +134,9 @@ def rollback(
                 bare = replace(bare, event_time=kept_times.bare() if kept_times else None)
                 retired = {topic: _landed_by(past.stamped_ancestor, topic, each) for topic, each in retired.items()}
             if name == anchor:
-                # A target with rows to come is not taken for complete where the anchor stands.
+                # A target with rows to come does not count as complete at the coordinator's position.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
-                # What failed is counted of the newest batch, and more than that is landed again.
+                # Failed records are counted for the newest batch, and more than that is landed again.
                 bare = replace(bare, failed=None)
             decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
             new[name] = replace(
@@ -149,15 +149,15 @@ def rollback(
                 valid_through_ms=through,
                 retired=retired,
             )
-    # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
+    # Tables that were rolled back come last, so the stop stands until the last of them is stamped.
     return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
 
 
 def _after_rollback(past: History, position: Positions, answer: Literal["keep", "reland"]) -> Decision:
-    """What becomes of a rolled back table that is to stand at `position`.
+    """Decision about a rolled back table that is to stand at `position`.
 
-    Counted from where its kept stamps leave it, which may also be ahead: a reset may have been rolled back as well.
-    Where it is in doubt whether anything is gone, and is to stay out, what the stamps say of the table stands.
+    Counted from the position of its kept stamps, which may also be ahead: a reset may have been rolled back as well. If
+    it is in doubt whether rows are gone, and the answer is to leave them out, the newest stamp stands.
     """
     if past.doubt and answer == "keep" and past.newest:
         return Decision("rollback_keep", since=past.newest.sequence)
@@ -177,8 +177,11 @@ def _after_rollback(past: History, position: Positions, answer: Literal["keep", 
 
 
 def _position_kept(past: History) -> Positions:
-    """Where a rolled back table stands. Of partitions that it does not name, at 0: named nowhere, they would be taken
-    to stand where the other targets do. Where it stood as far before, and was moved back in between, there."""
+    """Position of a rolled back table.
+
+    Partitions missing from the kept stamps start at 0. Otherwise they would inherit the other targets' position. If a
+    partition was moved back in between, the lower offset counts.
+    """
     kept = past.kept
     stood = past.newest.position if past.newest else {}
     return {
@@ -190,9 +193,9 @@ def _position_kept(past: History) -> Positions:
 
 
 def _kept_through(histories: Mapping[str, History], anchor: str, rolled: Collection[str]) -> int | None:
-    """What the stream is complete through where the tables that were rolled back stand; milliseconds since 1970.
+    """Time through which the stream is complete at the positions of the rolled back tables; milliseconds since 1970.
 
-    The least that the anchor and they say; None where one of them stands before the stamp that would say it.
+    The least of their stamps and the coordinator's; None if a table stands before the stamp that would tell it.
     """
     newest = histories[anchor].newest if anchor in histories and anchor not in rolled else None
     said = [newest.valid_through_ms] if newest else []
@@ -206,7 +209,7 @@ def _kept_through(histories: Mapping[str, History], anchor: str, rolled: Collect
 
 
 def _landed_by(stamp: Stamp | None, topic: str, each: Retired) -> Retired:
-    """A retired topic where an earlier stamp says that it was landed up to; what that does not name, up to nowhere."""
+    """A retired topic, landed only as far as an earlier stamp records; 0 for partitions that it does not name."""
     known: Mapping[int, int] = {}
     if stamp is not None and stamp.topics.get(topic) == each.identity:
         known = {partition.partition: at for partition, at in stamp.position.items() if partition.topic == topic}
@@ -219,10 +222,10 @@ def restored_tables(stamps: NewestStamps, anchor: str, uuids: Mapping[str, str])
     """The tables that lack a commit of the stream which another table knows.
 
     Args:
-        stamps: The newest stamp of each table, as its metadata have it.
+        stamps: Newest stamp of each table, by its metadata.
 
     Returns:
-        By name, the sequence number of the commit that the table lacks.
+        Sequence number of the missing commit by table.
     """
     anchored = stamps.get(anchor)
     recorded = dict(anchored.sequences or {}) if anchored else {}
@@ -239,7 +242,7 @@ def restored_tables(stamps: NewestStamps, anchor: str, uuids: Mapping[str, str])
 
 
 def lost_ranges(stamps: NewestStamps, anchor: str, table: str) -> Ranges:
-    """The records that a restored table had received, as far as the other tables tell."""
+    """Records that a restored table had received, by the stamps of the other tables."""
     stamp = stamps.get(table)
     has = stamp.position if stamp else {}
     if table == anchor:
@@ -252,7 +255,7 @@ def lost_ranges(stamps: NewestStamps, anchor: str, table: str) -> Ranges:
 
 
 def refuse_restored(stream: str, stamps: NewestStamps, anchor: str, uuids: Mapping[str, str]) -> None:
-    """See that every table has the commits that the others know; arguments as of `restored_tables`."""
+    """Raise if a table lacks a commit that another table knows; arguments as of `restored_tables`."""
     for name in restored_tables(stamps, anchor, uuids):
         raise restored(stream, name, lost_ranges(stamps, anchor, name))
 
@@ -271,7 +274,7 @@ def restored(stream: str, table: str, lost: Ranges) -> RolledBackError:
 def with_restored(
     histories: Mapping[str, History], anchor: str, uuids: Mapping[str, str]
 ) -> tuple[dict[str, History], tuple[str, ...]]:
-    """The histories of a stream's tables in which a restored table counts as rolled back; and which those are."""
+    """Histories of a stream's tables, with restored tables counted as rolled back; and the names of those."""
     stamps = {name: past.newest for name, past in histories.items()}
     found = dict(histories)
     names = restored_tables(stamps, anchor, uuids)
@@ -284,7 +287,7 @@ def with_restored(
             sequence=sequence,
             moved=sequence,
         )
-        # If it was rolled back since, the records of both are gone.
+        # If it was rolled back as well, the records of both are gone.
         for p, range_ in past.removed.items():
             both = removed.get(p, range_)
             removed[p] = OffsetRange(min(range_.start, both.start), max(range_.end, both.end))

@@ -1,4 +1,4 @@
-"""Starting point of a stream: the offsets at which it begins to read, by its stamps and the state of the log."""
+"""Starting point of a stream: the offsets at which it begins to read, from its stamps and the state of the log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """Where each partition begins.
+    """First offsets of a stream, and its retired topics.
 
     Attributes:
-        offsets: The first offset to read, of every partition there is.
-        retired: Topics that were read to their end and are gone.
+        offsets: First offset to read, of every existing partition.
+        retired: Topics that were read to their end and no longer exist.
         dropped: Topics that the spec no longer names.
-        kept: Where the dropped ones stand; stamped on, so that a topic that is named again is not landed again.
+        kept: Positions of the dropped topics. They stay in the stamps, so that a topic that returns is not landed
+            again.
     """
 
     offsets: dict[TopicPartition, int]
@@ -53,16 +54,16 @@ def starting_point(
     """Decide where to begin.
 
     Args:
-        anchor: The anchor's newest stamp: Kafka's topic ids and the log's known ends then.
-        first_start: Where the spec's `start` points to; used when there is no stamp at all.
+        anchor: The coordinator's newest stamp, with Kafka's topic ids and the known ends of the logs.
+        first_start: Offsets of the spec's `start`; used if there is no stamp at all.
         subscribed: Whether the spec names a topic.
-        reached: Where the target that is furthest stands; beyond `known` while a batch is half committed.
-        departures: Where the log is no longer the one that was read, of partitions of which that is known.
+        reached: Position of the furthest target; beyond `known` while a batch is half committed.
+        departures: Offsets at which the log departs from what was read, of partitions where that is known.
 
     Raises:
         TopicRecreatedError: A topic has another id than when it was read, or its log was cut before the stream's
             position.
-        TopicLostError: A topic is gone and was not read to its known end, or not landed on every target.
+        TopicLostError: A topic was dropped and not read to its known end, or not landed on every target.
         OffsetsLostError: Retention removed records that were not read.
     """
     if anchor is None:
@@ -92,7 +93,7 @@ def starting_point(
 def unread(
     topic: str, known: Positions, anchor: Stamp, reached: Positions = NOWHERE
 ) -> dict[TopicPartition, OffsetRange]:
-    """The records of `topic` unread at the starting point: up to its last known end, or another target's position."""
+    """Unread records of `topic` at the starting point: up to its known end, or another target's position."""
     ends = {
         partition: max(anchor.ends.get(partition, offset), reached.get(partition, offset))
         for partition, offset in known.items()

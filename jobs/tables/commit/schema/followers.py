@@ -1,6 +1,6 @@
-"""Dependent tables of a stream: their columns are those of its own table, or of the table whose late rows they have.
+"""Dependent tables of a stream: they have the columns of its main table, or of the table whose late rows they hold.
 
-Pure. What a dependent table cannot take is refused before the table that it follows has it.
+Pure functions. A change that a dependent table cannot take is refused before the followed table gets it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NOWHERE = Coordinates("", 0, 0)
 
 
 def follower_names(spec: StreamSpec) -> tuple[str, ...]:
-    """The tables of a stream that follow its own one; none where each has columns that the file or its topics say."""
+    """Tables of a stream that follow its main table; none if each has columns of its own."""
     if not spec.tables_follow:
         return ()
     return tuple(each.name for each in spec.targets if each.role == "rows" and not each.coordinator)
 
 
 def leaders(spec: StreamSpec) -> tuple[str, ...]:
-    """The tables of a stream that others follow: its own one, or each that has columns and late rows of its own."""
+    """Tables of a stream that others follow: its main table, or each with its own columns and late rows."""
     if spec.tables_follow:
         return (spec.table.name,)
     if not spec.own_columns or (late := spec.late_tables) is None:
@@ -56,10 +56,10 @@ def leaders(spec: StreamSpec) -> tuple[str, ...]:
 
 
 def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
-    """The columns of the rows that a follower gets, without those of Kafka's own.
+    """Columns of the rows that a dependent table gets, without Kafka's columns.
 
     Raises:
-        FrazilError: The own table has lost a column that the file chooses for the follower.
+        FrazilError: The main table has lost a column that the file chooses for the dependent table.
     """
     table, properties = own.schema(), own.properties
     decoded = spec.record_columns_for(table, properties).beside(spec.resolved_for(table, properties).schema)
@@ -74,7 +74,7 @@ def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
 
 
 def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
-    """The schema of a new follower: the rows' columns as the own table has them, with the identifiers of the file."""
+    """Schema of a new dependent table: the rows' columns as in the main table, with the file's identifier fields."""
     schema = spec.kafka_columns.added_to(follower_rows(spec, own, name))
     paths = spec.table.identifiers
     if not paths or any(identifier_problem(path, schema) for path in paths):
@@ -85,15 +85,15 @@ def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Sche
 def following(
     spec: StreamSpec, own: TableMetadata, follower: TableMetadata, name: str, *, adopting: bool = False
 ) -> Fitting:
-    """What a follower has to become to take the rows of its stream.
+    """Changes that a dependent table needs to take the rows of its stream.
 
     Args:
-        follower: Metadata of the follower.
-        adopting: Whether it gets Kafka's own columns as well, of a table that others made; otherwise it is refused
-            without them.
+        follower: Metadata of the dependent table.
+        adopting: Whether a table that others created gets Kafka's columns as well; otherwise it is refused without
+            them.
 
     Returns:
-        Refused with what stands in the way, also if Kafka's columns do.
+        The evolution, refused with the reason if Kafka's columns or others stand in the way.
     """
     rows, table = follower_rows(spec, own, name), follower.schema()
     kafka = spec.kafka_columns
@@ -109,11 +109,11 @@ def following(
 def following_operation(
     spec: StreamSpec, follower: TableMetadata, changes: tuple[SchemaChange, ...], **whose: Any
 ) -> ChangeSchema:
-    """The commit that makes these changes of a follower.
+    """Commit operation that makes these changes of a dependent table.
 
     Args:
-        follower: Metadata of the follower, as they were judged on it by `following`.
-        whose: Epoch and batch of a driver, or by whom, for the table's history.
+        follower: Metadata of the dependent table for which `following` judged the changes.
+        whose: Epoch and batch of a driver, or the author, for the table's history.
     """
     after = changed_schema(follower.schema(), changes, follower.last_column_id, spec.kafka_columns.names)
     return schema_operation(spec.stream, follower, after, changes, [str(each) for each in changes], **whose)
@@ -122,18 +122,18 @@ def following_operation(
 def followable(
     spec: StreamSpec, found: Evolution, own: TableMetadata, followers: Mapping[str, TableMetadata]
 ) -> Evolution:
-    """An evolution of the own table with those changes refused that a follower, or the route, cannot take.
+    """Evolution of the main table in which changes are refused that a dependent table, or the route, cannot take.
 
     Args:
-        spec: A stream whose tables follow its own one.
-        own: Its metadata, as it was judged.
+        spec: A stream whose tables follow its main table.
+        own: Metadata of the main table, as it was judged.
     """
 
     def problem_of(changes: Iterable[SchemaChange]) -> str | None:
         after = with_operation(own, columns_operation(spec, own, tuple(changes)))
         return next(_problems(spec, after, followers), None)
 
-    # Together first: some go only with others.
+    # All changes together first: some go only with others.
     if not found.changes or problem_of(found.changes) is None:
         return found
     made, refused = list[SchemaChange](), list[RefusedChange]()
@@ -146,7 +146,7 @@ def followable(
 
 
 def _problems(spec: StreamSpec, own: TableMetadata, followers: Mapping[str, TableMetadata]) -> Iterator[str]:
-    """Why the own table may not become so, as ends of sentences."""
+    """Reasons why the main table may not be changed so, as ends of sentences."""
     for place, said in spec.problems_with(own.schema(), own.properties):
         yield f"{field_path(place)} in the stream's file would not go with it: {said}"
     for name, metadata in followers.items():
@@ -164,16 +164,16 @@ def needed_changes(
     always: Container[Path] = (),
     followers: Mapping[str, TableMetadata] | None = None,
 ) -> Evolution:
-    """What becomes of needs of a table's columns; of a stream with steps, of its decoded columns.
+    """Changes that the needed columns require of a table; for a stream with steps, of its decoded columns.
 
     Args:
-        policy: What becomes of each kind of change; None for the stream's.
-        added_lately: How many columns were added within the last hour.
-        always: Columns that are added whatever the policy says.
-        followers: Metadata of the tables that have the table's columns, by name; None: they are not asked.
+        policy: Policy for each type of change; None for the stream's.
+        added_lately: Number of columns added within the last hour.
+        always: Columns that are added under any policy.
+        followers: Metadata of the dependent tables, by name; None: they are not asked.
     """
     if spec.shapes:
-        # The table's columns are those behind the steps, which name them.
+        # The table has the columns after the steps, which name them.
         needs = [each._replace(former=None) for each in needs]
     found = judged(
         needs,

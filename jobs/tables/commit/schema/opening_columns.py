@@ -1,7 +1,7 @@
-"""Columns at the opening of a stream: what its table becomes so that the rows of the stream's file go there.
+"""Changes of a stream's main table at opening, so that it takes the rows of the stream's file.
 
-A step that was added, or another one, gives other columns than the table has; what `evolve` lets records change, the
-file may change as well. Steps that change columns have the decoded ones kept with the table.
+A new or changed step makes other columns than the table has. The file may change whatever `evolve` lets records change.
+If steps change columns, the decoded columns are kept with the table.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _MOST_DOUBTFUL = 6
 
 @dataclass(frozen=True, slots=True)
 class OpeningColumns:
-    """What becomes of a table.
+    """Changes that a table needs.
 
     Attributes:
-        metadata: The table's, with the decoded columns that it keeps from now on.
-        decoded: Those, where the table does not keep them yet; else None.
-        refused: Why it would still not take the rows, as sentences.
-        problems: What the file says of columns that are not so, each with its place; nothing else is looked at then.
+        metadata: The table's metadata, with the decoded columns that it keeps from now on.
+        decoded: The decoded columns, if the table does not keep them yet; else None.
+        refused: Reasons why it would still not take the rows, as sentences.
+        problems: Wrong statements of the file about columns, each with its place; if any, nothing else is checked.
     """
 
     metadata: TableMetadata
@@ -57,7 +57,7 @@ class OpeningColumns:
     problems: tuple[tuple[Location, str], ...] = ()
 
     def unasked(self, spec: StreamSpec) -> tuple[SchemaChange, ...]:
-        """The changes that `evolve` does not make by itself."""
+        """Changes that `evolve` does not make by itself."""
         return tuple(each for each in self.changes if spec.evolution.answer(each.change) != "auto")
 
 
@@ -68,13 +68,13 @@ def opening_columns(
     *,
     relax_missing: bool = False,
 ) -> OpeningColumns:
-    """What becomes of the table of a stream whose file does not declare all columns.
+    """Changes that the main table needs, of a stream whose file does not declare all columns.
 
     Args:
-        metadata: Of its table, which is there.
-        new: Gives the decoded columns of a stream that has not landed anything yet, as with a new table; None: they
-            are those of the table.
-        relax_missing: Whether required columns that the rows lack are relaxed, as somebody has asked for it.
+        metadata: Metadata of the existing main table.
+        new: Makes the decoded columns of a stream that has not landed anything yet, as for a new table; None: they are
+            those of the table.
+        relax_missing: Whether required columns that the rows lack become optional, by request.
 
     Raises:
         FrazilError: The table has lost the decoded columns.
@@ -91,7 +91,7 @@ def opening_columns(
     if (spec.chain or spec.shapes) and spec.decode.declared is None:
         fit = fitting_table(spec, metadata, spec.decoded_for(table, properties), relax_missing=relax_missing)
     if fit.changes and not relax_missing and _has_made(spec, metadata):
-        # Its rows had all of that, so the file has not changed, but the table.
+        # Rows of these steps have landed, so somebody has changed the table, not the file.
         said = f"it had what the steps make, and somebody has altered it: {'; '.join(map(str, fit.changes))}"
         return OpeningColumns(metadata, decoded, (), (said,))
     return OpeningColumns(metadata, decoded, fit.changes, fit.refused)
@@ -106,12 +106,12 @@ def stamped_digest(properties: Mapping[str, str], stream: str) -> str | None:
 def opening_operation(
     spec: StreamSpec, metadata: TableMetadata, found: OpeningColumns, by: str = "", further: Sequence[str] = ()
 ) -> ChangeSchema | None:
-    """The commit that makes it so; None where there is nothing to change.
+    """Commit operation that makes the changes; None if nothing changes.
 
     Args:
-        metadata: The table's, as it was judged.
-        by: Who asks for it; without a name it is the file that does.
-        further: What the same commit changes beside columns, in words, for the table's history.
+        metadata: The table's metadata, as it was judged.
+        by: Author of the request; empty if the file asks for it.
+        further: Other changes of the same commit, in words, for the table's history.
     """
     if not found.changes and found.decoded is None:
         return None
@@ -137,7 +137,7 @@ def keeps_decoded(spec: StreamSpec, metadata: TableMetadata) -> bool:
 
 
 def has_landed(spec: StreamSpec, metadata: TableMetadata) -> bool:
-    """Whether the stream has landed a batch in its table, or may have."""
+    """Whether the stream has landed a batch in its main table, or may have."""
     stamp = _stamp(metadata.properties, spec.stream)
     return stamp is not None and (stamp.schema_id is not None or bool(stamp.totals.read))
 
@@ -154,10 +154,10 @@ def _first(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], DecodedC
 
 
 def _of_table(spec: StreamSpec, metadata: TableMetadata) -> DecodedColumns:
-    """The columns of a table as those that were decoded until now.
+    """Columns of a table, taken as the decoded columns so far.
 
-    A column of a name that a step gives may be one of them, or what steps before have added. It is decoded, as far as
-    the steps can be taken so, but asked of no record.
+    A column with the name of a step's column may be decoded, or made by earlier steps. It counts as decoded, as far as
+    the steps allow, but no record needs to have it.
     """
     table = metadata.schema()
     known = spec.decoded_for(table, metadata.properties)
@@ -180,7 +180,7 @@ def _of_table(spec: StreamSpec, metadata: TableMetadata) -> DecodedColumns:
 
 
 def _has_made(spec: StreamSpec, metadata: TableMetadata) -> bool:
-    """Whether rows of these very steps have landed in the table."""
+    """Whether rows of exactly these steps have landed in the table."""
     stamp = _stamp(metadata.properties, spec.stream)
     return stamp is not None and has_landed(spec, metadata) and stamp.config == spec.config_hash
 
@@ -197,14 +197,14 @@ def columns_operation(
     decided: str | None = None,
     **whose: Any,
 ) -> ChangeSchema:
-    """The change of a table's schema, with what its properties say from then on.
+    """Change of a table's schema, with the properties about it.
 
     Args:
-        metadata: The table's, as it was judged.
-        changes: Judged before, of the columns that `evolving_schema` gives.
-        decided: The digest of the decoded columns that the coordinator's newest stamp names of a table that has columns
-            of its own: they stay with the table, as those of its own newest stamp do.
-        whose: Epoch, batch and example of a driver, or by whom, for the table's history.
+        metadata: The table's metadata, as it was judged.
+        changes: Changes, judged before, to the columns that `evolving_schema` makes.
+        decided: Digest of the decoded columns in the coordinator's newest stamp, for a table with its own columns. They
+            stay with the table, as do those of its own newest stamp.
+        whose: Epoch, batch and example of a driver, or the author, for the table's history.
     """
     before, made = metadata.schema(), changed_columns(spec, metadata, changes)
     grown = (made.decoded.rows, evolving_schema(spec, metadata)) if made.decoded else (made.schema, before)

@@ -1,4 +1,4 @@
-"""Operations of a commit as data: what becomes of a table's files, or of its schema."""
+"""Commit operations as data: changes of a table's files or schema."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Append:
     """The commit operation that adds data files to main.
 
     Attributes:
-        files: Of the table's current partition spec; none makes an empty snapshot.
-        beside: Other branches that have to stand where they were read, and the ids of their heads.
+        files: Data files of the table's current partition spec; without any, the snapshot is empty.
+        beside: Ids of the heads of other branches, which must not have moved.
         alter: Changes of the table's columns and partitions in the same commit; only without files.
     """
 
@@ -29,10 +29,10 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceFiles:
-    """The commit operation by which data files of main's head make room for others.
+    """The commit operation that replaces data files of main's head.
 
     Attributes:
-        added: What comes in their place, of the table's current partition spec.
+        added: New data files, of the table's current partition spec.
     """
 
     removed: Sequence[DataFile]
@@ -41,10 +41,10 @@ class ReplaceFiles:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAgain:
-    """A snapshot that a remade branch gets again.
+    """Copy of a snapshot for a rebased branch.
 
     Attributes:
-        files: What it adds, of the table's current partition spec.
+        files: Data files that it adds, of the table's current partition spec.
     """
 
     files: Sequence[DataFile]
@@ -53,13 +53,13 @@ class SnapshotAgain:
 
 @dataclass(frozen=True, slots=True)
 class RemakeBranch:
-    """The commit operation by which a branch begins again at main's head, with snapshots on top of that.
+    """The commit operation that rebases a branch onto main's head, with copies of its snapshots on top.
 
     Attributes:
-        branch: Beside main; main's head and the branch's have to stand where they were read.
+        branch: Branch beside main; both heads must be where they were read.
         snapshots: Oldest first, at least one.
-        since: The sequence number from which on commits of frazil are known to be among these, or before them, if the
-            branch's line does not say it.
+        since: Sequence number from which frazil's commits are known to be ancestors of these or among them, if the
+            branch's line does not record it.
     """
 
     branch: str
@@ -69,12 +69,12 @@ class RemakeBranch:
 
 @dataclass(frozen=True, slots=True)
 class PublishBranch:
-    """The commit operation by which what was made on a branch becomes main, under a snapshot without files on top.
+    """The commit operation that makes a branch's head main's, under a snapshot without files on top.
 
     Main has to stand at `base` and the branch at `merged`; the branch is removed in the same commit.
 
     Attributes:
-        branch: Beside main, begun at main's head and written by nobody else.
+        branch: Branch beside main that began at main's head and has no other writer.
         base: Main's head, from which the branch began.
         merged: The branch's head; `base` if nothing was changed there.
     """
@@ -86,14 +86,14 @@ class PublishBranch:
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """The commit operation that adds data files, and files of deleted positions, to a branch beside main.
+    """The commit operation that adds data files and position delete files to a branch beside main.
 
     Attributes:
-        branch: Has to stand at `head`; main is not asked.
-        head: The branch's, of which the positions were read.
+        branch: Branch whose head must be `head`; main is not checked.
+        head: The branch's head, in whose files the positions count.
         files: Data files of the table's current partition spec.
-        deletes: Files of positions in data files of `head`, of the same spec.
-        replaced: Files of positions of `head`, of the same spec, that make room: `deletes` have what they tell.
+        deletes: Position delete files for data files of `head`, of the same spec.
+        replaced: Position delete files of `head`, of the same spec, that `deletes` contain and replace.
     """
 
     branch: str
@@ -105,16 +105,16 @@ class RowDelta:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSchema:
-    """The commit operation by which a table gets another schema; its files and its head stay as they are.
+    """The commit operation that gives a table another schema; its files and its head stay.
 
-    Where the schema stays, properties alone are set, with a snapshot without files, so that whoever read before is
+    If the schema stays, only properties are set, with a snapshot without files, so that commits on the former state are
     refused.
 
     Attributes:
-        schema: The new one, with the field ids of the table's own where a column stays.
-        properties: Of the table, set in the same commit.
-        token: Stands in one of them, and nowhere else: it tells whether the commit landed.
-        order: The sort order that the table asks its writers for from then on; None: as it is.
+        schema: New schema, in which unchanged columns keep their field ids.
+        properties: Table properties, set in the same commit.
+        token: Text that is in one of these properties and nowhere else: it shows whether the commit landed.
+        order: New sort order of the table; None: unchanged.
     """
 
     schema: Schema
@@ -131,5 +131,5 @@ _HIVE = "pyiceberg.catalog.hive"
 
 
 def property_limit(catalog: Catalog) -> int | None:
-    """How many bytes a property of a table may have in this catalog before it is too long; None for any number."""
+    """Most bytes that a property of a table may have in this catalog; None for any number."""
     return HIVE_LIMIT if any(kind.__module__ == _HIVE for kind in type(catalog).__mro__) else None

@@ -1,4 +1,4 @@
-"""Schema history: what frazil has changed of a table's schema, kept in a property of the table."""
+"""Schema history: frazil's changes of a table's schema, kept in a property of the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.records.schema.decoded_columns import whole_property
 
 PROPERTY = "frazil.schema-changes"
 MOST = 50
-"""Entries, the newest; what is older shows in the table's own list of schemas only."""
+"""Most entries that are kept. Older changes show in the table's own list of schemas only."""
 _MOST_CHANGES = 50
 
 
@@ -22,15 +22,15 @@ class ChangeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change of a table's schema, of one or more columns.
 
     Attributes:
-        id: Of the commit; no other has it.
-        schema: The id of the schema that it made.
-        snapshot: The table's head when it was made; what came before has the columns of before.
-        at_ms: When, milliseconds since 1970.
-        changes: Sentences, such as `add column a long`; of many the first.
-        epoch: The driver's; -1 where somebody asked for the change.
+        id: Unique id of the commit.
+        schema: Id of the schema that the commit made.
+        snapshot: The table's head at the time; its rows have the former columns.
+        at_ms: Time, milliseconds since 1970.
+        changes: Sentences, such as `add column a long`; only the first of many.
+        epoch: Epoch of the driver; -1 if somebody asked for the change.
         example: Topic, partition and offset of a record that needs it.
-        by: Who asked for it, if somebody did.
-        added: How many columns came, nested ones counted.
+        by: Author of the request, if somebody asked for it.
+        added: Number of added columns, nested ones counted.
     """
 
     id: str
@@ -66,7 +66,7 @@ def new_record(
 
 
 def schema_history(properties: Mapping[str, str]) -> tuple[ChangeRecord, ...]:
-    """What was changed of a table's schema, the oldest first; none if the property cannot be read."""
+    """Changes of a table's schema, oldest first; none if the property cannot be read."""
     with contextlib.suppress(ValueError, msgspec.DecodeError):
         text = whole_property(properties, PROPERTY)
         return decode_json(text, tuple[ChangeRecord, ...]) if text else ()
@@ -74,12 +74,12 @@ def schema_history(properties: Mapping[str, str]) -> tuple[ChangeRecord, ...]:
 
 
 def with_record(properties: Mapping[str, str], record: ChangeRecord) -> dict[str, str]:
-    """The property with another record behind those that are there."""
+    """The property with another record appended."""
     kept = [*schema_history(properties), record][-MOST:]
     return {PROPERTY: msgspec.json.encode(kept).decode()}
 
 
 def added_within_hour(properties: Mapping[str, str]) -> int:
-    """How many columns were added within the last hour, as the history has it."""
+    """Number of columns added within the last hour, by the history."""
     hour_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
     return sum(record.added for record in schema_history(properties) if record.at_ms > hour_ago_ms)

@@ -1,4 +1,4 @@
-"""Schema operation: the commit operation that gives a table another schema, with its history and its name mapping."""
+"""Commit operation that gives a table another schema, with its history and its name mapping."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def schema_operation(
     added: int | None = None,
     **whose: Any,
 ) -> ChangeSchema:
-    """The operation for a table as it was read.
+    """Operation for a table as it was read.
 
     Args:
-        stream: Whose records, file or operator need it.
+        stream: Stream whose records, file or operator need the change.
         sentences: The changes in words, for the table's history.
-        properties: More properties of the table, set in the same commit.
-        same_schema: Whether the table keeps its schema, and properties alone are set.
-        added: How many columns come, nested ones counted; None: as the schemas say.
-        whose: Epoch, batch and example of a driver, or by whom, for the table's history.
+        properties: Further table properties, set in the same commit.
+        same_schema: Whether the table keeps its schema, and only properties are set.
+        added: Number of added columns, nested ones counted; None: count them in the schemas.
+        whose: Epoch, batch and example of a driver, or the author, for the table's history.
     """
     before, head = metadata.schema(), metadata.current_snapshot()
     record = new_record(
@@ -74,7 +74,7 @@ def changed_mapping(
     changes: Sequence[SchemaChange],
     renames: Sequence[RenamedColumn] = (),
 ) -> dict[str, str]:
-    """The property as a change of the schema makes it; nothing where it stays as it is.
+    """The name mapping property after a change of the schema; empty if it stays.
 
     A table without a mapping gets one when a column is renamed, so that records with its former name still land.
     """
@@ -98,12 +98,12 @@ def changed_mapping(
 
 
 def _with_entry(fields: Sequence[MappedField], chain: Sequence[NestedField]) -> list[MappedField]:
-    """The entries with one for each column of a chain from the top, which has the column's name among its names."""
+    """The entries with one for each column of a chain from the top, which lists the column's name."""
     column, *rest = chain
     entry = next((each for each in fields if each.field_id == column.field_id), None)
     names = [] if entry is None else entry.names
     inner = [] if entry is None else entry.fields
-    # PyIceberg's model has an alias, of which a type checker sees the keyword only.
+    # PyIceberg's model has an alias; type checkers see its keyword only.
     made = MappedField.model_validate(
         {
             "field-id": column.field_id,
@@ -117,7 +117,7 @@ def _with_entry(fields: Sequence[MappedField], chain: Sequence[NestedField]) -> 
 
 
 def with_operation(metadata: TableMetadata, operation: ChangeSchema) -> TableMetadata:
-    """Metadata of a table with a change of its schema made."""
+    """Metadata of a table after a change of its schema."""
     properties = {**metadata.properties, **operation.properties}
     if operation.schema == metadata.schema():
         return metadata.model_copy(update={"properties": properties})

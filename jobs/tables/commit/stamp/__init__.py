@@ -1,1 +1,1 @@
-"""What a commit says of a stream: offsets, counts, positions, as JSON."""
+"""The stamp of a commit: a stream's offsets, counts and positions, as JSON."""

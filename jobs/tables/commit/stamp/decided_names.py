@@ -1,7 +1,7 @@
-"""Decided names: the names beside their own by which a table's columns were matched with the records of a batch.
+"""Decided names: further names by which a table's columns were matched with the records of a batch.
 
-A stamp keeps them, so that whoever completes the batch matches alike. Of many names it keeps a digest; the names then
-stand in the table, or its older metadata.
+A stamp keeps them, so that a recovery matches alike. If they are long it keeps a digest; the names are then in the
+table, or in its older metadata.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DIGITS = 16
 
 
 def decided_names(schema: Schema, mapping: str | None) -> DecidedNames:
-    """The further names that columns of a table have, or their digest if they are long.
+    """Further names of a table's columns, or their digest if they are long.
 
     Args:
-        mapping: Its name mapping, as the property's text; None without one.
+        mapping: Name mapping of the table, as the property's text; None without one.
 
     Raises:
-        FrazilError: It is no name mapping.
+        FrazilError: The text is no name mapping.
     """
     found = _further_names(schema, mapping)
     return found if len(_text(found)) <= MOST_CHARACTERS else _digest(found)
@@ -40,13 +40,13 @@ def decided_names(schema: Schema, mapping: str | None) -> DecidedNames:
 def decided_properties(
     names: DecidedNames, schema: Schema, properties: Mapping[str, str], older: Iterable[Mapping[str, str]]
 ) -> dict[str, str]:
-    """A table's properties with a name mapping that gives its columns the names of a stamp.
+    """A table's properties, with a name mapping that gives its columns the names of a stamp.
 
-    Where the stamp has a digest that no mapping goes with any more, they stay as they are.
+    If no mapping matches the stamp's digest, the properties stay as they are.
 
     Args:
-        schema: The one that the stamp names.
-        older: Those that it had, the newest first; asked for only where a digest is looked for.
+        schema: The schema that the stamp names.
+        older: The table's former properties, newest first; read only to look for a digest.
     """
     if isinstance(names, str):
         found = next((each for each in _known(schema, properties, older) if _digest(each) == names), None)
@@ -56,7 +56,7 @@ def decided_properties(
     kept = {name: text for name, text in properties.items() if name != NAME_MAPPING}
     if not names:
         return kept
-    # Ids are the table's own, so a list without nesting says the same.
+    # Ids are unique within the table, so a flat list is enough.
     mapping = [{"field-id": number, "names": list(each)} for number, each in names.items()]
     return kept | {NAME_MAPPING: msgspec.json.encode(mapping).decode()}
 
@@ -69,7 +69,7 @@ def _known(
         try:
             yield _further_names(schema, each.get(NAME_MAPPING))
         except FrazilError:
-            # Nothing was decided by a text that is no mapping.
+            # A text that is no mapping decided no names.
             continue
 
 
@@ -89,7 +89,7 @@ def _digest(names: Mapping[int, tuple[str, ...]]) -> str:
 
 
 def pack_names(names: DecidedNames | None) -> object:
-    """As a stamp's JSON has them; None of a stamp that keeps none."""
+    """The names for a stamp's JSON; None without names."""
     if names is None or isinstance(names, str):
         return names
     return {str(number): list(each) for number, each in names.items()}

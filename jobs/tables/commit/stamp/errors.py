@@ -15,7 +15,7 @@ class HeadMovedError(Exception):
     """Somebody committed to the table since its head was read; nothing of ours landed.
 
     Attributes:
-        final: No copy of the commit can be under way, so that what was written for it may be deleted.
+        final: Whether no copy of the commit can be under way, so that its files may be deleted.
     """
 
     def __init__(self, message: str = "", *, final: bool = False) -> None:
@@ -26,7 +26,7 @@ class HeadMovedError(Exception):
 class CatalogFailedError(HeadMovedError):
     """The catalog failed a commit, though the table is as it was read; nothing of ours has landed so far.
 
-    To be tried again like a moved head: whichever copy of the commit comes first refuses the others.
+    Retried like a moved head: whichever copy of the commit lands first makes the others fail.
     """
 
 
@@ -318,8 +318,8 @@ def damaged_property(stream: str, table: str, name: str, problem: Exception, mea
     """The error of a table property that frazil writes, and that somebody else has written or cut.
 
     Args:
-        table: Its name; empty where that is not known.
-        meaning: A sentence, what it means to remove it.
+        table: Name of the table; empty if it is not known.
+        meaning: A sentence on the effect of removing the property.
     """
     whose, why = f"table {table}" if table else "its table", f"{type(problem).__name__}: {problem}"
     return DamagedPropertyError(
@@ -333,9 +333,9 @@ def table_recreated(stream: str, table: str, before: str, now: str, *, empty: bo
     """The error that stops a stream whose table is not the one that it wrote before.
 
     Args:
-        before: The uuid of the table that the stream knows.
-        now: The uuid of the one that is there.
-        empty: The one that is there was made for the stream, and has no rows.
+        before: Uuid of the table that the stream knows.
+        now: Uuid of the existing table.
+        empty: Whether the existing table was created for the stream and has no rows.
     """
     made = ", which was made for the stream and is empty" if empty else ""
     return TargetRecreatedError(
@@ -353,8 +353,8 @@ def refuse_recreated(
     """Check that tables are the ones that the stream wrote before.
 
     Args:
-        before: Uuids by name, of the tables that the stream knows.
-        now: The same, of the tables as they are.
+        before: Uuids of the tables that the stream knows, by name.
+        now: Uuids of the existing tables, by name.
         empty: The names of those that were made for the stream and have no rows.
     """
     for name, uuid in now.items():

@@ -1,4 +1,4 @@
-"""Event times in a stamp: the watermark, how far each partition's events have come, and what a batch held."""
+"""Event times in a stamp: the watermark, the progress of each partition, and the event times of a batch."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from jobs.tables.commit.stamp.stamp_json import by_partition, shortest
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MOST_PERIODS = 48
-"""Every snapshot carries them, so only so many hours or days of late rows are named; all others are one number."""
+"""Most hours or days of late rows that a stamp names, as every snapshot carries them; all others are one number."""
 
 
 class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Event times of the records of a batch, or of a part of it, that the coordinator had not yet read.
+    """Event times of records of a batch, or of a part of it, that the coordinator had not yet read.
 
     Attributes:
-        least_ms, greatest_ms: Of the rows that landed among the timely ones; milliseconds since 1970.
-        nulls: Rows without an event time: they are never late, and tell nothing.
-        ahead: Rows whose event time is too far ahead of the driver's clock to be believed: they move no watermark.
-        late: Records behind the watermark, by how much: see `LATENESS_MS`.
-        latest_ms: By how much the latest of them is.
-        dead: Of the late ones, those that became dead letters.
-        periods: Late rows that landed among the timely ones, by the begin of the hour or day that they are of.
-        others: Of further hours and days.
-        aside: Of the late ones, those that became rows of the table of late rows.
+        least_ms, greatest_ms: Bounds of the rows that landed among the timely ones; milliseconds since 1970.
+        nulls: Rows without an event time: they are never late, and do not move the watermark.
+        ahead: Rows whose event time is implausibly far ahead of the driver's clock: they do not move the watermark.
+        late: Late records by lateness: see `LATENESS_MS`.
+        latest_ms: Lateness of the latest record, milliseconds.
+        dead: Late records that became dead letters.
+        periods: Late rows that landed among the timely ones, by the start of their hour or day.
+        others: Late rows of all further hours and days.
+        aside: Late records that became rows of the table of late rows.
     """
 
     least_ms: int | None = None
@@ -64,16 +64,16 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def late_records(self) -> int:
-        """All of them, whatever became of them."""
+        """Number of late records, whatever became of them."""
         return sum(self.late)
 
     @property
     def span_ms(self) -> tuple[int, int] | None:
-        """The least and the greatest event time; None where no row has any."""
+        """The least and the greatest event time; None if no row has one."""
         return None if self.least_ms is None or self.greatest_ms is None else (self.least_ms, self.greatest_ms)
 
     def bounded(self) -> EventCounts:
-        """With as many hours or days of late rows as a stamp may name: those of most rows."""
+        """These counts with as many hours or days of late rows as a stamp may name: those with the most rows."""
         if len(self.periods) <= MOST_PERIODS:
             return self
         most = sorted(self.periods, key=lambda start: (-self.periods[start], start))[:MOST_PERIODS]
@@ -86,11 +86,11 @@ NO_EVENTS = EventCounts()
 
 
 class PartitionTime(NamedTuple):
-    """How far the events of a partition have come.
+    """Progress of the event times of a partition.
 
     Attributes:
-        greatest_ms: The greatest event time that was read of it; None before its first.
-        active_ms: When a record with one was last read, or the partition was first met; by the driver's clock.
+        greatest_ms: Greatest event time read from it; None before the first.
+        active_ms: Driver's time when a record with an event time was last read, or the partition was first seen.
     """
 
     greatest_ms: int | None
@@ -99,14 +99,14 @@ class PartitionTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """Event times as the coordinator's stamp tells them; all in milliseconds since 1970.
+    """Event times in the coordinator's stamp; all in milliseconds since 1970.
 
     Attributes:
-        column: Whose times they are; those of another column say nothing.
-        watermark_ms: No record with an earlier event time is awaited any more; None before that can be said.
-        bound_ms: The watermark before the stamped batch, by which its records were judged.
-        partitions: How far the events of each have come.
-        first_ms: The least event time of all rows.
+        column: Column of the event times; times of another column are ignored.
+        watermark_ms: No record with an earlier event time is expected any more; None before that is known.
+        bound_ms: The watermark before the stamped batch, against which its records were judged.
+        partitions: Progress of each partition.
+        first_ms: Least event time of all rows.
     """
 
     column: str
@@ -117,22 +117,22 @@ class EventTimes:
     batch: EventCounts = NO_EVENTS
 
     def bare(self) -> Self:
-        """Without what is of the batch alone."""
+        """These times without the fields about the batch."""
         return replace(self, batch=NO_EVENTS)
 
     def without_topic(self, topic: str) -> Self:
-        """Without what is known of the partitions of a topic, whose log is another one now. The watermark stays."""
+        """These times without a topic's partitions, as its log is a new one. The watermark stays."""
         kept = {partition: each for partition, each in self.partitions.items() if partition.topic != topic}
         return replace(self, partitions=kept)
 
 
 def pack_event_times(times: EventTimes) -> dict[str, Any]:
-    """By partition, both times as what they are before the greatest ones; one number where its activity is not."""
+    """Times as JSON; each partition's two as differences to the greatest, the second omitted if 0."""
     greatest = max((each.greatest_ms for each in times.partitions.values() if each.greatest_ms is not None), default=0)
     active = max((each.active_ms for each in times.partitions.values()), default=0)
     topics: dict[str, dict[int, Any]] = {}
     for partition, each in sorted(times.partitions.items()):
-        # Below zero for none: nothing is greater than the greatest.
+        # -1 stands for none, as no difference is below 0.
         before = -1 if each.greatest_ms is None else greatest - each.greatest_ms
         entry = before if each.active_ms == active else [before, active - each.active_ms]
         topics.setdefault(partition.topic, {})[partition.partition] = entry
@@ -197,17 +197,17 @@ def _unpack_counts(packed: Mapping[str, Any]) -> EventCounts:
 
 
 def least_of(*times: int | None) -> int | None:
-    """The least of some times, of which any may be unknown."""
+    """The least of some times; None if any is unknown."""
     return min((each for each in times if each is not None), default=None)
 
 
 def greatest_of(*times: int | None) -> int | None:
-    """The greatest of some times, of which any may be unknown."""
+    """The greatest of some times; None if any is unknown."""
     return max((each for each in times if each is not None), default=None)
 
 
 def as_datetime(at_ms: int | None) -> datetime | None:
-    """An event time as people are told it, in UTC; None without one, and beyond the years 1 to 9999."""
+    """An event time as a UTC datetime for people; None without one, and beyond the years 1 to 9999."""
     try:
         return None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Expired changes of a changelog: what its table's property says of the changes that are gone."""
+"""Expired changes of a changelog: the property of its table that records removed changes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from jobs.tables.commit.stamp.stamps import Stamp, property_key
 EXPIRED_CHANGES = "frazil.changes-expired"
 """Property of a changelog, and entry of the summaries of snapshots that take changes out."""
 REPLACED = "is another one than when changes of it expired"
-"""What is said of a topic whose offsets are not those that are known of what is gone."""
+"""Text about a topic whose offsets are not those recorded with the removed changes."""
 
 FORGOTTEN = "retired"
-"""Stands for Kafka's id of a topic that the stream reads no more, where the id is forgotten: no topic has it."""
+"""Placeholder for the forgotten Kafka id of a topic that the stream no longer reads; no topic has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredChanges:
-    """The changes of a changelog that are gone.
+    """The removed changes of a changelog.
 
     Attributes:
-        before: Those that came to Kafka before this instant may be gone; ISO 8601.
-        rows: How many are.
-        sequence: A mirror has them if it has merged a snapshot of the changelog of this sequence number, or a later
+        before: Changes that arrived in Kafka before this instant may be removed; ISO 8601.
+        rows: Number of removed changes.
+        sequence: A mirror has them if it has merged a snapshot of the changelog with this sequence number, or a later
             one.
-        offsets: By partition, the first offset from which on all that was landed is there. What is left below
-            counts no more.
-        topics: Kafka's ids of their topics, as far as the changelog's stamps say them.
+        offsets: By partition, the first offset from which on all landed changes exist. Rows left below do not count.
+        topics: Kafka's ids of the topics, as far as the changelog's stamps have them.
     """
 
     before: str
@@ -42,18 +41,18 @@ class ExpiredChanges:
     topics: Mapping[str, str] = field(default_factory=dict)
 
     def replaced(self, topics: Mapping[str, str]) -> list[str]:
-        """The topics that are others now, whose offsets say nothing of what is gone."""
+        """Topics that were recreated since, so that the recorded offsets no longer apply to them."""
         return sorted(topic for topic, before in self.topics.items() if another_topic(before, topics.get(topic)))
 
     def to_json(self) -> str:
-        """As the property."""
+        """Text of the property."""
         document = {"before": self.before, "rows": self.rows, "seq": self.sequence, "offsets": by_topic(self.offsets)}
         document |= {"topics": dict(self.topics)} if self.topics else {}
         return json.dumps(document, separators=(",", ":"))
 
 
 def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges | None:
-    """What a changelog's properties say; None as long as all changes are there."""
+    """Removed changes by a changelog's properties; None if all changes exist."""
     try:
         text = whole_property(properties, EXPIRED_CHANGES)
         if text is None:
@@ -70,6 +69,6 @@ def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges
 
 
 def stream_topics(properties: Mapping[str, str], stream: str) -> Mapping[str, str]:
-    """Kafka's ids of a stream's topics, as its newest stamp on a table says them; of the anchor's alone it does."""
+    """Kafka's ids of a stream's topics, by its newest stamp in a table; only a coordinator's stamp has them."""
     text = whole_property(properties, property_key(stream))
     return Stamp.from_json(text, properties).topics if text else {}

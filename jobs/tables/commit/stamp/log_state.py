@@ -1,4 +1,4 @@
-"""Log state: the topics that a stream reads as Kafka has them, their ids, and whether they still are what was read."""
+"""Log state: the topics of a stream in Kafka, their ids, and whether they still are the topics that were read."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NOWHERE: Positions = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The subscribed topics as Kafka has them now.
+    """The subscribed topics in Kafka's present state.
 
     Attributes:
         topics: Kafka's id of each topic that exists and is subscribed.
-        earliest: The first offset still kept, per partition.
-        latest: The end of the log, per partition; with read_committed the end of what is decided.
-        watermarks: The end of all that is there, records of open transactions included.
-        leader_epochs: The epoch of each partition's leader, where the brokers say it.
-        seen_ms: When the ends were not yet asked for, milliseconds since 1970.
+        earliest: First offset that is still kept, per partition.
+        latest: End of the log, per partition; with read_committed, the end of decided transactions.
+        watermarks: End of all records, those of open transactions included.
+        leader_epochs: Epoch of each partition's leader, if the brokers report it.
+        seen_ms: Time just before the ends were queried, milliseconds since 1970.
     """
 
     topics: dict[str, str]
@@ -40,12 +40,12 @@ class LogState:
     seen_ms: int | None = None
 
     def undecided(self) -> dict[TopicPartition, int]:
-        """Offsets behind the end of what is decided, of partitions that have any."""
+        """Offsets of open transactions behind the end, for partitions with any."""
         return undecided(self.latest, self.watermarks)
 
 
 def of_topics(log: LogState, topics: Container[str]) -> LogState:
-    """The same of some of the topics."""
+    """The same state, restricted to some topics."""
 
     def kept(positions: Positions) -> dict[TopicPartition, int]:
         return {p: at for p, at in positions.items() if p.topic in topics}
@@ -56,12 +56,12 @@ def of_topics(log: LogState, topics: Container[str]) -> LogState:
 
 
 def undecided(latest: Positions, watermarks: Positions) -> dict[TopicPartition, int]:
-    """Offsets between the end of what is decided and the end of all, of partitions that have any."""
+    """Offsets between the end of decided transactions and the end of all records, for partitions with any."""
     return {p: high - latest[p] for p, high in watermarks.items() if high > latest[p]}
 
 
 def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse to go on when a topic of the same name is another topic."""
+    """Raise if a topic was recreated under the same name."""
     for topic, identity in before.items():
         if another_topic(identity, now.get(topic)):
             raise TopicRecreatedError(
@@ -72,10 +72,10 @@ def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str
 
 
 def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) -> None:
-    """Refuse topics of which nobody could tell that they were deleted and created again: no id, no leader epochs.
+    """Raise for topics whose recreation nobody could detect: without an id and without leader epochs.
 
     Args:
-        before: Topics that the stream has read already, with what it could know of them.
+        before: Topics that the stream has read already, under the same limits.
     """
     told = {partition.topic for partition in log.leader_epochs}
     found = [topic for topic in without_id(log.topics) if topic not in before and topic not in told]
@@ -88,7 +88,7 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
 
 
 def check_continuity(stream: str, position: Positions, departures: Positions) -> None:
-    """Refuse to go on when a log no longer holds what was read of it, however far it has grown since."""
+    """Raise if a log no longer holds what was read of it, however far it has grown since."""
     if not departures:
         return
     topic = min(departures).topic
@@ -102,7 +102,7 @@ def check_continuity(stream: str, position: Positions, departures: Positions) ->
 
 
 def check_offsets(stream: str, known: Positions, log: LogState) -> None:
-    """Refuse to go on when the log does not reach from the stream's positions on.
+    """Raise if a log does not reach from the stream's position on.
 
     Raises:
         OffsetsLostError: Retention removed records that were not read.
@@ -127,20 +127,20 @@ def check_offsets(stream: str, known: Positions, log: LogState) -> None:
             )
 
 
-# What a client shows where the broker gives no id: 128 bits, all 0.
+# Clients show this if the broker reports no id: 128 bits, all 0.
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def has_id(identity: str | None) -> bool:
-    """Whether Kafka gave this topic an id, by the state of the logs."""
+    """Whether this is an id that Kafka gave a topic."""
     return bool(identity) and identity != NO_ID
 
 
 def another_topic(before: str | None, now: str | None) -> bool:
-    """Whether two ids say that a topic is not the one it was; where either is not known, they say nothing."""
+    """Whether two ids prove that a topic was recreated; an unknown id proves nothing."""
     return has_id(before) and has_id(now) and before != now
 
 
 def without_id(topics: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of some topics, by name, that have no id."""
+    """Names of the topics without an id."""
     return tuple(sorted(topic for topic, identity in topics.items() if not has_id(identity)))

@@ -1,7 +1,7 @@
-"""Retired topics, read to their end and gone: what is kept of them in case they come back.
+"""Retired topics, which were read to their end and dropped: their positions, in case they return.
 
-A cluster that has just started, or an authorizer that hiccups, may call topics unknown that are there. They are then
-retired, and come back with the same id; without a memory of them they would be read from their first record again.
+A cluster that has just started, or a failing authorizer, may report existing topics as unknown. They are then retired,
+and return with the same id. Without their positions they would be read from their first record again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from jobs.tables.commit.stamp.offsets import TopicPartition
 
-# A topic that is reported gone by mistake is back within hours; a topic per day leaves seven behind.
+# A topic that is missing by mistake returns within hours. A new topic each day leaves seven retired ones behind.
 KEPT_MS = 7 * 24 * 3_600_000
-# Every snapshot carries them. What was retired at once is kept whole all the same.
+# Every snapshot carries them. Topics that were retired together are kept completely nevertheless.
 MOST_PARTITIONS = 1_000
 
 
 class Retired(NamedTuple):
-    """A retired topic, one that is gone.
+    """A retired topic.
 
     Attributes:
         at_ms: When it was retired, milliseconds since 1970.
-        positions: Where the stream stood, by partition; all of it had been read.
+        positions: Position of the stream by partition; everything before had been read.
     """
 
     identity: str
@@ -33,13 +33,13 @@ class Retired(NamedTuple):
 def remembered_topics(
     before: Mapping[str, Retired], gone: Mapping[str, Retired], there: Container[str], now_ms: int
 ) -> dict[str, Retired]:
-    """What the next stamp keeps of retired topics: the newest ones of a week, in a bounded number of partitions.
+    """Retired topics for the next stamp: the newest ones of a week, in a bounded number of partitions.
 
     Args:
-        before: What the newest stamp keeps.
-        gone: Those that are retired now.
-        there: Topics that the stream reads, or would if its file named them.
-        now_ms: Milliseconds since 1970.
+        before: Retired topics of the newest stamp.
+        gone: Topics that are retired now.
+        there: Topics that exist and that the stream reads, or would if its file named them.
+        now_ms: Current time, milliseconds since 1970.
     """
     kept: dict[str, Retired] = {}
     partitions, last_ms = 0, None
@@ -55,14 +55,14 @@ def remembered_topics(
 
 
 def returned_topics(before: Mapping[str, Retired], topics: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """Where retired topics go on that are back.
+    """Positions of retired topics that exist again.
 
-    However long they were gone: an id is given to one topic only, so what was landed of it is landed. A stream that
-    commits nothing for more than `KEPT_MS` still has them in its newest stamp, and lands nothing twice.
+    The time in between does not matter: an id belongs to one topic only, so its landed records stay landed. A stream
+    that commits nothing for more than `KEPT_MS` still has them in its newest stamp, and lands nothing twice.
 
     Args:
-        before: What the newest stamp keeps.
-        topics: The ids of the topics that are there.
+        before: Retired topics of the newest stamp.
+        topics: Ids of the existing topics.
     """
     return {
         TopicPartition(topic, number): at

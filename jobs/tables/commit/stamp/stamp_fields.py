@@ -1,4 +1,4 @@
-"""Fields of a stamp: counts of records, an operator's decision, and the last record read of a partition."""
+"""Fields of a stamp: counts of records, an operator's decision, and the last record read from a partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AnswerName = Literal[
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stamp's counts of records by what became of them; `read = landed + dead + tombstones + filtered`."""
+    """A stamp's counts of records by their fate; `read = landed + dead + tombstones + filtered`."""
 
     read: int = 0
     landed: int = 0
@@ -37,11 +37,11 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def of_rows(rows: int, role: Role) -> Counts:
-        """What is counted on a target that is no coordinator: the rows that it was sent."""
+        """Counts of a target that is no coordinator: the rows that it was sent."""
         return Counts(read=rows, landed=rows) if role == "rows" else Counts(read=rows, dead=rows)
 
     def rows(self, role: Role) -> int:
-        """How many of the records are rows of a target of this role."""
+        """Number of the records that are rows of a target of this role."""
         return self.landed if role == "rows" else self.dead
 
     def __add__(self, other: Counts) -> Counts:
@@ -53,12 +53,12 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """A stamp's counts of what a batch did with one partition on one target.
+    """A stamp's counts of a batch, for one partition on one target.
 
     Attributes:
-        stood: Where the target stood; it stands at the stamp's position now.
-        counts: Of the records in between. On all targets but the coordinator, of the rows it received.
-        elsewhere: On the coordinator of a stream with a route, landed records of which it received no row itself.
+        stood: Position of the target before the batch; the stamp has the position after it.
+        counts: Records in between. On all targets but the coordinator, the rows that it received.
+        elsewhere: On the coordinator of a stream with a route, landed records without a row in the coordinator itself.
     """
 
     stood: int
@@ -68,14 +68,14 @@ class PartitionCounts:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A stamp's field of what an operator decided of its table; see `jobs.tables.ledger.ledger_row` for what follows.
+    """A stamp's field with an operator's decision about its table; `jobs.tables.ledger.ledger_row` has its effects.
 
     Attributes:
-        passed: Records that the table goes past without receiving them.
-        again: Records behind which the table stood and which are to come again.
-        removed: Records whose rows a rollback took out of the table, as far as the stamps tell.
-        since: Of a rollback, the sequence number of the last stamp that is still in the table, 0 if none is: what later
-            stamps said of the table is void.
+        passed: Records that the table passes over without receiving them.
+        again: Records before the table's former position that are to come again.
+        removed: Records whose rows a rollback took out of the table, as far as the stamps show it.
+        since: After a rollback, the sequence number of the last stamp still in the table, 0 if none is. Later stamps of
+            the table are void.
     """
 
     answer: AnswerName
@@ -86,16 +86,16 @@ class Decision:
 
 
 class LastRead(NamedTuple):
-    """A stamp's field of a partition's last read record, which tells a log that goes on from one that was cut.
+    """A stamp's field with a partition's last read record, which shows whether a log was cut.
 
-    Each record keeps the epoch of the leader that took it. A log that does not hold this epoch up to here has lost what
-    was read, even if it has grown past the position since.
+    Each record keeps the epoch of the leader that took it. If a log does not hold this epoch up to here, it has lost
+    records that were read, even if it has grown past the position since.
 
     Attributes:
-        position: The stream's position that this belongs to; at any other it says nothing.
-        after: The offset behind the record; below the position where only marks of transactions, aborted records, or
-            holes of compaction follow.
-        epoch: The leader's epoch of the record.
+        position: Position of the stream that this belongs to; it does not count at any other.
+        after: Offset behind the record; below the position if only transaction markers, aborted records, or holes of
+            compaction follow.
+        epoch: Leader epoch of the record.
     """
 
     position: int
@@ -107,5 +107,5 @@ LastReads = Mapping[TopicPartition, LastRead]
 
 
 def at_positions(reads: LastReads, position: Positions) -> dict[TopicPartition, LastRead]:
-    """Those last reads of a stamp that belong to these positions."""
+    """Last reads of a stamp that belong to these positions."""
     return {partition: read for partition, read in reads.items() if position.get(partition) == read.position}

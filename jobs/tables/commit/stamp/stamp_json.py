@@ -1,7 +1,7 @@
-"""Compact JSON of what a stamp says: positions, counts, decisions, the last records read, retired topics.
+"""Compact JSON of a stamp's parts: positions, counts, decisions, the last records read, retired topics.
 
-What stands per partition is `{topic: [entry, …]}` with the partition as index and null for one that has none, or
-`{topic: {partition: entry}}` where that is shorter.
+Values per partition are `{topic: [entry, …]}`, with the partition as index and null for a partition without one; or
+`{topic: {partition: entry}}` if that is shorter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from jobs.tables.commit.stamp.stamp_fields import (
 
 
 def pack_counts(counts: Counts) -> list[int]:
-    """The numbers in the order of the fields; nothing if all are 0."""
+    """The numbers in the order of the fields; empty if all are 0."""
     values = [counts.read, counts.landed, counts.dead, counts.tombstones, counts.filtered]
     return values if any(values) else []
 
 
 def pack_positions(start: Positions, position: Positions) -> dict[str, list[list[int] | None]]:
-    """`{topic: [[start, position], …]}` with the partition as index, -1 for an offset that is not known."""
+    """`{topic: [[start, position], …]}` with the partition as index, -1 for an unknown offset."""
     packed: dict[str, list[list[int] | None]] = {}
     for partition in sorted(set(start) | set(position)):
         entries = packed.setdefault(partition.topic, [])
@@ -56,9 +56,9 @@ def unpack_positions(
 
 
 def pack_parts(parts: Mapping[TopicPartition, PartitionCounts], start: Positions) -> dict[str, Any]:
-    """By partition: `[landed, dead, tombstones, filtered, stood - start, read beyond their sum, landed elsewhere]`.
+    """Counts by partition: `[landed, dead, tombstones, filtered, stood - start, read beyond their sum, elsewhere]`.
 
-    Without the zeros at its end; of one number, the number; null for a partition that the batch had no records of.
+    Trailing zeros are dropped, a list of one number is the number, and null is a partition without records.
     """
     topics: dict[str, dict[int, Any]] = {}
     for partition, part in sorted(parts.items()):
@@ -86,7 +86,7 @@ def unpack_parts(packed: Mapping[str, Any], start: Positions) -> dict[TopicParti
 
 
 def pack_decision(decision: Decision) -> dict[str, Any]:
-    """Without what is empty."""
+    """The decision without its empty fields."""
     packed: dict[str, Any] = {
         "answer": decision.answer,
         "passed": _pack_ranges(decision.passed),
@@ -124,7 +124,7 @@ def _unpack_ranges(packed: Mapping[str, Any]) -> dict[TopicPartition, OffsetRang
 
 
 def pack_last_reads(reads: LastReads) -> dict[str, Any]:
-    """By partition: the epoch, or `[epoch, position - after]` where the two differ."""
+    """Last reads by partition: the epoch, or `[epoch, position - after]` if the two differ."""
     topics: dict[str, dict[int, Any]] = {}
     for partition, (position, after, epoch) in sorted(reads.items()):
         entry = epoch if after == position else [epoch, position - after]
@@ -160,7 +160,7 @@ def unpack_retired(packed: Mapping[str, Any]) -> dict[str, Retired]:
 
 
 def shortest(entries: dict[int, Any]) -> Any:
-    """Entries by partition as a list with the partition as index, or as a map where that is shorter."""
+    """Entries by partition as a list with the partition as index, or as a map if that is shorter."""
     last = max(entries)
     if len(entries) * 2 > last:
         return [entries.get(number) for number in range(last + 1)]
@@ -174,7 +174,7 @@ def _by_number(entries: Any) -> Iterator[tuple[int, Any]]:
 
 
 def by_partition(packed: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, Any]]:
-    """The entries of a map by topic, each of which `shortest` made."""
+    """Entries of a map by topic whose values `shortest` made."""
     for topic, entries in packed.items():
         for number, entry in _by_number(entries):
             yield TopicPartition(topic, number), entry

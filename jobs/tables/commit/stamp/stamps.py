@@ -1,10 +1,10 @@
-"""Stamps: what every snapshot that frazil commits says about the records behind it.
+"""Stamps: what every snapshot committed by frazil records about a stream.
 
-A stamp travels in the snapshot's summary under `SUMMARY_KEY`, and the newest one of a stream also as the table property
+A stamp is in the snapshot's summary under `SUMMARY_KEY`. A stream's newest stamp is also the table property
 `property_key(stream)`, set in the same commit, so that it survives the expiry of its snapshot.
 
-A stamp's `start` is a promise about *all* targets of the stream: Spark begins a batch only when every target of the one
-before is committed, so `start` on any target proves that every target is complete up to it.
+A stamp's `start` holds for *all* targets of the stream: a batch begins only after every target has committed the
+previous one. So `start` on any target proves that every target is complete up to it.
 """
 
 from __future__ import annotations
@@ -49,78 +49,75 @@ from jobs.tables.commit.stamp.stamp_json import (
 from jobs.tables.commit.stamp.target_directory import MOST_NAMED, TargetDirectory
 
 SUMMARY_KEY = "frazil.stamp"
-# In the summary of snapshots that fill a promoted column of rows that were there: its name. They change no other value.
+# Entry of the summary of a backfill's snapshots: the name of the promoted column. No other value changes.
 BACKFILL_KEY = "frazil.backfilled"
 PROPERTY_PREFIX = "frazil.stamp."
-# Ends the id under which the publications of a stream are stamped.
+# Suffix of the id under which the publications of a stream are stamped.
 PUBLISH_PART = "~publish"
 FORMAT = 1
-# What is said of tables each of which has columns of its own.
+# Fields with an entry for each table that has its own columns.
 _OF_TABLES = frozenset({"schemas", "aliases", "decodes"})
 _NUMBERED = frozenset({"parked", "held"})
 
 
 def property_key(stream: str) -> str:
-    """The table property that holds the newest stamp of `stream`."""
+    """Name of the table property with the newest stamp of `stream`."""
     return PROPERTY_PREFIX + stream
 
 
 def sequences_key(stream: str) -> str:
-    """The property of a coordinator that holds the newest known sequence numbers of the other tables of `stream`."""
+    """Name of a coordinator's property with the newest known sequence numbers of the other tables of `stream`."""
     return f"frazil.sequences.{stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One commit of one stream on one target. Fields without which stamps of earlier versions are read have defaults.
+    """One commit of one stream on one target. Fields that stamps of earlier versions lack have defaults.
 
-    "Anchor" fields stand on the coordinator alone. Fields marked (kept) are of a batch and stay with the claims after
-    it.
+    Fields marked "Anchor" are on the coordinator only. Fields marked (kept) describe a batch and are copied by the
+    claims after it.
 
     Attributes:
         kind: `batch` for records, `claim` for a driver that takes the target over, `accept` for an operator's decision.
         batch: Spark's batch number; it starts again at 0 with every epoch.
-        epoch: Grows with every driver that takes the stream over.
-        config: The configuration that makes the rows; `generation`: what the driver ran under, see
+        epoch: Greater with every driver that takes the stream over.
+        config: Hash of the configuration that makes the rows; `generation`: the configuration of the driver, see
             `jobs.config.settings.generation`.
-        start: Per partition, where the batch began; every target is complete up to here.
-        position: Per partition, where this target stands.
-        ends: The known end of the log, of partitions that were not read to their end.
-        valid_through_ms: Every record with an older timestamp is in; times are milliseconds since 1970, UTC.
-        rows: Rows of the batch per target (kept); tells a recovery which targets had to be committed. 1 for whichever
-            number where it was read from bitmaps.
-        failed: Dead letters of the batch (kept). None with two targets, or if the anchor stood ahead of the batch.
-        counts: Records of the batch, counted where this target had not yet read them; on the dead letters, `read` and
-            `dead` are the rows it received. `parts`: per partition. `totals`: over the life of the target.
+        start: Start of the batch per partition; every target is complete up to here.
+        position: Position of this target per partition.
+        ends: Known end of the log, for partitions that were not read to their end.
+        valid_through_ms: Every record with an older timestamp has landed; times are milliseconds since 1970, UTC.
+        rows: Rows of the batch per target (kept), which show a recovery the targets that had to commit. 1 for any
+            number if read from bitmaps.
+        failed: Dead letters of the batch (kept). None with two targets, or if the coordinator was ahead of the batch.
+        counts: Records of the batch that this target had not yet read; for dead letters, `read` and `dead` are the rows
+            that it received. `parts`: per partition. `totals`: over the life of the target.
         targets: Anchor: the table uuid of each target. `topics`: Kafka's id of each topic.
-        note: Who accepted something, and why; only with `accept`. `decision`: what was decided about this table's
-            records.
-        sequence: Iceberg's sequence number of the stamped snapshot; set by the commit.
-        moved: The sequence number of the stream's last stamp on this table that is no claim, itself included, 0 if
-            there is none. Set by the commit.
-        last_reads: Anchor: the last record read of each partition; one of another position than the stamp's does not
-            count.
-        retired: Anchor: topics that are gone, in case they come back.
-        schema_id: The schema of the stream's table by which the records were decided (kept).
-        names: Anchor: the further names of columns by which records were matched (kept).
-        schemas, further_names, decoded_of: Anchor: as `schema_id`, `names` and `decoded`, by table, where each has
-            columns of its own and the batch had records for it (kept).
-        unknown_ids: Anchor: ids of writer schemas, numbers or GUIDs, that the registry did not know; the smallest
+        note: Author and reason of an answer; only with `accept`. `decision`: the decision about this table's records.
+        sequence: Sequence number of the stamped snapshot; set by the commit.
+        moved: Sequence number of the stream's last stamp on this table that is no claim, itself included; 0 if there is
+            none. Set by the commit.
+        last_reads: Anchor: last record read of each partition; ignored at another position than the stamp's.
+        retired: Anchor: dropped topics, in case they return.
+        schema_id: Schema of the stream's table by which the records were decided (kept).
+        names: Anchor: further names of columns by which records were matched (kept).
+        schemas, further_names, decoded_of: Anchor: `schema_id`, `names` and `decoded` by table, if tables have their
+        own columns and the batch had records for them (kept).
+        unknown_ids: Anchor: smallest ids of writer schemas, numbers or GUIDs, that the registry did not know (kept).
+        decoded: Digest of the decoded columns that the table keeps, if steps change columns that no file declares
             (kept).
-        decoded: The digest of the decoded columns that the table keeps, where steps change columns that no file
-            declares (kept).
-        branch: Of the table, that it was committed to; empty for main. Set by the commit.
-        event_time: Anchor: the watermark, and what it comes from.
-        published: Of publications: by branch, the sequence number through which main has it. `landed`: the stream's
-            positions in what main has.
-        before_ms: Anchor, of a gated stream: as `valid_through_ms` before the batch, by its driver's word.
-        batch_ms: Anchor: the time of the batch that now() gave, where expressions ask for it (kept).
-        parked: Anchor: the suspended targets, and since when. `held`: how many letters each has. Neither is known of
-            bitmaps without the table's properties.
+        branch: Branch of the table that the stamp was committed to; empty for main. Set by the commit.
+        event_time: Anchor: the watermark and its sources.
+        published: On publications: sequence number through which main has each branch. `landed`: positions of the
+            stream in main.
+        before_ms: Anchor, with write-audit-publish: `valid_through_ms` before the batch, by the driver's own knowledge.
+        batch_ms: Anchor: time of the batch that now() returned, if expressions use it (kept).
+        parked: Anchor: suspended targets and their times. `held`: their numbers of dead letters. Both are unknown if
+            read from bitmaps without the table's properties.
         sequences: Anchor, as a table property beside the stamp: by uuid of every other target, the sequence number of
-            the stream's newest commit there that is no claim. None: the property stays as it is.
+            the stream's newest commit there that is no claim. None: the property stays.
         coordinator: On every other target: uuid of the coordinator, and its newest commit that is no claim.
-        mirror: Of a mirror: see `jobs.mirrors.model.mirror_stamp` (kept).
+        mirror: On a mirror: see `jobs.mirrors.model.mirror_stamp` (kept).
     """
 
     stream: str
@@ -167,28 +164,28 @@ class Stamp:
 
     @property
     def last_move(self) -> int | None:
-        """As `moved`, also of a stamp of an earlier version, except a claim of those."""
+        """`moved`, also for stamps of an earlier version, except their claims."""
         return self.sequence if self.moved is None and self.kind != "claim" else self.moved
 
     def committed_at(self, sequence: int, before: Stamp | None) -> Self:
-        """This stamp as it is committed with a snapshot of this sequence number, after the stream's stamp `before`."""
+        """This stamp for a snapshot of this sequence number, after the stream's stamp `before`."""
         moved = sequence if self.kind != "claim" else before.last_move if before else 0
         return replace(self, sequence=sequence, moved=moved)
 
     def on_branch(self, branch: str) -> Self:
-        """This stamp as it is committed to a branch of the table."""
+        """This stamp for a commit to a branch of the table."""
         return replace(self, branch="" if branch == MAIN_BRANCH else branch)
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
 
-        `rows` and `config` stay: they tell whether the batch before was committed on every target.
+        `rows` and `config` stay: they show whether the previous batch was committed on every target.
         """
         generation = generation or self.generation
         return replace(self._bare(), kind="claim", epoch=epoch, note=None, generation=generation)
 
     def decided(self, decision: Decision | None) -> Self:
-        """This stamp's positions as the beginning of an answer; what it said of records is left behind."""
+        """This stamp's positions as the start of an answer, without its counts of records."""
         return replace(self._bare(), decision=decision)
 
     def _bare(self) -> Self:
@@ -196,12 +193,12 @@ class Stamp:
         return replace(self, counts=Counts(), parts={}, decision=None, event_time=event_time, before_ms=None)
 
     def known_to(self, anchored: Stamp | None) -> Self:
-        """Without what it says of topics that the anchor's newest stamp does not know (any more).
+        """This stamp without the topics that the coordinator's newest stamp does not know (any more).
 
-        The anchor forgets a retired topic with its next batch; a target that rarely receives rows would take a later
-        topic of the same name for the one it knew. The anchor is committed first in every batch, so another target
-        never knows a topic before it does. It knows those whose ids it carries, and those that it has a position of:
-        stamps of earlier versions carry no ids.
+        The coordinator forgets a retired topic with its next batch. A target that rarely receives rows would take a
+        later topic of the same name for the former one. The coordinator is committed first in every batch, so no other
+        target knows a topic earlier. It knows the topics whose ids it carries, and those with a position, as stamps of
+        earlier versions carry no ids.
         """
         if anchored is None:
             return self
@@ -217,30 +214,30 @@ class Stamp:
         return replace(self, epoch=epoch)
 
     def anchored(self, targets: Mapping[str, str], topics: Mapping[str, str]) -> Self:
-        """With what only the anchor carries: the tables' uuids and Kafka's topic ids."""
+        """This stamp with the coordinator's fields: the tables' uuids and Kafka's topic ids."""
         return replace(self, targets=dict(targets), topics=dict(topics))
 
     def naming_only(self, targets: Collection[str]) -> Self:
-        """This stamp without the tables that are no targets any more, unless they have rows of its batch.
+        """This stamp without tables that are no longer targets, unless they have rows of its batch.
 
-        An answer, or a reset, moves the positions of targets alone. What another table says of its own is of no use
-        then, should it be a target again: the anchor's stamp does not name it.
+        An answer or a reset moves the positions of targets only. If the table becomes a target again, its own stamp
+        does not count, because the coordinator's stamp does not name it.
         """
         kept = {name: uuid for name, uuid in self.targets.items() if name in targets or self.rows.get(name)}
         return replace(self, targets=kept).with_parked({name: at for name, at in self.parked.items() if name in kept})
 
     def with_parked(self, parked: Mapping[str, int], held: Mapping[str, int] = MappingProxyType({})) -> Self:
-        """This stamp with other parked targets.
+        """This stamp with other suspended targets.
 
         Args:
-            parked: Which they are, and since when.
-            held: Of some of them, how many letters they have; of others it stays.
+            parked: Suspended targets with their times.
+            held: Number of dead letters of some of them; for others it stays.
         """
         counts = {**self.held, **held}
         return replace(self, parked=dict(parked), held={name: counts[name] for name in parked if name in counts})
 
     def as_known(self, newest: Stamp | None) -> Self:
-        """With what the anchor's newest stamp says of its targets: a pending record may be older than an answer."""
+        """This stamp with the targets of the coordinator's newest stamp; a pending record may be older."""
         if newest is None or not self.targets:
             return self
         targets = {name: newest.targets.get(name, uuid) for name, uuid in self.targets.items()}
@@ -251,14 +248,14 @@ class Stamp:
 
     @property
     def in_bitmaps(self) -> bool:
-        """Whether the targets are too many to be named in every stamp."""
+        """Whether there are too many targets to name them in every stamp."""
         return len(self.targets) > MOST_NAMED
 
     def to_json(self, directory: TargetDirectory | None = None) -> str:
         """The compact text that snapshots and properties carry.
 
         Args:
-            directory: With an entry for every target; without it, and where they are few, the targets are named.
+            directory: Directory with an entry for every target. Without it, or if they are few, the targets are named.
         """
         document: dict[str, Any] = {
             "v": FORMAT,
@@ -320,9 +317,9 @@ class Stamp:
         """The inverse of `to_json`.
 
         Args:
-            text: Of a snapshot, or a property.
-            properties: Of the table, whose directory tells the targets and rows of a stamp that holds bitmaps. Without
-                them such a stamp has none of both, for whoever asks for neither.
+            text: Text from a snapshot or a property.
+            properties: Properties of the table, whose directory resolves the targets and rows in bitmaps. Without them
+                such a stamp has no targets and rows.
 
         Raises:
             ValueError: The text is no stamp of a format this version reads.

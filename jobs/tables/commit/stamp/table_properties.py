@@ -1,8 +1,9 @@
-"""Properties of tables that readers and mirrors set, and that maintenance goes by."""
+"""Table properties that readers and mirrors set, and that maintenance respects."""
 
 READER_PREFIX = "frazil.reader."
-"""Table property `frazil.reader.<name>`: the snapshot (its id, or an instant) that a reader goes on from."""
+"""Prefix of a table property, followed by a reader's name: the snapshot (id or instant) that the reader goes on from.
+"""
 MIRROR_PROPERTY = "frazil.mirror"
-"""Of a mirror's table: of which stream it is, and of which changelog."""
+"""Property of a mirror's table with its stream and its changelog."""
 MIRROR_PART = "~mirror~"
-"""Stands between stream and table in the id under which a mirror is stamped."""
+"""Separator of stream and table in the id under which a mirror is stamped."""

@@ -1,9 +1,9 @@
-"""Directory of a stream's targets: each table that ever was one, numbered, in a property of the coordinator.
+"""Directory of a stream's targets: a numbered list of all tables that ever were one, in a coordinator's property.
 
-A stamp that named the tables of a batch would grow with their number, and there is one in every snapshot. So the
-coordinator's stamps of a stream with many targets hold bitmaps, whose bits are places in this directory. It is set in
-the commit that first needs an entry. Older stamps are read by it as well, so an entry stays while a stamp that is kept
-uses its place. After that a table recreated under the same name takes the place of its former entry.
+A stamp that named the tables of a batch would grow with their number, and every snapshot has a stamp. So for a stream
+with many targets the coordinator's stamps hold bitmaps, whose bits are places in this directory. The directory is set
+in the commit that first needs an entry. It also resolves older stamps, so an entry stays while an existing stamp uses
+its place. Afterwards a table recreated under the same name takes that place.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 PREFIX = "frazil.targets."
 MOST_NAMED = 2
-"""Targets that stamps say by name: those of a stream that routes nothing."""
+"""Most targets that stamps list by name: those of a stream that routes nothing."""
 
 
 def directory_key(stream: str) -> str:
-    """The table property that holds the directory of `stream`."""
+    """Name of the table property with the directory of `stream`."""
     return PREFIX + stream
 
 
@@ -37,15 +37,15 @@ class TargetDirectory:
     """The tables that have been targets of a stream.
 
     Attributes:
-        entries: Name and uuid; the place of an entry is its ordinal. A table that was renamed, or made anew under its
-            name, has another entry. The uuid of a table that is no target any more may be empty.
+        entries: Name and uuid; the place of an entry is its ordinal. A table that was renamed or recreated has another
+            entry. The uuid of a former target may be empty.
     """
 
     entries: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(properties: Mapping[str, str], stream: str) -> TargetDirectory:
-        """The directory that a coordinator's properties hold; an empty one if they hold none."""
+        """Directory in a coordinator's properties; empty if they have none."""
         text = whole_property(properties, directory_key(stream))
         return _decoded(text) if text else TargetDirectory()
 
@@ -56,13 +56,13 @@ class TargetDirectory:
     def with_targets(
         self, uuids: Mapping[str, str], names: Collection[str], used: Callable[[], int] = lambda: -1
     ) -> TargetDirectory:
-        """The directory with entries for targets that it lacks.
+        """The directory with entries for missing targets.
 
         Args:
             uuids: Uuids of the targets, by name.
             names: Names of other tables that have to be named.
-            used: Returns the places that kept stamps use, as a number's bits; called if an entry is missing. Without
-                it all places are used.
+            used: Returns the places that existing stamps use, as the bits of a number; called if an entry is missing.
+                None: all places are used.
         """
         known, named = set(self.entries), {name for name, _ in self.entries}
         new = [entry for entry in uuids.items() if entry not in known]
@@ -83,11 +83,11 @@ class TargetDirectory:
         return TargetDirectory(tuple(entries))
 
     def bitmap(self, names: Collection[str], uuids: Mapping[str, str]) -> str:
-        """The ordinals of tables, as base64 of a number's bytes, the least significant first.
+        """Ordinals of tables, as base64 of a number's bytes, the least significant first.
 
         Args:
-            names: Of the tables, each of which has an entry.
-            uuids: Of the targets; of another table the newest entry of its name counts.
+            names: Names of tables with an entry.
+            uuids: Uuids of the targets; for another table the newest entry of its name counts.
         """
         bits = 0
         for number in self._places(names, uuids).values():
@@ -95,7 +95,7 @@ class TargetDirectory:
         return base64.b64encode(bits.to_bytes(-(-bits.bit_length() // 8), "little")).decode()
 
     def by_place(self, of: Mapping[str, T], uuids: Mapping[str, str]) -> dict[str, T]:
-        """What is said of tables, by their ordinals as texts; arguments as of `bitmap`."""
+        """Values of tables, by their ordinals as text; arguments as of `bitmap`."""
         return {str(place): of[name] for name, place in self._places(of, uuids).items()}
 
     def by_table(self, of: Mapping[str, T]) -> dict[str, T]:
@@ -120,7 +120,7 @@ class TargetDirectory:
         """The tables of a bitmap: uuids by name.
 
         Raises:
-            ValueError: The directory lacks one.
+            ValueError: The directory lacks a table.
         """
         bits = int.from_bytes(base64.b64decode(bitmap), "little")
         if bits.bit_length() > len(self.entries):
@@ -132,10 +132,10 @@ class TargetDirectory:
 
 
 def used_places(stamp: str) -> int:
-    """The places that a stamp uses, as a number's bits.
+    """Places that a stamp uses, as the bits of a number.
 
     Args:
-        stamp: Text of a stamp, as a snapshot or a property carries it; empty for none.
+        stamp: Text of a stamp from a snapshot or a property; empty for none.
     """
     bitmaps = msgspec.json.decode(stamp).get("of", ()) if stamp else ()
     return reduce(or_, (int.from_bytes(base64.b64decode(each), "little") for each in bitmaps), 0)

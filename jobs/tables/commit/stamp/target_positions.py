@@ -1,4 +1,4 @@
-"""Target positions: where each target of a stream stands, and what of a batch it still needs. Pure decisions.
+"""Target positions: the position of each target of a stream, and what it still needs of a batch. Pure functions.
 
 The rule, per (topic, partition), for a batch `[start, end)` and a target that stands at `position`:
 
@@ -32,9 +32,9 @@ class TargetNeed:
 
     Attributes:
         skip: Partitions that the target has entirely.
-        floors: Of partitions it has in part, the first offset it needs.
-        whole: It needs every record of every partition.
-        nothing: It needs none; also true of a batch without records.
+        floors: First needed offset of partitions that the target has in part.
+        whole: Whether it needs every record of every partition.
+        nothing: Whether it needs none; also true for a batch without records.
         gaps: Records that would be passed over; the batch must be refused.
     """
 
@@ -50,7 +50,7 @@ class TargetNeed:
 
 
 def need(batch: Ranges, position: Positions) -> TargetNeed:
-    """What a target needs of a batch by its position: the module's rule, for partitions whose range is not empty."""
+    """What a target needs of a batch, by the module's rule; partitions with an empty range do not count."""
     skip: set[TopicPartition] = set()
     floors: dict[TopicPartition, int] = {}
     gaps: list[Gap] = []
@@ -72,16 +72,16 @@ def need(batch: Ranges, position: Positions) -> TargetNeed:
 
 
 def of_known_topics(stamps: NewestStamps, anchor: str) -> dict[str, Stamp | None]:
-    """The newest stamps without topics that the anchor's does not know: they are retired, wherever they still stand."""
+    """The newest stamps without topics that the coordinator's stamp does not know: those are retired."""
     anchored = stamps.get(anchor)
     return {name: stamp.known_to(anchored) if stamp and name != anchor else stamp for name, stamp in stamps.items()}
 
 
 def target_positions(stamps: NewestStamps, anchor: str) -> dict[str, dict[TopicPartition, int]]:
-    """Where each target stands, by the newest stamps.
+    """Position of each target, by the newest stamps.
 
-    That is the greatest of its own position, the newest `start` on any target (which proves all complete up to it), and
-    the anchor's position if the anchor's batch had no rows for this target: then there was nothing for it to commit.
+    That is the greatest of three: its own position, the newest `start` on any target (which proves all complete up to
+    it), and the coordinator's position if the coordinator's batch had no rows for this target.
     """
     proven = pointwise_max(stamp.start for stamp in stamps.values() if stamp)
     anchored = stamps.get(anchor)
@@ -97,9 +97,9 @@ def target_positions(stamps: NewestStamps, anchor: str) -> dict[str, dict[TopicP
 
 
 def restart_positions(positions: Mapping[str, Positions]) -> dict[TopicPartition, int]:
-    """Where a stream has to begin reading: per partition the least of its targets' positions.
+    """First offsets to read of a stream: per partition the least of its targets' positions.
 
-    A partition that some target has never heard of begins where the others know it.
+    A partition that some target does not know begins where the others know it.
     """
     known = pointwise_max(positions.values())
     return {partition: min(each[partition] for each in positions.values() if partition in each) for partition in known}

@@ -52,7 +52,7 @@ def show_arriving(
     *,
     until: float = float("inf"),
 ) -> None:
-    """Produce slowly and show what the stream's driver says of itself, until an interrupt.
+    """Produce slowly and show the heartbeat of the stream's driver, until an interrupt.
 
     Args:
         producer: Not started yet; stopped on leaving.
@@ -206,7 +206,7 @@ class _Landing:
         )
 
     def beat(self) -> Heartbeat | None:
-        """What the stream's driver says of itself; None where there is none."""
+        """The newest heartbeat of the stream's driver; None if there is none."""
         return read_heartbeat(self.store)
 
     def trickle(self) -> PaymentProducer:

@@ -91,7 +91,7 @@ def format_deployment(deployment: Deployment, format_: str) -> Deployment:
 
 
 def payment_maker(spec: StreamSpec, topic: str, settings: Settings) -> MakePayment | None:
-    """What makes the payments of a stream; None of plain JSON.
+    """The maker of a stream's payments; None for plain JSON.
 
     A registry gets the schema of the demo's columns, unless it has one for the topic.
 

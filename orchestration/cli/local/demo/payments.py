@@ -93,7 +93,7 @@ class PaymentProducer(threading.Thread):
     """Produces payments in the background; `join` it, then `check` it.
 
     Args:
-        per_second: How fast; None as fast as the broker takes them.
+        per_second: Payments a second; None for as fast as the broker takes them.
         make: Makes each; as JSON without it.
     """
 

@@ -24,12 +24,12 @@ from jobs.tables.commit.stamp.target_positions import restart_positions, target_
 
 @dataclass(frozen=True, slots=True)
 class StampedCounts:
-    """What the stamps on the stream's table say.
+    """Counts of the stamps on the stream's table.
 
     Attributes:
         totals: Records since the stream's first run.
         position: Next offset per partition.
-        whole: Whether the dead letters have what the table has: they are committed a moment later.
+        whole: Whether the dead letters are as new as the table: they are committed a moment later.
     """
 
     totals: Counts
@@ -43,7 +43,7 @@ class StampedCounts:
 
 
 def stamped_counts(catalog: Catalog, spec: StreamSpec) -> StampedCounts:
-    """What the newest stamps count; all zero before its first run."""
+    """The counts of the newest stamps; all zero before the first run."""
     tables = {name: find_table(catalog, name, spec.branch_of(name)) for name in spec.target_names}
     stamps = {name: history(table.metadata, spec.stream).newest if table else None for name, table in tables.items()}
     stamp = stamps[spec.coordinator]
@@ -55,14 +55,14 @@ def stamped_counts(catalog: Catalog, spec: StreamSpec) -> StampedCounts:
 
 @dataclass(frozen=True, slots=True)
 class TableSums:
-    """What the tables hold, counted row by row through PyIceberg, against what the topic was given.
+    """Rows of the tables, counted one by one through PyIceberg, and the records that the topic was given.
 
     Attributes:
         produced: Records between the topic's first and last offset.
         rows: Rows of the stream's table.
         dead: Rows of the dead-letter table.
         distinct: Different (partition, offset) among both together; None if the rows do not carry them.
-        tombstones: By the stamps, since a tombstone leaves no row.
+        tombstones: Tombstones by the stamps, since a tombstone leaves no row.
         reasons: Dead letters by class.
     """
 
@@ -117,7 +117,7 @@ class Demo:
         produced: Payments that the broker acknowledged in this demo.
         waiting_before: Records that waited in the topic when it began.
         landed, dead, tombstones: Records of this demo, by the stamps.
-        tables: What the tables hold, all demos together.
+        tables: Sums of the tables, all demos together.
         asset: The table's key in Dagster.
         first_row_seconds: From the start of the command to the first commit of records.
     """
@@ -140,7 +140,7 @@ class Demo:
 
 
 def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None) -> None:
-    """The sums, the dead letters by reason, and where to look next."""
+    """Print the sums, the dead letters by reason, and where to look next."""
     _print_sums(console, demo)
     if demo.tables.reasons:
         reasons = Table(

@@ -21,7 +21,7 @@ class Child:
     """A process in a session of its own, so that the terminal's Ctrl-C does not reach it before its owner has decided.
 
     Args:
-        log: Where its output goes; begun anew, with the one before kept as `.previous`.
+        log: File of its output; emptied at the start, with the former one kept as `.previous`.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> None:
@@ -47,7 +47,7 @@ class Child:
         return self._process.pid
 
     def ending(self) -> str | None:
-        """How it has ended, as the end of a sentence; None while it runs."""
+        """The way it has ended, as the end of a sentence; None while it runs."""
         status = self._process.poll()
         if status is None:
             return None
@@ -85,7 +85,7 @@ class Child:
 
 
 def end_children(children: Sequence[Child], grace_seconds: float = 10.0) -> None:
-    """End children and all that they started: told together, waited for together."""
+    """End children and all that they started: all are signalled, then all are waited for."""
     for child in children:
         child.ask_to_end()
     deadline = time.monotonic() + grace_seconds

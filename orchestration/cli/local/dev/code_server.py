@@ -20,7 +20,7 @@ _LOADING_SECONDS = 300
 
 
 class CodeServerPlace:
-    """Where a code server listens, and the workspace file that names it: a folder for this user alone.
+    """The address of a code server, and the workspace file that names it, in a folder for this user alone.
 
     Args:
         location_name: The name of the code location.
@@ -36,7 +36,7 @@ class CodeServerPlace:
         self.workspace.write_text(yaml.safe_dump({"load_from": [entry]}))
 
     def command(self) -> list[str]:
-        """The server's command, after `python -m`: it loads the definitions anew when Dagster's UI asks for that."""
+        """The server's command, after `python -m`: it reloads the definitions when Dagster's UI asks for that."""
         options = ["--socket", str(self.socket), "--location-name", self._location_name]
         # With this Python also for what it starts, whatever `dagster` in PATH is.
         options += ["--use-python-environment-entry-point", "--inject-env-vars-from-instance"]

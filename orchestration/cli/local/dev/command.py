@@ -81,7 +81,7 @@ def local_services(
         ended = [stream for stream in attended_streams(settings) if stream not in ran_before] if end_streams else []
         for stream in ended:
             drain_driver(deployment, stream)
-        # The keeper of a stream that was let go takes a moment to end.
+        # The watchdog of a released stream takes a moment to end.
         living = streams_with_drivers(settings)
         left = [stream for stream in attended_streams(settings) if stream in living or stream not in ended]
         if broker is not None and ours and not left:
@@ -104,7 +104,7 @@ def streams_with_drivers(settings: Settings) -> list[str]:
 
 
 def attended_streams(settings: Settings) -> list[str]:
-    """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
+    """The streams whose drivers live on this host, and those whose dead driver a watchdog starts again."""
     local = state_store(settings).local
     kept = [key.split("/")[1] for key in local.keys(f"streams/*/{KEEPER}")]
     notes = {stream: read_keeper(stream_folder(settings, stream).store.local) for stream in kept}
@@ -113,7 +113,7 @@ def attended_streams(settings: Settings) -> list[str]:
 
 
 def _of_kept_groups(settings: Settings) -> Iterator[str]:
-    """The streams of groups whose driver has a living keeper, which starts it, and them, again."""
+    """The streams of groups whose driver has a living watchdog, which starts it, and them, again."""
     kept = [name for name in known_groups(settings) if _has_keeper(DriverGroup.of(settings, name))]
     for stream in streams_with(settings, LAUNCH_KEY) if kept else ():
         store = stream_folder(settings, stream).store
@@ -129,7 +129,7 @@ def _has_keeper(group: DriverGroup) -> bool:
 
 
 def drain_driver(deployment: Deployment, stream: str) -> None:
-    """End a stream's driver after its batch, and leave what is wished of the stream as it is."""
+    """End a stream's driver after its batch, without changing the operator's wish about the stream."""
     control = StreamControl(deployment.home, deployment.settings_file, stream)
     try:
         control.drain_driver("what started it ends", "frazil")

@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class AssetJob:
-    """Where Dagster keeps an asset, as its API wants to be told."""
+    """The place of an asset in Dagster, as its API needs it."""
 
     location: str
     repository: str
@@ -72,7 +72,7 @@ class DagsterClient:
             raise ConnectionError(f"Dagster does not answer at {self._url}: {problem}") from None
 
     def find(self, key: Sequence[str]) -> AssetJob | None:
-        """Where an asset is; None while nobody answers or the code location is still being loaded.
+        """The place of an asset; None while nobody answers or the code location is still being loaded.
 
         Raises:
             FrazilError: A code location cannot be loaded, or Dagster refuses to tell.
@@ -125,7 +125,7 @@ class DagsterClient:
 
 
 def why_failed(home: Path, run_id: str) -> str:
-    """What a failed run says for itself."""
+    """The error that a failed run has logged."""
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -144,9 +144,9 @@ def end_runs(home: Path, sockets: Collection[str], since: float, deadline_second
     Runs of other code servers, as of a Dagster that shares the storage, are left alone.
 
     Args:
-        sockets: Of the code servers whose runs are meant.
+        sockets: Sockets of the code servers whose runs are ended.
         since: Runs that wait for a code server are meant if they were made after this; seconds since 1970.
-        deadline_seconds: For all of it.
+        deadline_seconds: Time for all of it.
     """
     # Where all ends at once, storage and code servers may take their time.
     with contextlib.suppress(Exception):

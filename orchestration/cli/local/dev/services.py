@@ -92,19 +92,19 @@ class PortClaim:
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A process of the deployment's services, told by pid and start time."""
+    """A process of the deployment's services, identified by pid and start time."""
 
     pid: int
     started: str
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Who runs the deployment's services.
+    """The owner of the deployment's services.
 
     Attributes:
         since: Seconds since 1970.
-        url: Of the web UI; empty for the moment until it is known.
-        services: By name.
+        url: URL of the web UI; empty until it is known.
+        services: The processes by name.
     """
 
     pid: int
@@ -169,7 +169,7 @@ class ServicesLock:
             self._lock = None
 
     def _write(self) -> None:
-        # In place: the lock is the file's, not its name's.
+        # Rewritten in place: the lock belongs to the file, not to its name.
         if self._lock is not None:
             data = msgspec.json.encode(self._claim)
             os.pwrite(self._lock, data, 0)
@@ -177,7 +177,7 @@ class ServicesLock:
 
 
 def running_services(folder: Path) -> Claim | None:
-    """Who runs a deployment's services now; None if nobody does.
+    """The owner of a deployment's running services; None if there is none.
 
     Args:
         folder: Dagster's home of the deployment; it need not exist.
@@ -243,7 +243,7 @@ class DagsterServices:
     """The services of one deployment: a code server, and webserver and daemon, which share it.
 
     Args:
-        port: Of the web UI; None for 3000, or the next free one if that is taken.
+        port: Port of the web UI; None for 3000, or the next free one if that is taken.
     """
 
     def __init__(self, deployment: Deployment, port: int | None = None) -> None:
@@ -261,7 +261,7 @@ class DagsterServices:
 
     @property
     def url(self) -> str:
-        """Where a browser finds the UI."""
+        """The URL of the UI for a browser."""
         return f"http://127.0.0.1:{self._port()}"
 
     @property
@@ -338,7 +338,7 @@ class DagsterServices:
         return self._start("daemon", ["dagster._daemon", "run", *self.code()])
 
     def code(self) -> list[str]:
-        """Where the code is: the code server; without one as the deployment says, as it was set up, or by module."""
+        """The code's place: the code server; without one a workspace file, or else the module."""
         if self._code_place is not None:
             return ["-w", str(self._code_place.workspace)]
         found = self._workspace()
@@ -383,7 +383,7 @@ class DagsterServices:
         return self._port_claim.port
 
     def _sockets(self) -> set[str]:
-        """Where the code servers that these services started listen."""
+        """The sockets of the code servers that these services started."""
         commands = (command_of(pid) for child in self._children for pid in child.members())
         found = (re.search(r"--socket[= ](\S+)", command) for command in commands)
         return {match[1] for match in found if match}
