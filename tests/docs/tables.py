@@ -50,17 +50,16 @@ def make_sink_table(catalog: Catalog) -> None:
 
 
 def make_hadoop_table(folder: Path) -> None:
-    """Create a table whose newest version has a number in place of a catalog's entry."""
+    """Create the table `warehouse/payments` of a folder; a file with the newest version stands for the catalog."""
     catalog = SqlCatalog("former", uri="sqlite://", warehouse=str(folder))
-    catalog.create_namespace("former")
-    location = folder / "payments"
-    table = catalog.create_table("former.payments", _COLUMNS, location=str(location))
-    shutil.copy(table.metadata_location.removeprefix("file://"), location / "metadata" / "v1.metadata.json")
-    (location / "metadata" / "version-hint.text").write_text("1")
+    table = sink_table(catalog, "warehouse.payments", _rows(), _COLUMNS)
+    metadata = Path(table.location()) / "metadata"
+    shutil.copy(table.metadata_location, metadata / "v1.metadata.json")
+    (metadata / "version-hint.text").write_text("1")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "sink":
         make_sink_table(connect_catalog(load_settings(None, home=Path.cwd())))
     else:
-        make_hadoop_table(Path.cwd() / "warehouse")
+        make_hadoop_table(Path.cwd())

@@ -152,21 +152,18 @@ def _print_result(result: ReplayResult, correction: Correction | None) -> None:
 
 
 def _print_return(result: ReturnResult) -> None:
+    stream, dead_letters = result.stream, f"{result.selected:,} dead letters"
     if result.recovered:
-        click.echo(
-            f"{result.stream}: {result.recovered:,} dead letters that an interrupted replay had sent are marked as replayed"
-        )
+        click.echo(f"{stream}: {result.recovered:,} dead letters of an interrupted replay are marked as replayed")
     went = "would go" if result.dry_run else "went"
     nothing = "; nothing was changed" if result.dry_run else f" ({result.replay})"
-    click.echo(
-        f"{result.stream}: {result.returned:,} records of {result.selected:,} dead letters {went} to {result.topic}{nothing}"
-    )
+    click.echo(f"{stream}: {result.returned:,} records of {dead_letters} {went} to {result.topic}{nothing}")
     for why, count in sorted(result.left.items()):
         click.echo(f"  {count:,} dead letters are left as they are: {why}")
     for problem in result.problems:
         click.echo(f"  {problem}")
     if result.dry_run and result.returned:
-        click.echo(f"  Next: frazil replay {result.stream} --to-topic {result.topic} … without --dry-run")
+        click.echo(f"  Next: frazil replay {stream} --to-topic {result.topic} … without --dry-run")
 
 
 def _print_queue(result: QueueResult, letters: str) -> None:
