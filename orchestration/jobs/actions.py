@@ -26,7 +26,7 @@ BY = "Dagster UI"
 # One stream after the other, each as long as its batch at hand takes.
 MAX_RUNTIME_SECONDS = 3600
 ACTIONS = {
-    StreamAction.start: "Run streams as their files say, whatever was wished before; also after they were halted.",
+    StreamAction.start: "Run streams by their files, also after they were stopped, paused or halted.",
     StreamAction.pause: "The drivers stay, warm, and read nothing.",
     StreamAction.resume: "Paused or stopped streams go on.",
     StreamAction.restart: "End the drivers after their batch and start others. A paused stream stays paused.",

@@ -30,6 +30,9 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b[\d,]+(?:\.\d+)? ?(?:ms|s|min|h|d|kB|KB|MB|GB|B)\b(?:ytes)?(?: ago)?", "<amount>"),
         (r"\b\d+ (?:second|minute|hour|day)s?\b(?: ago)?", "<amount>"),
         (r"[\d,.]+(?=/s\b)", "<rate>"),
+        # Bytes of tables and partitions in a preview: a dead letter's file has the time of the run in it.
+        (r"^(\S+ +(?:exists|would be created) .*[\d,]) +[\d,]+$", r"\1 <bytes>"),
+        (r"^( +\w+=.*[\d,]) +[\d,]+$", r"\1 <bytes>"),
     )
 )
 

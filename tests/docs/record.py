@@ -41,7 +41,9 @@ def record(path: Path) -> None:
         first = command.line
         while lines[first - 1].endswith("\\"):
             first += 1
-        lines[first : first + len(command.output)] = [*printed, ""] if printed else []
+        end = first + len(command.output)
+        # An empty line separates the output from the next command of the block.
+        lines[first:end] = [*printed, ""] if printed and not lines[end].lstrip().startswith("```") else printed
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

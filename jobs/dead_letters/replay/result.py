@@ -144,19 +144,19 @@ class ReplayResult:
     def sentence(self) -> str:
         """Sentence with the number of dead letters that came back, or would."""
         if not self.selected and not self.unreadable:
-            there_is = self.there_is.sentence() if self.there_is else "others"
-            return f"{self.stream}: no letter fits the selection; nothing to do. There is: {there_is}"
+            others = f". All dead letters: {self.there_is.sentence()}" if self.there_is else ""
+            return f"{self.stream}: no dead letter fits the selection; nothing to do{others}"
         if self.dry_run:
-            came = f"of {self.selected:,} letters {self.replayed:,} would come back; nothing was changed"
+            came = f"{self.replayed:,} of {self.selected:,} dead letters would come back; nothing was changed"
             return f"{self.stream}: {came}"
-        return f"{self.stream}: {self.replayed:,} of {self.selected:,} letters came back ({self.replay})"
+        return f"{self.stream}: {self.replayed:,} of {self.selected:,} dead letters came back ({self.replay})"
 
     @property
     def details(self) -> list[str]:
         """Sentences about all other results."""
         found = left_out_sentences(self.null_columns, self.unknown_fields)
         if self.standing:
-            found.append(f"{self.standing:,} whose record stands in the table already")
+            found.append(f"{self.standing:,} whose record is in the table already")
         if self.null_columns or self.standing:
             found.append(
                 "a row that is to land anew has to be deleted from its table first; then "

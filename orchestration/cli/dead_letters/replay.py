@@ -138,7 +138,7 @@ def _print_result(result: ReplayResult, correction: Correction | None) -> None:
     if correction:
         click.echo(f"with the correction:\n{_indented(correction.text)}")
     if result.unreadable and not result.selected and not result.dry_run:
-        click.echo(f"{stream}: no letter that can be read fits the selection; nothing was changed")
+        click.echo(f"{stream}: no readable dead letter fits the selection; nothing was changed")
     else:
         click.echo(result.sentence)
     if not result.selected and not result.unreadable:
@@ -152,21 +152,18 @@ def _print_result(result: ReplayResult, correction: Correction | None) -> None:
 
 
 def _print_return(result: ReturnResult) -> None:
+    stream, dead_letters = result.stream, f"{result.selected:,} dead letters"
     if result.recovered:
-        click.echo(
-            f"{result.stream}: {result.recovered:,} letters that an interrupted replay had put there know it now"
-        )
+        click.echo(f"{stream}: {result.recovered:,} dead letters of an interrupted replay are marked as replayed")
     went = "would go" if result.dry_run else "went"
     nothing = "; nothing was changed" if result.dry_run else f" ({result.replay})"
-    click.echo(
-        f"{result.stream}: {result.returned:,} records of {result.selected:,} letters {went} to {result.topic}{nothing}"
-    )
+    click.echo(f"{stream}: {result.returned:,} records of {dead_letters} {went} to {result.topic}{nothing}")
     for why, count in sorted(result.left.items()):
-        click.echo(f"  {count:,} letters are left as they are: {why}")
+        click.echo(f"  {count:,} dead letters are left as they are: {why}")
     for problem in result.problems:
         click.echo(f"  {problem}")
     if result.dry_run and result.returned:
-        click.echo(f"  Next: frazil replay {result.stream} --to-topic {result.topic} … without --dry-run")
+        click.echo(f"  Next: frazil replay {stream} --to-topic {result.topic} … without --dry-run")
 
 
 def _print_queue(result: QueueResult, letters: str) -> None:
@@ -177,11 +174,11 @@ def _print_queue(result: QueueResult, letters: str) -> None:
     nothing = "; nothing was changed" if result.dry_run else ""
     click.echo(f"{result.stream}: of {result.read:,} records of {result.topic} {result.landed:,} {lands}{nothing}")
     for count, what in (
-        (result.dead, f"{becomes} letters in {letters}"),
-        (result.known, "stand in the tables already"),
-        (result.without_coordinates, "of those letters say not where they come from"),
+        (result.dead, f"{becomes} dead letters in {letters}"),
+        (result.known, "are in the tables already"),
+        (result.without_coordinates, "of these dead letters do not name their coordinates"),
         (result.left, "are left to the stream, which reads them itself"),
-        (result.tombstones, "have no value, and land nothing"),
+        (result.tombstones, "have no value, and land no row"),
     ):
         if count:
             click.echo(f"  {count:,} {what}")

@@ -240,9 +240,7 @@ def _facts(stream: str, action: StreamAction, done: ActionResult | FrazilError, 
     return {**facts, "done": True, "sentence": done.sentence, "next": None, "driver": driver}
 
 
-start = _command(
-    StreamAction.start, "See to it that STREAMS run as their files say, whatever was wished of them before."
-)
+start = _command(StreamAction.start, "Run STREAMS by their files, also after they were stopped, paused or halted.")
 stop = _command(StreamAction.stop, "End the drivers of STREAMS after their batch, and start none until told to.")
 pause = _command(StreamAction.pause, "Let the drivers of STREAMS stay and read nothing, until resumed.")
 resume = _command(StreamAction.resume, "Let paused or stopped STREAMS go on.")

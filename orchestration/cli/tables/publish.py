@@ -120,7 +120,7 @@ def held_lines(spec: StreamSpec, gate: Gate) -> list[str]:
     branch, file = spec.branch_of(spec.table.name), f"streams/{spec.stream}.yaml"
     age = span((datetime.now(UTC) - held.since).total_seconds())
     return [
-        f"Held: {held.rows:,} rows on {branch} are not published to main of table {spec.table.name}, for {age}.",
+        f"Quarantined: {held.rows:,} rows on {branch} are not published to main of table {spec.table.name}, for {age}.",
         *([f"  offsets {describe_ranges(held.ranges)}"] if held.ranges else []),
         *(f"  {reason}" for reason in held.reasons),
         f"  Next: frazil release {spec.stream} --reason TEXT, to publish them as they are; frazil discard "

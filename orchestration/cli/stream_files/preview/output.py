@@ -33,7 +33,7 @@ from orchestration.cli.common.terminal import print_columns, visible
 _LONGEST_CELL = 60
 _MOST_PARTITIONS = 10
 _ABSENT = "–"
-_STATES = {"there": "there", "new": "would be made", "differs": "there, cannot hold the rows"}
+_STATES = {"there": "exists", "new": "would be created", "differs": "exists, does not fit the rows"}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 STATUS: Mapping[Verdict, int] = {"same": 0, "changed": 3, "lost": 4}
 """Of the command; an error is 1, a wrong command line 2."""

@@ -98,7 +98,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
     process, tables, freshness = status.process, status.tables, status.freshness
     # A list, since several parts have a next command.
     lines = [
-        ("wished", f"{status.control.mode}{status.control.origin}"),
+        ("desired", f"{status.control.mode}{status.control.origin}"),
         ("driver", (status.holder or "none") + (f", which carries group {status.group}" if status.group else "")),
         ("up", _uptime(status) + (f", since {_instant(process.since)}" if process.since else "")),
         ("last heartbeat", "–" if process.beat_age_seconds is None else f"{process.beat_age_seconds:.1f} s ago"),

@@ -113,7 +113,7 @@ class StatusReport:
     def supervision(self) -> str:
         """How the deployment is supervised, as a phrase."""
         if self.note is None:
-            return "nobody has supervised this deployment yet; `frazil dev`, or Dagster's daemon, does"
+            return "this deployment has never been supervised; start `frazil dev`, or Dagster's daemon"
         looked = f"last looked {span(self.note.silent_for(time.time()))} ago, from {self.note.host}"
         return f"nobody supervises now: {looked}; is Dagster's daemon running?" if self.silent else looked
 

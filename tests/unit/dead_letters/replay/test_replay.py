@@ -293,7 +293,7 @@ def test_a_damaged_file_between_the_others_is_in_nobody_s_way(dead_letters: Dead
     # Only damaged ones are left.
     last = CliRunner().invoke(main, ["--home", str(dead_letters.home), "replay", "payments"])
     assert last.exit_code == 1, last.output
-    assert "no letter that can be read fits the selection" in last.output
+    assert "no readable dead letter fits the selection" in last.output
     assert str(damaged) in last.output
 
 

@@ -61,6 +61,6 @@ def test_other_commands_know_it(world: DiscardWorld) -> None:
     assert "discarded" in letters
     assert "a load test" in letters
     plain = frazil(world, "replay", "payments").stdout
-    assert "means no letters" in plain or "no letter" in plain
+    assert "means no letters" in plain or "no dead letter" in plain
     back = frazil(world, "replay", "payments", "--reason", "discarded", "--dry-run").stdout
-    assert "of 3 letters 3 would come back" in back
+    assert "3 of 3 dead letters would come back" in back

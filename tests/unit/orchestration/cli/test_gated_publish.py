@@ -46,7 +46,7 @@ def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> No
     bad = world.land(2)
     held = frazil(world, "publish", "payments")
     assert held.exit_code == 1, held.output
-    assert "Held: 2 rows on ingest are not published to main of table orders.payments" in held.stdout
+    assert "Quarantined: 2 rows on ingest are not published to main of table orders.payments" in held.stdout
     assert "offsets payments-0 [3, 5)" in held.stdout
     assert "id_is_small (expect_column_values_to_be_between): 2 of 2 rows are not accepted" in held.stdout
     assert "frazil release payments --reason TEXT" in held.stdout
@@ -65,7 +65,7 @@ def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> No
     assert facts["gate"]["became"] == "still held"
     assert facts["gate"]["held"]["to"] == {"payments": {"0": 5}}
     shown = frazil(world, "publish", "payments", "--dry-run")
-    assert (shown.exit_code, "Held: 2 rows" in shown.stdout) == (0, True)
+    assert (shown.exit_code, "Quarantined: 2 rows" in shown.stdout) == (0, True)
     to_come = frazil(world, "release", "payments", "--dry-run")
     assert to_come.exit_code == 0, to_come.output
     assert "To be published to main of table orders.payments: 2 rows" in to_come.stdout

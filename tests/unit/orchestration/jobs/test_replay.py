@@ -33,7 +33,7 @@ def test_a_dry_run_changes_nothing(dead_letters: DeadLetterWorld, instance: dg.D
     told = metadata_of(result, "replay")
     assert told["dry_run"] is True
     assert (told["letters_selected"], told["letters_landed"], told["letters_failed_again"]) == (5, 3, 2)
-    assert told["result"] == "payments: of 5 letters 3 would come back; nothing was changed"
+    assert told["result"] == "payments: 3 of 5 dead letters would come back; nothing was changed"
     assert told["next"] == "launch it again with dry_run: false"
     assert (dead_letters.dead().metadata.current_snapshot_id, dead_letters.landed()) == (before, {})
 
@@ -68,7 +68,7 @@ def test_a_replay_lands_and_tells(dead_letters: DeadLetterWorld, instance: dg.Da
     assert asset["run_id"] == result.run_id
     again = metadata_of(run(dead_letters, instance, dry_run=False, states=["new"]), "replay")
     assert (again["letters_selected"], again["letters_landed"]) == (0, 0)
-    assert "no letter fits the selection" in again["result"]
+    assert "no dead letter fits the selection" in again["result"]
 
 
 def test_a_correction_and_a_selection(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance) -> None:

@@ -80,8 +80,8 @@ def test_a_preview_in_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert told[letters + 2] == '  {"id": "b", "amount": "-566,000"}'
     assert told[letters + 3].startswith('  before the step: {"id":"b"')
     table = next(number for number, line in enumerate(told) if line.startswith("table  state"))
-    assert told[table + 1].startswith("orders.payments  would be made  2  1  1  ")
-    assert told[table + 2].startswith("orders.payments_dead  would be made  2  1  1  ")
+    assert told[table + 1].startswith("orders.payments  would be created  2  1  1  ")
+    assert told[table + 2].startswith("orders.payments_dead  would be created  2  1  1  ")
     partition = told.index("orders.payments")
     assert told[partition + 2].startswith("  kind=sale  2  1  ")
 

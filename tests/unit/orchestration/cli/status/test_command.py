@@ -131,7 +131,7 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
     write_heartbeat(LocalStore(world.folder()), worked(world))
     shown = frazil(world, "status", "payments").stdout
     for line in (
-        "wished            running by tester@here: a test",
+        "desired           running by tester@here: a test",
         f"driver            process {world.beat().pid} on ",
         "malformed_json  2 since the driver started",
         "watermark         1 h 0 min ago\n",
@@ -141,7 +141,7 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
         "Spark UI          http://127.0.0.1:4040",
         "metrics           http://127.0.0.1:9100/metrics",
         f"log               {world.beat().log}",
-        "supervision       nobody has supervised this deployment yet",
+        "supervision       this deployment has never been supervised",
     ):
         assert line in shown, shown
     assert ["payments.v1", "0", "40", "3"] in [line.split() for line in shown.splitlines()]
