@@ -1,9 +1,10 @@
-"""JSON of values that a writer schema gives: the canonical text of each, by its type.
+"""JSON of values by a writer schema: the canonical text of each, by its type.
 
-The JSON of each type is what the JSON decoders read by default for a column of that type. Whole numbers and decimals
-are numbers, exact; floats the shortest number of the equal double, NaN and the infinities texts; dates and times ISO
-texts with microseconds, an instant with `Z`; uuids texts; bytes base64; maps objects, with the JSON of keys that are no
-texts as texts. A field that is null is left out, an element is not. A message without fields is an empty object.
+Each type has the JSON that the JSON decoders read by default for a column of that type. Whole numbers and decimals are
+exact numbers; a float is the shortest number of the equal double, NaN and the infinities are texts; dates and times are
+ISO texts with microseconds, an instant with `Z`; uuids are texts; bytes are base64; maps are objects, with the JSON of
+other keys than texts as text. A null field is left out, a null element is not. A message without fields is an empty
+object.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from jobs.records.formats.conform_place import own_offsets
 from jobs.records.schema.iceberg_schema import Presence
 
 Texts: TypeAlias = list[bytes | None]
-"""The JSON of each value; None of one that is null."""
+"""The JSON of each value; None for null."""
 
 T = TypeVar("T")
 
 
 def json_texts(values: pa.Array, kind: ice.IcebergType) -> Texts:
-    """The JSON of each value of a writer schema's field; None of null.
+    """Return the JSON of each value of a writer schema's field; None for null.
 
     Args:
-        values: As a decoder of writer schemas gives them.
+        values: Values from a decoder of writer schemas.
         kind: Their type.
     """
     match kind:
@@ -92,14 +93,14 @@ def _times(values: pa.Array, storage: pa.DataType, unit: Literal["D", "us"], for
 
 
 def key_texts(keys: pa.Array, kind: ice.IcebergType) -> list[str]:
-    """The keys of an object of the keys of maps."""
+    """Return the keys of an object for the keys of maps."""
     if isinstance(kind, ice.StringType):
         return keys.to_pylist()
     return [(each or b"null").decode().strip('"') for each in json_texts(keys, kind)]
 
 
 def parts(every: Sequence[T], offsets: npt.NDArray[np.int32]) -> list[Sequence[T]]:
-    """What lies between each offset and the next."""
+    """Return the items between each offset and the next."""
     return [every[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
 
@@ -110,7 +111,7 @@ def _where_valid(texts: Sequence[bytes], values: pa.Array) -> Texts:
 
 
 def objects(members: Sequence[tuple[str, Texts]], count: int) -> Texts:
-    """The objects of members, each with a text for every object."""
+    """Return objects of members, each with a text for every object."""
     ordered = sorted(members, key=itemgetter(0))
     names = [msgspec.json.encode(name) for name, _ in ordered]
     if not ordered:
@@ -123,7 +124,7 @@ def objects(members: Sequence[tuple[str, Texts]], count: int) -> Texts:
 
 
 def object_text(members: Iterable[tuple[str, bytes | None]]) -> bytes | None:
-    """An object of the members that are not null; None without any."""
+    """Return an object of the members that are not null; None without any."""
     there = sorted((name, text) for name, text in members if text is not None)
     if not there:
         return None
@@ -131,7 +132,7 @@ def object_text(members: Iterable[tuple[str, bytes | None]]) -> bytes | None:
 
 
 def array_text(elements: Sequence[bytes | None]) -> bytes:
-    """An array of elements."""
+    """Return an array of elements."""
     return b"[" + b",".join(each or b"null" for each in elements) + b"]"
 
 
@@ -139,14 +140,14 @@ _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
 def canonical(value: bytes) -> bytes:
-    """A JSON value in its canonical text.
+    """Return the canonical text of a JSON value.
 
     Args:
-        value: One JSON value as it was sent, which a strict parser has taken: UTF-8, no halves of surrogate pairs.
+        value: One JSON value as it was sent, accepted by a strict parser: UTF-8, no halves of surrogate pairs.
 
     Raises:
-        ValueError: It is no JSON value.
-        RecursionError: It is nested too deep.
+        ValueError: The value is no JSON.
+        RecursionError: The value is nested too deep.
     """
     return _ENCODER.encode(_DECODER.decode(value.decode()))
 

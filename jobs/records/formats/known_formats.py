@@ -1,6 +1,6 @@
-"""Known formats of values, by the name that a stream's file gives them; a new format is entered here.
+"""Known formats of values, by their names in a stream's file; a new format is added here.
 
-What Avro and Protobuf bring along (DataFusion, Google's parser, ptars, protoc) is imported when a stream needs it."""
+Libraries of Avro and Protobuf (DataFusion, Google's parser, ptars, protoc) are imported when a stream needs them."""
 
 from __future__ import annotations
 

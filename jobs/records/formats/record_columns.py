@@ -1,4 +1,4 @@
-"""Record columns: columns of rows that are not from the value, but from the key, the headers and what Kafka knows."""
+"""Record columns: columns of rows that come not from the value, but from the key, the headers and Kafka's metadata."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ from jobs.records.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
 from jobs.records.schema.name_matching import NAME_RULE, Aliases, NameRule
 
 SchemaIdPlace: TypeAlias = Literal["both", "prefix", "header"]
-"""Where a record names its writer schema: in a header, or else before its value; before its value only; or in a header
-only."""
+"""Where a record names its writer schema: in a header or else before its value, only before its value, or only in a
+header.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """What rows have of a record's key.
+    """Columns of rows from a record's key.
 
     Attributes:
-        decoder: Of the keys.
-        into: The column of structs that holds a key's columns; None where they are columns of the table. Columns that
-            the table says are always in one.
+        decoder: Decoder of the keys.
+        into: The struct column that holds a key's columns; None if they are columns of the table. Columns that only the
+            table defines are always in one.
         required: Whether a record without a key is refused.
     """
 
@@ -57,16 +58,16 @@ class KeyColumns:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the types of the columns are known; of others only the names are."""
+        """Return whether the types of the columns are known; otherwise only their names are."""
         return not isinstance(self.decoder.schema, UnresolvedSchema)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns, which are known in any case."""
+        """Return the names of the columns, which are always known."""
         return (self.into,) if self.into is not None else tuple(each.name for each in self.fields)
 
     def problem_with(self, table: Schema) -> str | None:
-        """Why a table does not say what a key's columns are; None if it does, or need not."""
+        """Return why a table does not define a key's columns; None if it does, or need not."""
         if self.is_resolved or self.into is None:
             return None
         column = next((each for each in table.fields if each.name == self.into), None)
@@ -81,11 +82,11 @@ class KeyColumns:
         return None
 
     def resolved_for(self, table: Schema, aliases: Aliases = ()) -> KeyColumns:
-        """The same with the types that a table has, unless a file declares them.
+        """Return the same with the types that a table has, unless a file declares them.
 
         Args:
-            table: Its schema, with which there is no problem.
-            aliases: Of the table's columns.
+            table: The table's schema, for which `problem_with` is None.
+            aliases: Aliases of the table's columns.
         """
         if self.is_resolved or self.into is None:
             return self
@@ -98,24 +99,24 @@ class KeyColumns:
         )
 
     def made_of(self, fields: Iterable[ice.NestedField]) -> KeyColumns:
-        """The same with these columns in the column of structs, of which nothing but the name was known."""
+        """Return the same with these columns in the struct column, of which only the name was known."""
         return replace(self, decoder=replace(self.decoder, schema=TableSchema(Schema(*fields).model_dump_json())))
 
     @property
     def rows(self) -> Schema:
-        """What a key becomes: its columns, or the fields of its struct.
+        """Return the columns of a key, or the fields of its struct.
 
         Raises:
-            ValueError: The table says, and was not looked at.
+            ValueError: Only the table defines them, and it was not looked at.
         """
         return rows_of(self.decoder)
 
     @property
     def fields(self) -> tuple[ice.NestedField, ...]:
-        """The columns, with ids that mean nothing.
+        """Return the columns, with arbitrary ids.
 
         Raises:
-            ValueError: The table says, and was not looked at.
+            ValueError: Only the table defines them, and it was not looked at.
         """
         fields = self.rows.fields
         if self.into is None:
@@ -125,12 +126,12 @@ class KeyColumns:
 
 @dataclass(frozen=True, slots=True)
 class HeaderColumn:
-    """What rows have of a header.
+    """A column of rows from a header.
 
     Attributes:
-        column: Its name and type; required where a record without the header is refused.
+        column: Its name and type; required if a record without the header is refused.
         header: The header's name.
-        as_bytes: Whether numbers are big-endian bytes, and not text.
+        as_bytes: Whether numbers are big-endian bytes instead of text.
     """
 
     column: Field
@@ -139,18 +140,18 @@ class HeaderColumn:
 
     @property
     def name(self) -> str:
-        """The column's name."""
+        """Return the column's name."""
         return self.column.name
 
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Columns of rows that are not from the value.
+    """Columns of rows that do not come from the value.
 
     Attributes:
-        kafka: Those of Kafka's own, the last of a table.
-        key: Those from the key.
-        headers: Those from headers.
+        kafka: Columns of Kafka's metadata, the last of a table.
+        key: Columns from the key.
+        headers: Columns from headers.
         schema_id: Where records name the writer schemas of their values and keys.
     """
 
@@ -161,44 +162,44 @@ class RecordColumns:
 
     @property
     def key_names(self) -> frozenset[str]:
-        """The columns that a record's key can be read from."""
+        """Return the columns that a record's key can be read from."""
         names = set(self.key.names) if self.key else set[str]()
         return frozenset(names | ({self.kafka.key} if self.kafka.key else set()))
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all of them, which are known whoever says their types."""
+        """Return the names of all columns, which are known even where their types are not."""
         of_key = self.key.names if self.key else ()
         return self.kafka.names | {*of_key, *(each.name for each in self.headers)}
 
     @property
     def decoded(self) -> tuple[ice.NestedField, ...]:
-        """The columns from key and headers, in their order, with ids that mean nothing.
+        """Return the columns from key and headers, in their order, with arbitrary ids.
 
         Raises:
-            ValueError: The table says those of the key, and was not looked at.
+            ValueError: Only the table defines those of the key, and it was not looked at.
         """
         headers = iceberg_schema(StructType(tuple(each.column for each in self.headers))).fields
         return (*(self.key.fields if self.key else ()), *headers)
 
     @property
     def fetched(self) -> frozenset[str]:
-        """What has to be fetched of a record for them, beyond what every record is fetched with."""
+        """Return the parts of a record that these columns need, beyond those that are always fetched."""
         asked = {"key"} if self.key else set[str]()
         return self.kafka.fetched | asked | ({"headers"} if self.headers else set())
 
     def with_schemas(self, schemas: SchemaLookup | None) -> RecordColumns:
-        """The same with what finds the writer schemas of keys by their ids."""
+        """Return the same with a lookup of the keys' writer schemas by their ids."""
         if self.key is None:
             return self
         return replace(self, key=replace(self.key, decoder=replace(self.key.decoder, schemas=schemas)))
 
     def resolved_for(self, table: Schema, aliases: Aliases = ()) -> RecordColumns:
-        """The same with the key's columns as a table has them, unless a file declares them."""
+        """Return the same with the key's columns as a table has them, unless a file declares them."""
         return self if self.key is None else replace(self, key=self.key.resolved_for(table, aliases))
 
     def with_key_of(self, fields: Iterable[ice.NestedField] | None) -> RecordColumns:
-        """The same with these columns of the key, without a key if there are none; None where a file declares them."""
+        """Return the same with these columns of the key (None: no change); without any an unresolved key is dropped."""
         if self.key is None or fields is None:
             return self
         if made := tuple(fields):
@@ -206,13 +207,13 @@ class RecordColumns:
         return self if self.key.is_resolved else replace(self, key=None)
 
     def beside(self, rows: Schema) -> Schema:
-        """The columns of rows with those from key and headers behind them, with fresh field ids."""
+        """Return the columns of rows with those from key and headers behind them, with fresh field ids."""
         if not self.decoded:
             return rows
         return fresh_schema((*rows.fields, *self.decoded))
 
     def left_of(self, table: Schema) -> Schema:
-        """The columns of a table that are the value's; field ids stay."""
+        """Return the columns of a table that come from the value; field ids stay."""
         return Schema(*(field for field in table.fields if field.name not in self.names))
 
 
@@ -233,12 +234,12 @@ _LONGEST = 400
 
 
 def header_values(declared: Primitive, values: Sequence[bytes | None], *, as_bytes: bool) -> Leaf:
-    """The column of the values of a header.
+    """Return the column of the values of a header.
 
     Args:
         declared: The column's type.
-        values: One per record; null where there is none, or where it is null.
-        as_bytes: Whether they are as Kafka's serializers write them, and not text.
+        values: One value per record; null if the record has none, or a null.
+        as_bytes: Whether they are as Kafka's serializers write them instead of text.
 
     Returns:
         The array, null where a value was refused, and the refused values in ascending order.

@@ -1,4 +1,4 @@
-"""Decoder of records whose writer schemas a registry keeps: each schema's records together, in the stream's columns."""
+"""Decoder of records whose writer schemas are in a registry: it decodes each schema's records together."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", "extra_column",
 
 @dataclass(frozen=True, slots=True)
 class RegistryKind:
-    """What registries and records have of their own for one format.
+    """Properties of one format in registries and records.
 
     Attributes:
-        name: What registries call its schemas: `AVRO`, `PROTOBUF` or `JSON`.
+        name: Registries' name for its schemas: `AVRO`, `PROTOBUF` or `JSON`.
         messages: Whether the indexes of a message follow a schema's id.
         more_fields: Whether a record may have fields that its own schema does not name. The decoder of a writer schema
             then counts or refuses them, and has the option `unknown_fields`.
@@ -60,13 +60,13 @@ class RegistryKind:
 def registry_format(
     name: str, kind: RegistryKind, reference: MakeWriterDecoder, block: MakeWriterDecoder, *, json_fields: bool = False
 ) -> Format:
-    """A format whose records name their writer schema.
+    """Return a format whose records name their writer schema.
 
     Args:
-        name: What `decode.value` says.
-        kind: Of its schemas.
-        reference: Makes the decoder that says what a record of one writer schema means.
-        block: Makes the one for blocks, which gives the same.
+        name: The value of `decode.value`.
+        kind: The kind of its schemas.
+        reference: Makes the reference decoder of one writer schema, which defines what a record means.
+        block: Makes the decoder for blocks, which gives the same.
         json_fields: Whether a record, as it stands in the topic, is JSON.
     """
 
@@ -78,7 +78,7 @@ def registry_format(
     def writer_rows(schema: WriterSchema, options: Mapping[str, Any]) -> Schema:
         message = schema.message or ((0,) if kind.messages else ())
         rows = block(WriterSchema(schema.text, schema.references, message), _of_format(kind, options)).schema
-        # A table has no type for texts that are JSON, and for messages without fields.
+        # Tables have no type for JSON texts and for messages without fields.
         return Schema.model_validate_json(rows.model_dump_json())
 
     return Format(
@@ -94,15 +94,15 @@ def registry_format(
 
 
 class RegistryDecoder:
-    """Decodes records that name their writer schema by an id.
+    """Decode records that name their writer schema by an id.
 
     Args:
-        spec: With the stream's columns, the format's options, and the lookup of schemas.
-        kind: Of the schemas.
+        spec: Spec with the stream's columns, the format's options, and the lookup of schemas.
+        kind: The kind of the schemas.
         make: Makes the decoder of one writer schema.
 
     Attributes:
-        groups: How many writer schemas the last block's records had.
+        groups: Number of writer schemas of the last block's records.
     """
 
     def __init__(self, spec: DecoderSpec, kind: RegistryKind, make: MakeWriterDecoder) -> None:
@@ -124,7 +124,7 @@ class RegistryDecoder:
 
         Args:
             values: One value per record; null is a tombstone.
-            schema_ids: What the header for it says of each record's writer schema; null of a record without one.
+            schema_ids: The header of each record that names its writer schema; null for a record without one.
 
         Raises:
             OSError: The registry cannot be asked.
@@ -138,7 +138,7 @@ class RegistryDecoder:
     def unknown_fields(
         self, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
     ) -> dict[str, UnknownField]:
-        """Fields that no column takes, in these records, by their paths."""
+        """Return the fields that no column takes, in these records, by their paths."""
         wanted, found = set(paths), {}
         chosen = np.fromiter(rows, np.int64)
         if not len(chosen):
@@ -158,7 +158,7 @@ class RegistryDecoder:
         return group_by_schema(values, schema_ids, messages=messages, use_schema_id=use_schema_id)
 
     def _decoded(self, group: Group) -> Decoded:
-        """The records of one writer schema, by their rows in the block."""
+        """Return the records of one writer schema, by their rows in the block."""
         try:
             writer = self._writer(group.written)
         except ValueProblem as problem:
@@ -176,10 +176,10 @@ class RegistryDecoder:
         return by_rows(writer.decode(group.values, survey=self._survey), group.rows)
 
     def _writer(self, written: WrittenAs) -> Writer:
-        """What decodes records of a writer schema.
+        """Return the decoder of records of a writer schema.
 
         Raises:
-            ValueProblem: There is no such schema, or it is none of this format.
+            ValueProblem: The schema does not exist, or is of another format.
             OSError: The registry cannot be asked.
         """
         found = self._lookup.find(written.schema)
@@ -194,8 +194,8 @@ class RegistryDecoder:
 
 
 def _of_format(kind: RegistryKind, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a decoder of one writer schema takes."""
+    """Return the options that a decoder of one writer schema takes."""
     own = _OWN_OPTIONS - {"unknown_fields"} if kind.more_fields else _OWN_OPTIONS
     given = {name: value for name, value in options.items() if name not in own}
-    # What the writer schema does not name has no type, and is counted.
+    # Fields that the writer schema does not name have no type, and are counted.
     return given | ({"unknown_fields": "ignore"} if given.get("unknown_fields") == "keep" else {})

@@ -1,8 +1,9 @@
-"""Wire formats of schema registries: which writer schema each record of a block names, and where its value begins.
+"""Wire formats of schema registries: the writer schema that each record of a block names, and where its value begins.
 
-Confluent's, which others have taken up: the byte 0x00 and a schema's number in four bytes, or the byte 0x01 and a GUID
-in sixteen; then the value. Or the same bytes in a header of the record, with the bare value. With Protobuf the indexes
-of the message in its file follow the id: their count and each as a zig-zag varint, or one byte 0x00 for the first.
+The formats are Confluent's, which others use, too. The byte 0x00 and a schema's number in four bytes, or the byte 0x01
+and a GUID in sixteen, stand before the value; or the same bytes are in a header of the record, beside the bare value.
+With Protobuf the indexes of the message in its file follow the id: their count and each as a zig-zag varint, or one
+byte 0x00 for the first message.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from jobs.records.formats.interface.writer_schema import SchemaId
 VALUE_HEADER = "__value_schema_id"
 KEY_HEADER = "__key_schema_id"
 VALUE_SCHEMA_ID, KEY_SCHEMA_ID = "value_schema_id", "key_schema_id"
-"""Columns of records that hold what these headers say."""
+"""Columns of records that hold these headers."""
 
 _NUMBER, _GUID = 5, 17
 _WORD = 8
@@ -33,11 +34,11 @@ _TO_THE_END = 2**31 - 1
 
 
 class WrittenAs(NamedTuple):
-    """What a record says of its writer schema.
+    """A record's reference to its writer schema.
 
     Attributes:
-        schema: Its id.
-        message: Of Protobuf, the indexes of the message, outermost first; else none.
+        schema: The schema's id.
+        message: With Protobuf, the indexes of the message, outermost first; otherwise none.
     """
 
     schema: SchemaId
@@ -46,12 +47,12 @@ class WrittenAs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Records of one writer schema, each without what names it.
+    """Records of one writer schema, each without the reference to it.
 
     Attributes:
         written: The schema.
         rows: Indices in the block, ascending.
-        values: What the schema's decoder reads, of each.
+        values: The bytes of each record for the schema's decoder.
     """
 
     written: WrittenAs
@@ -61,14 +62,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A block by writer schemas: the rows of `groups` and `failures` are all that have a value."""
+    """A block by writer schemas; `groups` and `failures` together have all rows that have a value."""
 
     groups: list[Group]
     failures: list[Failure]
 
 
 USE_SCHEMA_ID = "use.schema.id"
-"""The option of formats that says which schema all records have; they name none then."""
+"""The option of formats that gives the schema of all records, which then name none."""
 
 
 def group_by_schema(
@@ -78,13 +79,13 @@ def group_by_schema(
     messages: bool,
     use_schema_id: int | None = None,
 ) -> Grouped:
-    """Take records apart by the writer schema that they name.
+    """Group records by the writer schema that they name.
 
     Args:
-        values: Of a block; null is a tombstone, which is in no group.
-        in_headers: What the header of each record says, null of one without; it counts before the value's first bytes.
+        values: Values of a block; null is a tombstone, which is in no group.
+        in_headers: The header of each record, null if it has none; it counts before the value's first bytes.
         messages: Whether the indexes of a message follow the id, as with Protobuf.
-        use_schema_id: The id of the schema that all records have, in front of whose values there is nothing.
+        use_schema_id: The id of the schema of all records, if their values have no reference.
     """
     if use_schema_id is not None:
         rows = np.flatnonzero(np.asarray(values.is_valid()))
@@ -107,7 +108,7 @@ def group_by_schema(
 
 
 def _all_alike(values: pa.BinaryArray, *, messages: bool) -> Group | None:
-    """The one group of a block in which each record begins with the same number, and means the first message."""
+    """Return the one group of a block if each record begins with the same number, and means the first message."""
     length = _NUMBER + messages
     if not len(values) or values.null_count:
         return None
@@ -115,7 +116,7 @@ def _all_alike(values: pa.BinaryArray, *, messages: bool) -> Group | None:
     begin = data[starts[0] : starts[0] + length].tobytes()
     if lengths.min() < _WORD or begin[0] or (messages and begin[-1]):
         return None
-    # The first eight bytes of each record as one number, of which as many count as there are in front of the value.
+    # The first eight bytes of each record as one number; only the bytes before the value are compared.
     words = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))[starts]
     if ((words ^ words[0]) & np.uint64((1 << 8 * length) - 1)).any():
         return None
@@ -125,7 +126,7 @@ def _all_alike(values: pa.BinaryArray, *, messages: bool) -> Group | None:
 
 
 class _Named:
-    """What is known of each record: a number for its schema, and where its value begins."""
+    """Each record's schema, as an index, and where its value begins."""
 
     def __init__(self, count: int) -> None:
         self.ids: list[WrittenAs] = []
@@ -230,10 +231,10 @@ def _read_messages(values: pa.BinaryArray, named: _Named) -> None:
 
 
 def message_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
-    """The indexes of a Protobuf message in its file, outermost first, and in how many bytes they stand.
+    """Return the indexes of a Protobuf message in its file, outermost first, and their length in bytes.
 
     Raises:
-        ValueProblem: There are none, or more than a file can nest.
+        ValueProblem: There are no indexes, or more than a file can nest.
     """
     count, at = _zigzag(data, 0)
     if count == 0:
@@ -261,7 +262,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _behind(values: pa.BinaryArray, begins: npt.NDArray[np.int64]) -> pa.BinaryArray:
-    """Each value from a byte on."""
+    """Return each value from a byte on."""
     if not len(values) or (begins == begins[0]).all():
         begin = int(begins[0]) if len(values) else 0
         return pc.binary_slice(values, begin, _TO_THE_END) if begin else values  # pyright: ignore[reportAttributeAccessIssue]
@@ -270,7 +271,7 @@ def _behind(values: pa.BinaryArray, begins: npt.NDArray[np.int64]) -> pa.BinaryA
 
 
 def _bytes_of(values: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The bytes of all values, where each begins among them, and how long it is; nothing is copied."""
+    """Return the bytes of all values, where each begins among them, and its length; nothing is copied."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     whole = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)

@@ -1,6 +1,6 @@
 """Rescued data of records with a writer schema: the fields without a column, as JSON in the shape of their record.
 
-Their JSON (`jobs.records.formats.json_texts`) is what the JSON decoders read, so that a rescued field can become a
+Their JSON (`jobs.records.formats.json_texts`) is readable by the JSON decoders, so that a rescued field can become a
 column.
 """
 
@@ -35,7 +35,7 @@ from jobs.records.schema.rescued_data import with_extra_column, without_extra_co
 
 
 def conformed_rows(spec: DecoderSpec) -> Schema:
-    """The columns that a decoder of writer schemas gives, with the one for rescued fields, if the stream has it.
+    """Return the columns that a decoder of writer schemas gives, with the one for rescued fields, if the stream has it.
 
     Columns that are declared as `json` have the type `JsonText`.
     """
@@ -50,11 +50,11 @@ def conformed_rows(spec: DecoderSpec) -> Schema:
 
 
 def rescued_fields(plan: StructPlan, rows: pa.RecordBatch) -> list[str | None]:
-    """What each row has beside the columns, as a canonical JSON object; None without any.
+    """Return each row's fields without a column, as a canonical JSON object; None without any.
 
     Args:
-        plan: Of the writer schema's fields and the columns.
-        rows: By a decoder of the writer schema.
+        plan: Plan of the writer schema's fields and the columns.
+        rows: Rows from a decoder of the writer schema.
     """
     found = _of_struct(plan, rows.columns, rows.num_rows)
     return [None] * rows.num_rows if found is None else [each.decode() if each is not None else None for each in found]
@@ -66,7 +66,7 @@ def _of_struct(plan: StructPlan, values: Sequence[pa.Array], count: int) -> Text
         found: Texts | None = None
         for part in each.several or (each,):
             texts = None if part.index is None else _of(part.node, values[part.index])
-            # Of several fields for one column a record has a value in one of them.
+            # A record has a value in only one of several fields for one column.
             found = (
                 [one or other for one, other in zip(found, texts, strict=True)] if found and texts else found or texts
             )
@@ -76,7 +76,7 @@ def _of_struct(plan: StructPlan, values: Sequence[pa.Array], count: int) -> Text
 
 
 def _of(node: Node, values: pa.Array) -> Texts | None:
-    """What is rescued of each value; None if it never is."""
+    """Return the rescued JSON of each value; None if nothing ever is."""
     match node:
         case StructPlan():
             return _of_struct(node, values.flatten(), len(values))

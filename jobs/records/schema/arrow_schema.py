@@ -1,4 +1,4 @@
-"""Arrow schema of rows: of a declared record, or of columns in Iceberg's types."""
+"""Arrow schema of rows, from a declared record or from columns in Iceberg's types."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _ROWS_ARROW: dict[type[ice.IcebergType], pa.DataType] = {
 
 
 def arrow_schema(declared: StructType) -> pa.Schema:
-    """The Arrow schema of decoded columns; a required field is not nullable."""
+    """Return the Arrow schema of decoded columns; a required field is not nullable."""
     return pa.schema([arrow_field(field) for field in declared.fields])
 
 
 def rows_arrow_schema(rows: Schema) -> pa.Schema:
-    """The Arrow schema of rows with these columns; a required field is not nullable."""
+    """Return the Arrow schema of rows with these columns; a required field is not nullable."""
     return pa.schema([_rows_field(field) for field in rows.fields])
 
 
@@ -66,7 +66,7 @@ def _rows_field(field: ice.NestedField) -> pa.Field:
 
 
 def rows_arrow_type(kind: ice.IcebergType) -> pa.DataType:
-    """The Arrow type of rows' values of an Iceberg type: a uuid as its 16 bytes, a time in microseconds."""
+    """Return the Arrow type of rows' values of an Iceberg type: a uuid as its 16 bytes, a time in microseconds."""
     match kind:
         case ice.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
@@ -88,12 +88,12 @@ def rows_arrow_type(kind: ice.IcebergType) -> pa.DataType:
 
 
 def arrow_field(field: Field) -> pa.Field:
-    """The Arrow field of one declared field."""
+    """Return the Arrow field of one declared field."""
     return pa.field(field.name, arrow_type(field.type), nullable=not field.required)
 
 
 def arrow_type(declared: DeclaredType) -> pa.DataType:
-    """The Arrow type a declared type decodes to; never one of Arrow's large types."""
+    """Return the Arrow type that a declared type decodes to; never one of Arrow's large types."""
     match declared:
         case Primitive("decimal", int() as precision, int() as scale):
             return pa.decimal128(precision, scale)

@@ -1,6 +1,6 @@
-"""Column names: which names a table can take, beside its other columns and its partition fields. Pure.
+"""Column names: the names that a table can take, beside its other columns and its partition fields. Pure.
 
-One rule for whatever makes columns: records, files, steps, registries and commands.
+The rule is the same for all that add columns: records, files, steps, registries and commands.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from jobs.records.schema.schema_change import columns_in, columns_of
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-# Java: org.apache.iceberg.MetadataColumns. The reserved names that metadata tables and changelog views have are no
-# hindrance to a table.
+# Java: org.apache.iceberg.MetadataColumns. The reserved names of metadata tables and changelog views do not hinder a
+# table.
 METADATA_COLUMNS = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
 )
@@ -31,13 +31,13 @@ _WAY_ON = "such records land with decode.unknown_fields: keep, which puts the fi
 
 
 class ColumnNames:
-    """Names of columns, and why another one cannot stand beside them.
+    """Names of columns, and the reason if another one cannot stand beside them.
 
     Args:
-        schema: The columns that there are.
-        partitions: The source column of each partition field, by the field's name; None of columns that are decoded,
-            and that steps give other names before they are a table's.
-        fold: How names are compared with those of partition fields and metadata columns.
+        schema: The present columns.
+        partitions: The source column of each partition field, by the field's name; None for decoded columns, which
+            steps may rename before they become a table's.
+        fold: Folds names to compare them with those of partition fields and metadata columns.
         aliases: Further names of the columns.
     """
 
@@ -61,24 +61,24 @@ class ColumnNames:
                 self._folded.setdefault((path[:-1], name.casefold()), name)
 
     def copy(self) -> ColumnNames:
-        """The same names."""
+        """Return a copy of the names."""
         made = self.alone()
         made._dotted, made._folded, made._in_files = set(self._dotted), dict(self._folded), dict(self._in_files)
         return made
 
     def alone(self) -> ColumnNames:
-        """The same rule, for the fields of a struct that is new."""
+        """Return the same rule for the fields of a new struct."""
         return ColumnNames(None, self._given, self._fold)
 
     def add(self, path: Path) -> None:
-        """Take note of a column, without those within it."""
+        """Add a column, without the columns within it."""
         parent, name = path[:-1], path[-1]
         self._dotted.add(column_name(path))
         self._folded[parent, name.casefold()] = name
         self._in_files[parent, make_compatible_name(name)] = name
 
     def field_refusal(self, path: Path) -> str | None:
-        """Why a field of records cannot be a column, as the end of a sentence; None if it can."""
+        """Return why a field of records cannot be a column, as the end of a sentence; None if it can."""
         parent, name = path[:-1], path[-1]
         if not name or UNUSABLE.search(name):
             return "no column can have such a name"
@@ -91,7 +91,7 @@ class ColumnNames:
         return (why := self.table_refusal(path)) and f"{why}; {_WAY_ON}"
 
     def column_refusal(self, column: ice.NestedField, path: Path) -> str | None:
-        """Why a column with all within it cannot be added, as the end of a sentence; None if it can."""
+        """Return why a column with all columns within it cannot be added, as the end of a sentence; None if it can."""
         within = self.alone()
         for each, _ in columns_in(column, path):
             if column_name(each) in self._dotted or column_name(each) in within._dotted:
@@ -102,7 +102,7 @@ class ColumnNames:
         return None
 
     def table_refusal(self, path: Path) -> str | None:
-        """Why no table with these partitions and columns can be read or written with one more; None if it can."""
+        """Return why a table with these partitions cannot be read or written with one more column; None if it can."""
         if self._given is None:
             return None
         full, written = column_name(path), make_compatible_name(path[-1])
@@ -149,26 +149,26 @@ def _usable(kind: ice.IcebergType, path: Path, names: ColumnNames) -> ice.Iceber
 
 
 def partition_names(schema: Schema, specs: Iterable[PartitionSpec]) -> dict[str, str]:
-    """The source column of each partition field, by the field's name.
+    """Return the source column of each partition field, by the field's name.
 
     Args:
-        schema: The table's.
-        specs: All that the table has: engines bind former ones, too.
+        schema: The table's schema.
+        specs: All partition specs of the table: engines bind former ones, too.
     """
     return {field.name: schema.find_column_name(field.source_id) or "" for spec in specs for field in spec.fields}
 
 
 def unreadable_names(metadata: TableMetadata) -> Iterator[tuple[Path, str]]:
-    """Each column of a table on whose name's account engines cannot read it, or frazil cannot write it, and why."""
+    """Yield each column whose name keeps engines from reading a table, or frazil from writing it, with the reason."""
     schema = metadata.schema()
-    # Engines read a table as long as names are not quite the same.
+    # Engines read a table unless names are exactly the same.
     return name_problems(schema, partition_names(schema, metadata.partition_specs), str)
 
 
 def name_problems(
     schema: Schema, partitions: Mapping[str, str], fold: Callable[[str], str] = str.casefold
 ) -> Iterator[tuple[Path, str]]:
-    """Each column on whose name's account no table of these columns can be read or written, with the reason."""
+    """Yield each column whose name makes a table of these columns unreadable or unwritable, with the reason."""
     names = ColumnNames(None, partitions, fold)
     for path, _ in columns_of(schema):
         if why := names.table_refusal(path):

@@ -1,8 +1,7 @@
 """Schema compatibility: whether a table of one schema takes rows or files of another, by the rules of widening.
 
-There are two rules, and one is the other with an exception. A column keeps every value of rows that are still to be
-written if it `holds` their type. Files that are written already are read by Iceberg's type promotion (`promotes`),
-which knows no other scale of a decimal.
+The two rules differ in one exception. A column keeps every value of rows that are still to be written if it `holds`
+their type. Existing files are read by Iceberg's type promotion (`promotes`), which cannot change a decimal's scale.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MOST_DIGITS = 38
 
 
 def holds(value: ice.IcebergType, column: ice.IcebergType) -> bool:
-    """Whether a column of the one type keeps every value of the other exactly; both without parts."""
+    """Return whether a column of the one type keeps every value of the other exactly; both without parts."""
     match value, column:
         case ice.DecimalType(), ice.DecimalType():
             whole, column_whole = value.precision - value.scale, column.precision - column.scale
@@ -31,14 +30,14 @@ def holds(value: ice.IcebergType, column: ice.IcebergType) -> bool:
 
 
 def promotes(written: ice.IcebergType, column: ice.IcebergType) -> bool:
-    """Whether Iceberg reads what was written as one type as the other; both without parts."""
+    """Return whether Iceberg reads files of one type as the other; both without parts."""
     if isinstance(written, ice.DecimalType) and isinstance(column, ice.DecimalType) and written.scale != column.scale:
         return False
     return holds(written, column)
 
 
 def widened_type(value: ice.IcebergType, column: ice.IcebergType) -> ice.IcebergType | None:
-    """The least type that a column can be widened to and that holds another type as well; all without parts.
+    """Return the narrowest type that a column can be widened to and that holds another type as well; all without parts.
 
     Returns:
         None if there is none: Iceberg promotes int to long, float to double, and raises a decimal's precision.
@@ -52,9 +51,9 @@ def widened_type(value: ice.IcebergType, column: ice.IcebergType) -> ice.Iceberg
 
 
 def still_fits(written: Schema, current: Schema) -> bool:
-    """Whether files that were written under one schema may be committed to a table that has another by now.
+    """Return whether files that were written under one schema may be committed to a table that has another by now.
 
-    True if every written field is still there, with the same or a promoted type, and nothing new is required.
+    True if every written field still exists, with the same or a promoted type, and nothing new is required.
 
     Args:
         written: The schema whose field ids the data files carry.
@@ -68,7 +67,7 @@ def still_fits(written: Schema, current: Schema) -> bool:
 
 
 def _is_null_without(field: ice.NestedField, known: Container[int]) -> bool:
-    """Whether a file without what is new in a column is read as null there; within what is null nothing is required."""
+    """Return whether files without a column's new fields are read as null there; no part within a null is required."""
     if field.field_id not in known:
         return not field.required
     match field.field_type:
@@ -91,15 +90,15 @@ def _reads(written: ice.NestedField, current: ice.NestedField) -> bool:
 
 
 def disagreements(rows: Schema, table: Schema, kafka: KafkaColumns) -> list[str]:
-    """Why rows cannot be written to this table as it is.
+    """Return why rows cannot be written to this table as it is.
 
     A table column may be wider (int → long, float → double, a decimal with more digits before and after the point)
     and may accept null where the rows do not; optional columns that the rows lack stay null.
 
     Args:
-        rows: Their schema, without Kafka's columns.
-        table: The table's.
-        kafka: Those columns of Kafka's that the rows have, too.
+        rows: Schema of the rows, without Kafka's columns.
+        table: Schema of the table.
+        kafka: Kafka's columns that the rows have, too.
 
     Returns:
         One sentence for each reason; empty if every row fits.
@@ -111,7 +110,7 @@ def disagreements(rows: Schema, table: Schema, kafka: KafkaColumns) -> list[str]
 
 
 def kafka_disagreements(table: Schema, kafka: KafkaColumns) -> list[str]:
-    """Why a table does not keep which records its rows are of; sentences as those of `disagreements`."""
+    """Return why a table cannot keep the source record of its rows, as sentences like those of `disagreements`."""
     columns, found, lacking = {field.name: field for field in table.fields}, list[str](), list[str]()
     for each in kafka.columns:
         column = columns.get(each.name)
@@ -128,7 +127,7 @@ def kafka_disagreements(table: Schema, kafka: KafkaColumns) -> list[str]:
 
 
 def takes_kafka_column(kind: ice.IcebergType, column: ice.IcebergType) -> bool:
-    """Whether a column keeps what Kafka's column holds; that has no required part."""
+    """Return whether a column keeps the values of Kafka's column; that has no required part."""
     return holds(kind, column) if kind.is_primitive else schema_text(kind) == schema_text(column)
 
 

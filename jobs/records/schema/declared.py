@@ -1,4 +1,4 @@
-"""Declared types: the columns of a stream as its file declares them, and how JSON carries them."""
+"""Declared types: the columns of a stream as its file declares them, and their JSON encodings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.records.schema.time_patterns import TimeTexts
 from jobs.records.schema.tokens import default_encoding
 
 TEXTUAL = ("iso", "pattern")
-"""The encodings of dates and times that are texts."""
+"""The encodings of dates and times as texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class Primitive:
     """A column type without parts.
 
     Attributes:
-        name: Iceberg's, or json: any JSON value as text.
-        precision, scale: Of a decimal.
-        encoding: How JSON carries it; None: one way only.
-        length: Of a fixed, in bytes.
-        texts: Of a date or time with the encoding `pattern`: the forms of its texts.
+        name: Iceberg's name, or json: any JSON value as text.
+        precision, scale: Precision and scale of a decimal.
+        encoding: The JSON encoding; None if the type has only one.
+        length: Length of a fixed, in bytes.
+        texts: Forms of the texts of a date or time with the encoding `pattern`.
     """
 
     name: str
@@ -71,7 +71,7 @@ class StructType:
 
     @property
     def text(self) -> str:
-        """The schema text that parses to these fields."""
+        """Return the schema text that parses to these fields."""
         return ", ".join(str(field) for field in self.fields)
 
 
@@ -91,9 +91,9 @@ class MapType:
     """A map.
 
     Attributes:
-        key: A string where a JSON object carries it; that of a stream's file always is.
-        carried: How JSON carries it: an object, an array of arrays of a key and a value, or one of objects with the
-            members `key` and `value`. The latter two are those of Kafka Connect, for keys that are no strings.
+        key: Type of the keys: a string if a JSON object carries the map; in a stream's file it always is.
+        carried: The JSON form: an object, an array of arrays of a key and a value, or one of objects with the members
+            `key` and `value`. Kafka Connect uses the latter two for keys that are no strings.
     """
 
     key: Primitive
@@ -109,13 +109,13 @@ DeclaredType = Primitive | StructType | ListType | MapType
 
 
 def quoted(name: str) -> str:
-    """The name as schema text writes it: in backticks where a plain word would not do."""
+    """Return the name as schema text writes it: in backticks if a plain word would not do."""
     plain = name.isascii() and name.isidentifier()
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
 def column_paths(struct: StructType, prefix: str = "") -> Iterator[str]:
-    """Every dotted column path, as Iceberg names nested columns (`list.element`, `map.key`, `map.value`)."""
+    """Yield every dotted column path, as Iceberg names nested columns (`list.element`, `map.key`, `map.value`)."""
     for field in struct.fields:
         yield from _paths(field.type, prefix + field.name)
 

@@ -1,9 +1,9 @@
 """Decoded columns of a stream whose steps change columns that no file declares, kept as a property of its table.
 
-Such a table has what the steps make of the columns, and cannot say what that was made of. So the columns before the
-steps are kept with it, under the stream's name, and change in the commit that changes the table. A stamp names by a
-digest which of them its batch was decoded by; those stay until a later batch has landed, and so do those of a batch
-that may be under way while somebody else changes them. Pure.
+Such a table has the steps' output and does not show the columns before them. So those columns are kept with it, under
+the stream's name, and change in the commit that changes the table. A stamp names by a digest the columns that its batch
+was decoded by; these stay until a later batch has landed. So do the columns of a batch that may be running while
+somebody else changes them. Pure.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _FIRST = re.compile(r"~(\d{1,6})~", re.ASCII)
 
 
 def properties_in_parts(properties: Mapping[str, str], limit: int | None) -> dict[str, str]:
-    """A table's properties, with those that are too long in parts.
+    """Return a table's properties, with those that are too long split into parts.
 
     Args:
-        limit: In bytes of UTF-8; None for none.
+        limit: Limit in bytes of UTF-8; None for no limit.
     """
     found: dict[str, str] = {}
     for name, text in properties.items():
         if limit is None or len(text.encode()) <= limit:
             found[name] = text
             continue
-        # A character has four bytes at most.
+        # A character has at most four bytes.
         size = (limit - _MARK) // (1 if text.isascii() else 4)
         first, *others = (text[at : at + size] for at in range(0, len(text), size))
         found[name] = f"~{1 + len(others)}~{first}"
@@ -49,10 +49,10 @@ def properties_in_parts(properties: Mapping[str, str], limit: int | None) -> dic
 
 
 def whole_property(properties: Mapping[str, str], name: str) -> str | None:
-    """A table property's whole text, also of a long one in parts; None if it is not there.
+    """Return a table property's whole text, also of a long one in parts; None if the property does not exist.
 
     Raises:
-        ValueError: Parts of it are gone.
+        ValueError: Parts of it are missing.
     """
     text = properties.get(name)
     mark = _FIRST.match(text) if text else None
@@ -74,10 +74,10 @@ class DecodedColumns:
     """Columns of rows as they are decoded, before a stream's steps.
 
     Attributes:
-        rows: Those of values, with field ids of their own.
-        key: The column of structs that a key becomes, alone in a schema; None where the file declares the key's
-            columns, or there are none.
-        aliases: Other names that they have in records, from a name mapping of the time when the table said them.
+        rows: Columns of values, with field ids of their own.
+        key: The struct column of a key, alone in a schema; None if the file declares the key's columns, or there are
+            none.
+        aliases: Their other names in records, from the table's name mapping at the time when the table defined them.
         keyless: Whether records have no keys, though the file says that their columns are inferred.
     """
 
@@ -88,12 +88,12 @@ class DecodedColumns:
 
     @cached_property
     def digest(self) -> str:
-        """Some hexadecimal digits that are others for other columns."""
+        """Return a short hexadecimal digest of these columns."""
         return hashlib.sha256(msgspec.json.encode(_packed(self))).hexdigest()[:_DIGITS]
 
 
 def key_as_widened(key: Schema, table: Schema) -> Schema:
-    """The column of a key with the wider types that somebody has given its fields in the table since."""
+    """Return the column of a key with the wider types that its fields have got in the table since."""
     kind, named = key.fields[0].field_type, {each.name: each.field_type for each in table.fields}
     there = named.get(key.fields[0].name)
     if not isinstance(kind, StructType) or not isinstance(there, StructType):
@@ -116,7 +116,7 @@ class _Packed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As the property has it: the columns, and former ones that a stamp names, or may still name."""
+    """The property's value: the columns, and former ones that a stamp names, or may still name."""
 
     columns: _Packed
     former: tuple[_Packed, ...] = ()
@@ -133,12 +133,12 @@ def _unpacked(packed: _Packed) -> DecodedColumns:
 
 
 def decoded_property(stream: str) -> str:
-    """The name of the table property that keeps the decoded columns of a stream."""
+    """Return the name of the table property that keeps the decoded columns of a stream."""
     return f"{_PREFIX}{stream}"
 
 
 def decoded_columns(properties: Mapping[str, str], stream: str) -> DecodedColumns | None:
-    """The columns before a stream's steps, as its table keeps them; None if it keeps none.
+    """Return the columns before a stream's steps, as its table keeps them; None if it keeps none.
 
     Raises:
         FrazilError: The property cannot be read.
@@ -147,7 +147,7 @@ def decoded_columns(properties: Mapping[str, str], stream: str) -> DecodedColumn
 
 
 def decoded_digest(properties: Mapping[str, str], stream: str) -> str | None:
-    """The digest of these columns; raises as `decoded_columns` does."""
+    """Return the digest of these columns; raises as `decoded_columns` does."""
     found = decoded_columns(properties, stream)
     return found.digest if found else None
 
@@ -155,14 +155,14 @@ def decoded_digest(properties: Mapping[str, str], stream: str) -> str | None:
 def decoded_properties(
     properties: Mapping[str, str], stream: str, columns: DecodedColumns, *stamped: str | None, under_way: bool = False
 ) -> dict[str, str]:
-    """The property with other columns; those stay in it that the stream's newest stamps name.
+    """Return the property with other columns; former ones stay in it if the stream's newest stamps name them.
 
     Args:
-        properties: Of the table.
+        properties: Properties of the table.
         stream: The stream's id.
-        columns: From now on.
-        stamped: The digests in the newest stamps, of the table and of the coordinator; None of one that names none.
-        under_way: A batch may be, by any of the columns that are known: who changes them is not the stream's driver.
+        columns: The columns from now on.
+        stamped: Digests in the newest stamps, of the table and of the coordinator; None for a stamp without one.
+        under_way: Whether a batch may run with any of the known columns, as the caller is not the stream's driver.
     """
     known = [each for each in _kept(properties, stream) if each.digest != columns.digest]
     former = [each for each in known if each.digest in stamped]
@@ -172,14 +172,14 @@ def decoded_properties(
 
 
 def properties_as_decided(properties: Mapping[str, str], stream: str, digest: str) -> dict[str, str]:
-    """A table's properties with the decoded columns of a digest, if it keeps them; otherwise as they are."""
+    """Return a table's properties with the decoded columns of a digest, if it keeps them; otherwise unchanged."""
     found = next((each for each in _kept(properties, stream) if each.digest == digest), None)
     own = {} if found is None else decoded_properties({}, stream, found, None)
     return {**properties, **own}
 
 
 def _kept(properties: Mapping[str, str], stream: str) -> tuple[DecodedColumns, ...]:
-    """The columns, then former ones; none where the table keeps none."""
+    """Return the columns, then former ones; none if the table keeps none."""
     name = decoded_property(stream)
     try:
         text = whole_property(properties, name)

@@ -1,4 +1,4 @@
-"""Differences of two schemas by path, and renames of columns: asked for, or the only thing that can be meant."""
+"""Differences of two schemas by path, and renames of columns: requested ones, and suggestions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from jobs.records.schema.rescued_data import EXTRA_COLUMN
 DifferenceKind: TypeAlias = Literal[
     "added", "gone", "widened", "narrowed", "other_type", "now_required", "now_optional", "case"
 ]
-"""Of a field of the rows: the table has no such column; the rows lack a column; its type is wider, narrower, another;
-it is required where the column accepts null, or the other way round; the table's name differs by case only."""
+"""The difference of a field of the rows: the table has no such column; the rows lack a column; its type is wider,
+narrower, another; it is required while the column accepts null, or the other way round; the table's name differs only
+by case.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,11 @@ class Difference:
 
     Attributes:
         kind: What differs.
-        path: Of the field in the rows, or of the column that they lack; what lies below it is added or gone with it.
-        rows: The field as the rows have it; None if it is gone.
-        table: The column; None if it is added.
-        needs: The change of the table that ends it; None where none is needed, or where none may be made.
-        fits: Whether the table takes every value of the rows as it is, losing nothing.
+        path: Path of the field in the rows, or of the column that they lack; all below it is added or missing with it.
+        rows: The rows' field; None if the rows lack it.
+        table: The table's column; None if the table lacks it.
+        needs: The change of the table that ends the difference; None if none is needed, or none is possible.
+        fits: Whether the present table takes every value of the rows without loss.
     """
 
     kind: DifferenceKind
@@ -46,7 +48,7 @@ class Difference:
 
     @property
     def column(self) -> str:
-        """The path as Iceberg writes it: `payer.name`, `items.element.sku`."""
+        """Return the path as Iceberg writes it: `payer.name`, `items.element.sku`."""
         return ".".join(self.path)
 
     def __str__(self) -> str:
@@ -54,16 +56,16 @@ class Difference:
 
 
 def differences(rows: Schema, table: Schema, *, own: Collection[str] = ()) -> list[Difference]:
-    """What differs between the rows of a stream and its table.
+    """Return the differences between the rows of a stream and its table.
 
     Args:
-        rows: The columns that records give.
-        table: The table's.
+        rows: Columns of the records.
+        table: Columns of the table.
         own: Columns of the table that frazil fills itself, such as `_kafka_offset`, which no record has.
 
     Returns:
-        In the order of the rows' fields, each struct's missing columns behind them; empty if they are the same. The
-        order of columns, their ids and their docs are no difference.
+        Differences in the order of the rows' fields, each struct's missing columns behind them; empty if there are
+        none. The order of columns, their ids and their docs are ignored.
     """
     columns = [column for column in table.fields if column.name not in own]
     return list(_of_structs(rows.fields, columns, ()))
@@ -94,7 +96,7 @@ def _of_fields(field: ice.NestedField, column: ice.NestedField, path: Path) -> I
     if field.required and not column.required:
         yield Difference("now_required", path, field, column)
     elif column.required and not field.required:
-        # Of a map's key, and of what a partition rests on, the policy has the last word.
+        # The policy also covers a map's key, and a column under a partition.
         yield Difference("now_optional", path, field, column, Need("relax", path), fits=False)
     match field.field_type, column.field_type:
         case ice.StructType() as inner, ice.StructType() as outer:
@@ -116,7 +118,7 @@ def _of_types(field: ice.NestedField, column: ice.NestedField, path: Path) -> Di
     if holds(field.field_type, column.field_type):
         return Difference("narrowed", path, field, column)
     wider = widened_type(field.field_type, column.field_type)
-    # Iceberg compares the keys of a map as they were written.
+    # Iceberg compares the keys of a map by their written form.
     if wider is None or path[-1:] == ("key",):
         return Difference("other_type", path, field, column, None, fits=False)
     return Difference("widened", path, field, column, Need("widen", path, wider), fits=False)
@@ -146,11 +148,11 @@ _SIMILAR = 0.6
 
 @dataclass(frozen=True, slots=True)
 class RenamedColumn:
-    """A column that is called otherwise from now on.
+    """A new name for a column.
 
     Attributes:
-        old: Its path.
-        new: Its path from now on, in the same struct.
+        old: Its present path.
+        new: Its new path, in the same struct.
     """
 
     old: Path
@@ -161,10 +163,10 @@ class RenamedColumn:
 
 
 def parse_rename(text: str) -> RenamedColumn:
-    """Read `OLD=NEW`, each a dotted name; of NEW the last name is enough.
+    """Read `OLD=NEW`, each a dotted name; NEW may be only the last name.
 
     Raises:
-        FrazilError: It is none.
+        FrazilError: The text is no rename.
     """
     old, sign, new = (part.strip() for part in text.partition("="))
     path = tuple(old.split("."))
@@ -180,10 +182,10 @@ def parse_rename(text: str) -> RenamedColumn:
 
 
 def renamed_schema(schema: Schema, renames: Sequence[RenamedColumn]) -> Schema:
-    """The schema with columns renamed, in this order.
+    """Return the schema with columns renamed, in this order.
 
     Raises:
-        FrazilError: There is no such column, or another one has the name.
+        FrazilError: The column does not exist, or another one has the name.
     """
     for rename in renames:
         fields = _renamed_fields(schema.as_struct(), rename, 0)
@@ -225,11 +227,11 @@ def _renamed_within(kind: ice.IcebergType, rename: RenamedColumn, depth: int) ->
 
 @dataclass(frozen=True, slots=True)
 class RenameSuggestion:
-    """A column of the table that may be called otherwise in the rows.
+    """A column of the table that may have another name in the rows.
 
     Attributes:
         old: Path of the column.
-        new: Path of the field; the two differ in the last name only.
+        new: Path of the field; the two differ only in the last name.
     """
 
     old: Path
@@ -237,12 +239,12 @@ class RenameSuggestion:
 
     @property
     def option(self) -> str:
-        """The option of `frazil schema apply` that renames it."""
+        """Return the option of `frazil schema apply` that renames it."""
         return rename_option(self.old, self.new)
 
     @property
     def facts(self) -> dict[str, str]:
-        """The two names as JSON has them."""
+        """Return the two names as JSON has them."""
         return {"old": column_name(self.old), "new": column_name(self.new)}
 
     def __str__(self) -> str:
@@ -250,18 +252,20 @@ class RenameSuggestion:
 
 
 def rename_option(old: Path, new: Path) -> str:
-    """The option of `frazil schema apply` that gives a column another name."""
+    """Return the option of `frazil schema apply` that renames a column."""
     return f"--rename {column_name(old)}={column_name(new)}"
 
 
 def rename_suggestions(
     found: Sequence[Difference], rows: Schema, table: Schema, *, own: Collection[str] = ()
 ) -> list[RenameSuggestion]:
-    """Columns that may have been renamed: in one struct exactly one is gone and one is new, at the same position, of
-    the same type, and the names are alike.
+    """Return columns that may have been renamed.
+
+    In such a struct exactly one column is missing and one is new, at the same position, of the same type, with similar
+    names.
 
     Args:
-        found: What `differences` gives for the same schemas.
+        found: Result of `differences` for the same schemas.
         own: Columns of the table that frazil fills itself.
     """
     return list(_suggestions(found, rows, table, own))
@@ -286,13 +290,13 @@ def _suggestions(
 
 
 def with_former_column(needs: Sequence[Need], rows: Schema, columns: Schema, names: NameRule) -> tuple[Need, ...]:
-    """The needs of rows, those of new columns with the column that may be the same under its former name.
+    """Return the needs of rows; a new column with the column that may be the same under its former name.
 
     Args:
-        needs: What rows of a writer schema need of their table.
+        needs: Needs of rows of a writer schema.
         rows: The fields of the writer schema.
-        columns: The stream's.
-        names: How the two are matched.
+        columns: The stream's columns.
+        names: How fields and columns are matched.
     """
     if all(need.change != "add" for need in needs):
         return tuple(needs)
@@ -303,7 +307,7 @@ def with_former_column(needs: Sequence[Need], rows: Schema, columns: Schema, nam
 
 
 def similar(one: str, other: str) -> bool:
-    """Whether two names are likely to mean the same: one within the other, or most letters alike."""
+    """Return whether two names are likely to mean the same: one contains the other, or most letters are alike."""
     one, other = _plain(one), _plain(other)
     if min(len(one), len(other)) >= 3 and (one in other or other in one):
         return True
@@ -311,7 +315,7 @@ def similar(one: str, other: str) -> bool:
 
 
 def _same_position(columns: Sequence[str], column: str, fields: Sequence[str], field: str) -> bool:
-    """Whether a column stands where a field does: as many before it, or the same neighbour before or behind it."""
+    """Return whether a column stands where a field does: at the same index, or beside the same neighbour."""
     at, place = columns.index(column), fields.index(field)
     if at == place:
         return True
@@ -330,7 +334,7 @@ def _names(schema: Schema, within: Path) -> list[str]:
 
 
 def _same_type(one: ice.IcebergType, other: ice.IcebergType) -> bool:
-    """Whether two types are the same but for the ids of fields within."""
+    """Return whether two types are the same except for the ids of fields within."""
     match one, other:
         case ice.StructType(), ice.StructType():
             return [(f.name, f.required) for f in one.fields] == [(f.name, f.required) for f in other.fields] and all(

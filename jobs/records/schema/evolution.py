@@ -1,4 +1,4 @@
-"""Evolution: what records need of a table's schema, judged by policy, table, protections and limits. Pure."""
+"""Evolution: schema changes that records need of a table, judged by policy, table, protections and limits. Pure."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What becomes of the needs of a batch.
+    """The decisions about the needs of a batch.
 
     Attributes:
-        changes: To be made, in one commit.
-        proposed: Those that somebody has to decide about.
-        failed: Those for which the stream stops.
-        refused: Those that cannot be made.
-        met: Whether the table has by now what some records needed.
+        changes: Changes to make, in one commit.
+        proposed: Changes that somebody has to decide about.
+        failed: Changes for which the stream stops.
+        refused: Changes that are not possible.
+        met: Whether the table already has something that some records needed.
     """
 
     changes: tuple[SchemaChange, ...] = ()
@@ -57,12 +57,12 @@ class Evolution:
     met: bool = False
 
     def refusing_changes(self, why: str) -> Evolution:
-        """The same with the changes refused, for this reason."""
+        """Return the same with the changes refused, for this reason."""
         left = (RefusedChange(each.change, each.path, why, each.at) for each in self.changes if each.at)
         return replace(self, changes=(), refused=(*self.refused, *left))
 
     def without_additions(self, records: Collection[Coordinates] | None = None) -> Evolution:
-        """The same without new columns.
+        """Return the same without new columns.
 
         Args:
             records: Records whose additions are left out; None for all records.
@@ -87,19 +87,19 @@ def judged(
     partitions: Mapping[str, str] | None = NO_PARTITIONS,
     aliases: Aliases = (),
 ) -> Evolution:
-    """Decide about what records need; the same for the same needs in any order.
+    """Decide about the needs of records; the result does not depend on their order.
 
     Args:
-        needs: Of all tasks of a batch.
-        schema: The table's, as it is now.
-        policy: The stream's.
-        protected: Columns whose type has to stay, by field id, with the reason.
-        added_lately: How many columns were added within the last hour.
-        json: Numbers and texts of the records are JSON's, see `NewColumn.primitive`.
+        needs: Needs from all tasks of a batch.
+        schema: The table's present schema.
+        policy: The stream's policy.
+        protected: Columns whose type must not change, by field id, with the reason.
+        added_lately: Number of columns that were added within the last hour.
+        json: Whether numbers and texts of the records are JSON's, see `NewColumn.primitive`.
         always: Columns that are added whatever the policy says.
-        maintained: Spark has to read the table.
+        maintained: Whether Spark has to read the table.
         partitions: See `ColumnNames`.
-        aliases: Likewise.
+        aliases: See `ColumnNames`.
     """
     names = ColumnNames(schema, partitions, aliases=aliases)
     judge = _Judge(schema, policy, protected or {}, added_lately, names, json=json, maintained=maintained)
@@ -107,15 +107,15 @@ def judged(
 
 
 def protected_columns(schema: Schema, specs: Iterable[PartitionSpec], order: SortOrder | None) -> dict[int, str]:
-    """Columns whose types have to stay, by field id, with the reason: what partitions or an order of parts are made of.
+    """Return the columns whose type must not change, by field id, with the reason: a partition or sort order uses them.
 
-    A promotion would give a partition's value another type; a bucket is a number either way, and the same one. It
-    keeps the order of whole values.
+    A promotion would give a partition's value another type, except with a bucket, whose number stays the same. It keeps
+    the order of whole values.
 
     Args:
-        schema: The table's, with the names of its columns.
-        specs: All that the table has.
-        order: By which it is sorted now.
+        schema: The table's schema, with the names of its columns.
+        specs: All partition specs of the table.
+        order: The table's present sort order.
     """
     found: dict[int, str] = {
         each.source_id: f"the table is sorted by {each.transform}({schema.find_column_name(each.source_id)})"
@@ -132,10 +132,10 @@ def protected_columns(schema: Schema, specs: Iterable[PartitionSpec], order: Sor
 
 @dataclass(slots=True)
 class _Found:
-    """What is gathered of the needs, by path.
+    """The needs, gathered by path.
 
     Attributes:
-        added: Fields that the table lacks, by the path of the struct that would take them.
+        added: Fields that the table lacks, by the path of the struct that would get them.
         wider: Types that a column would have to hold.
         relaxed: Required columns that records lack.
     """
@@ -207,7 +207,7 @@ class _Judge:
         column = self._columns.get(path)
         if column is None:
             if path[:-1] and not self._is_struct(path[:-1]):
-                # What it lies in has gone, or is another thing by now.
+                # The column around it was dropped or replaced.
                 found.met = True
             else:
                 found.added.setdefault(path[:-1], {}).setdefault(path[-1], NewColumn()).see(kind, at, former)
@@ -221,7 +221,7 @@ class _Judge:
             case ice.MapType(), ice.MapType():
                 self._gather_addition((*path, "value"), kind.value_type, at, found)
             case _:
-                # The column is there by now; whether it takes the records, their decoder says.
+                # The column exists already; its decoder decides whether it takes the records.
                 found.met = True
 
     def _is_struct(self, path: Path) -> bool:
@@ -229,14 +229,14 @@ class _Judge:
         return column is not None and isinstance(column.field_type, ice.StructType)
 
     def _additions(self, found: _Found) -> Iterator[SchemaChange]:
-        """New columns, those that came first first, as far as names and limits allow."""
+        """Yield new columns in the order of their first records, as far as names and limits allow."""
         new = [(column, (*parent, name)) for parent, named in found.added.items() for name, column in named.items()]
         new.sort(key=lambda each: (each[0].first, each[1][:-1], each[1][-1]))
         for _, of_record in groupby(new, key=lambda each: each[0].first):
             left, names, refused = (self._left, self._left_now), self._names.copy(), len(self._refused)
             yield from [change for each in of_record for change in self._addition(*each)]
             if len(self._refused) > refused:
-                # The record does not land: its columns take no other's room or name.
+                # The record does not land, so its columns use up no room and no name.
                 (self._left, self._left_now), self._names = left, names
 
     def _addition(self, column: NewColumn, path: Path) -> Iterator[SchemaChange]:
@@ -267,7 +267,7 @@ class _Judge:
             yield SchemaChange("add", path, kind, column.first, former)
 
     def _whole_type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
-        """The type of a new column; if no part of it can be, it is refused itself, as records have it."""
+        """Return the type of a new column; if none of its parts is possible, the column itself is refused."""
         before = len(self._refused)
         kind = self._type(column, path)
         if kind is None and (within := self._refused[before:]):
@@ -276,7 +276,7 @@ class _Judge:
         return kind
 
     def _type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
-        """The type of a new column; parts that cannot be are left out, and refused. None if nothing is left."""
+        """Return the type of a new column; impossible parts are left out, and refused. None if nothing is left."""
         if len(path) > self._policy.depth:
             self._refuse(path, f"it is nested more than {self._policy.depth} deep", column.first)
             return None
@@ -303,7 +303,7 @@ class _Judge:
                 self._refuse(here, why, inner.first)
             kind = None if why else self._whole_type(inner, here)
             if kind is None:
-                # Left out of the size, too.
+                # Its size does not count either.
                 del column.fields[name]
                 continue
             names.add(here)
@@ -353,10 +353,10 @@ class NewColumn:
     """A field of records that the table lacks.
 
     Attributes:
-        kinds: What was seen of it, by the type in words, with the first record of each; of a nested one its kind only.
-        fields: Of structs.
-        element: Of lists.
-        value: Of maps, whose keys are of the type `key`.
+        kinds: Types seen of it, as text, with the first record of each; for a nested one only its kind.
+        fields: Fields of structs.
+        element: Elements of lists.
+        value: Values of maps, whose keys are of the type `key`.
         former: A column that the first record lacks, and that may be the same under its former name.
     """
 
@@ -368,7 +368,7 @@ class NewColumn:
     former: Path | None = None
 
     def see(self, kind: ice.IcebergType, at: Coordinates, former: Path | None = None) -> None:
-        """Take note of a record whose field has this type, and of the column that the field looks like."""
+        """Add a record whose field has this type, and the column that the field looks like."""
         if not self.kinds or at < self.first:
             self.former = former
         name = _PARTS.get(type(kind)) or schema_text(kind)
@@ -390,29 +390,30 @@ class NewColumn:
 
     @property
     def first(self) -> Coordinates:
-        """The first record that has the field."""
+        """Return the first record that has the field."""
         return min(at for at, _ in self.kinds.values())
 
     @property
     def kind(self) -> str:
-        """What the first record says that it is: struct, list, map, or a primitive type in words."""
+        """Return the kind that the first record gives: struct, list, map, or a primitive type as text."""
         return min(self.kinds, key=lambda name: (self.kinds[name][0], name))
 
     def primitive(self, *, json: bool) -> ice.IcebergType:
-        """The type of a field without parts: the least that holds what goes with the first record's.
+        """Return the type of a field without parts: the narrowest that holds all types compatible with the first
+        record's.
 
         Args:
-            json: Numbers and texts are JSON's: a double takes whole numbers, a string takes every text.
+            json: Whether numbers and texts are JSON's: a double takes whole numbers, a string takes every text.
         """
         chosen = self.kinds[self.kind][1]
         others = [kind for name, (_, kind) in sorted(self.kinds.items()) if name not in _PARTS.values()]
-        # Twice: what was too wide for the first may go with what the others made of it.
+        # Twice: a type that did not join with the first may join with the result of the others.
         for kind in others + others:
             chosen = _joined(chosen, kind, json=json)
         return chosen
 
     def parts(self) -> Iterator[tuple[str, NewColumn]]:
-        """What lies directly within, by the name that Iceberg gives it."""
+        """Yield the direct parts, by the names that Iceberg gives them."""
         match self.kind:
             case "struct":
                 yield from sorted(self.fields.items(), key=lambda item: (item[1].first, item[0]))
@@ -424,12 +425,12 @@ class NewColumn:
                 return
 
     def size(self) -> int:
-        """How many columns it makes, nested ones counted."""
+        """Return the number of columns that it adds, with nested ones."""
         return 1 + sum(inner.size() for _, inner in self.parts())
 
 
 def _joined(chosen: ice.IcebergType, other: ice.IcebergType, *, json: bool) -> ice.IcebergType:
-    """The type that holds both if there is one, else the chosen one."""
+    """Return the type that holds both if there is one, else the chosen one."""
     if promotes(other, chosen):
         return chosen
     if promotes(chosen, other):
@@ -441,14 +442,14 @@ def _joined(chosen: ice.IcebergType, other: ice.IcebergType, *, json: bool) -> i
     if isinstance(chosen, _NUMBERS) and isinstance(other, _NUMBERS):
         if ice.DoubleType() in (chosen, other):
             return ice.DoubleType()
-        # A decimal that was asked for takes whole numbers; one without fraction is for numbers that no long holds.
+        # A requested decimal takes whole numbers; one without fraction is for numbers that no long holds.
         return next(kind for kind in (chosen, other) if isinstance(kind, ice.DecimalType))
     return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """What becomes of a table.
+    """The changes that let a table take rows.
 
     Attributes:
         changes: Additions, promotions and relaxed columns.
@@ -468,15 +469,15 @@ def fitting(
     relax_missing: bool,
     maintained: bool = False,
 ) -> Fitting:
-    """What lets a table take rows.
+    """Return the changes that let a table take rows.
 
     Args:
-        rows: Their columns, without those that frazil fills itself.
-        metadata: The table's.
-        table: Its columns, where some get other names before; without them as the metadata has them.
-        own: The names of those.
+        rows: Columns of the rows, without those that frazil fills itself.
+        metadata: The table's metadata.
+        table: The table's columns, if some are renamed first; by default those of the metadata.
+        own: Names of the columns that frazil fills itself.
         relax_missing: Whether a required column that the rows lack is relaxed; otherwise it is refused.
-        maintained: Spark has to read the table.
+        maintained: Whether Spark has to read the table.
     """
     table, specs = table or metadata.schema(), metadata.partition_specs
     protected = protected_columns(table, specs, metadata.sort_order_by_id(metadata.default_sort_order_id))
@@ -498,7 +499,7 @@ def fitting(
 
 
 def _unusable(path: Path, difference: Difference, names: ColumnNames, *, maintained: bool) -> str | None:
-    """Why a column cannot be added."""
+    """Return why a column cannot be added; None if it can."""
     if difference.rows is None:
         return None
     if why := names.column_refusal(difference.rows, path):
@@ -513,7 +514,7 @@ def _unusable(path: Path, difference: Difference, names: ColumnNames, *, maintai
 def _kept(
     difference: Difference, columns: Mapping[Path, NestedField], table: Schema, protected: Mapping[int, str]
 ) -> str | None:
-    """Why a column has to stay as it is; None if it has not."""
+    """Return why a column has to stay as it is; None if it need not."""
     column = columns.get(difference.needs.path) if difference.needs else None
     if column is None or difference.needs is None:
         return None

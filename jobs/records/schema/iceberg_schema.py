@@ -20,7 +20,7 @@ from jobs.records.schema.declared import (
 
 
 class JsonText(ice.StringType):
-    """A string whose text is JSON. It equals any other string; only what brings values to columns tells it apart."""
+    """A string whose text is JSON. It equals any other string; only conversions of values to columns distinguish it."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ice.StringType)
@@ -30,7 +30,7 @@ class JsonText(ice.StringType):
 
 
 class Presence(ice.BooleanType):
-    """A boolean that is true of a message without fields, where it is there. It equals any other boolean."""
+    """A boolean that is true for a message without fields, if it exists. It equals any other boolean."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ice.BooleanType)
@@ -56,13 +56,13 @@ _ICEBERG: dict[str, ice.PrimitiveType] = {
 
 
 def iceberg_schema(declared: StructType, json: type[ice.StringType] = ice.StringType) -> Schema:
-    """The schema of the rows that a declared record gives, with fresh field ids.
+    """Return the schema of a declared record's rows, with fresh field ids.
 
     Args:
         declared: The record.
         json: The type of texts that are JSON.
     """
-    # The ids given here only have to differ: assign_fresh_schema_ids numbers them as a catalog would.
+    # These ids only have to differ: assign_fresh_schema_ids numbers them as a catalog would.
     ids = iter(range(1, 1_000_000))
     return assign_fresh_schema_ids(Schema(*(_iceberg_field(field, ids, json) for field in declared.fields)))
 
@@ -91,7 +91,7 @@ def _iceberg_type(declared: DeclaredType, ids: Iterator[int], json: type[ice.Str
 
 
 def schema_text(kind: ice.IcebergType) -> str:
-    """A type in the words of schema text."""
+    """Return a type in the words of schema text."""
     match kind:
         case ice.StructType():
             return f"struct<{', '.join(f'{quoted(each.name)} {with_null(each)}' for each in kind.fields)}>"
@@ -106,27 +106,27 @@ def schema_text(kind: ice.IcebergType) -> str:
 
 
 def with_null(field: ice.NestedField) -> str:
-    """A field's type in the words of schema text, with `not null` where it is required."""
+    """Return a field's type in the words of schema text, with `not null` if it is required."""
     return f"{schema_text(field.field_type)}{' not null' if field.required else ''}"
 
 
 def column_text(kind: ice.IcebergType) -> str:
-    """A type as the JSON of an optional column that has it, for documents; `column_type` is the inverse."""
+    """Return a type as the JSON of an optional column that has it, for documents; `column_type` is the inverse."""
     return ice.NestedField(0, "c", kind, required=False).model_dump_json()
 
 
 def column_type(text: str) -> ice.IcebergType:
-    """The type that `column_text` wrote."""
+    """Return the type that `column_text` wrote."""
     return ice.NestedField.model_validate_json(text).field_type
 
 
 def fresh_schema(fields: Iterable[ice.NestedField]) -> Schema:
-    """The schema of fields whose ids mean nothing, with fresh ids."""
+    """Return the schema of fields with arbitrary ids, with fresh ids."""
     return assign_fresh_schema_ids(Schema(*numbered(fields)))
 
 
 def numbered(fields: Iterable[ice.NestedField]) -> Iterator[ice.NestedField]:
-    """The fields under other ids, which have to differ until a catalog numbers them."""
+    """Yield the fields with other ids, which have to differ until a catalog numbers them."""
     ids = iter(range(1, 1_000_000))
     for field in fields:
         kind = _renumbered(field.field_type, ids)
@@ -153,13 +153,13 @@ def _renumbered(kind: ice.IcebergType, ids: Iterator[int]) -> ice.IcebergType:
 
 
 def unread_by_spark(schema: Schema) -> list[str]:
-    """Full names of the columns, of nested ones too, on whose account Spark 4.1 (Iceberg 1.12) refuses a table."""
+    """Return full names of columns, also nested ones, because of which Spark 4.1 (Iceberg 1.12) refuses a table."""
     times = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, TimeType)]
     return [schema.find_column_name(field_id) or str(field_id) for field_id in times]
 
 
 def unread_problem(schema: Schema) -> str | None:
-    """Why a table of this schema cannot be maintained, and what to write instead; None if it can."""
+    """Return why a table of this schema cannot be maintained, and what to write instead; None if it can."""
     if not (columns := unread_by_spark(schema)):
         return None
     return (
@@ -169,7 +169,7 @@ def unread_problem(schema: Schema) -> str | None:
 
 
 def type_at(schema: Schema, path: Sequence[str]) -> ice.IcebergType | None:
-    """The type of a column, or of a field within structs, by its names from the top; None if there is none."""
+    """Return the type of a column, or of a field within structs, by its names from the top; None if there is none."""
     found: ice.IcebergType | None = schema.as_struct()
     for name in path:
         fields = found.fields if isinstance(found, ice.StructType) else ()

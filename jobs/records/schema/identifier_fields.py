@@ -1,4 +1,4 @@
-"""Identifier fields: the columns by which a table's rows are told apart, as Iceberg allows them."""
+"""Identifier fields: the columns that identify a table's rows, as Iceberg allows them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jobs.records.schema.needs import Path
 
 
 def identifier_problem(path: Path, rows: Schema) -> str | None:
-    """Why a column cannot be an identifier field; None if it can.
+    """Return why a column cannot be an identifier field; None if it can.
 
-    Iceberg asks for a single value that is always there and has an equality: required, in structs that are required,
-    neither in a list nor in a map, no float and no double.
+    Iceberg requires a single value that always exists and can be compared: required, in required structs, neither in a
+    list nor in a map, no float and no double.
     """
     kind: ice.IcebergType = rows.as_struct()
     for depth, name in enumerate(path):
@@ -41,18 +41,18 @@ def identifier_problem(path: Path, rows: Schema) -> str | None:
 
 
 def identifier_names(schema: Schema) -> list[str]:
-    """The identifier fields of a table, by their full names, in order."""
+    """Return the identifier fields of a table, by their full names, in order."""
     return sorted(schema.find_column_name(each) or "" for each in schema.identifier_field_ids)
 
 
 def with_identifier_fields(schema: Schema, names: Iterable[str]) -> Schema:
-    """The schema with these identifier fields, by their full names, and no others."""
+    """Return the schema with these identifier fields, by their full names, and no others."""
     ids = [schema.find_field(name).field_id for name in names]
     return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=ids)
 
 
 def required_columns(schema: Schema, paths: Collection[Path]) -> Schema:
-    """The columns, those at some paths required, with the structs that they are in; other paths are left aside."""
+    """Return the columns with those at some paths, and the structs around them, required; unknown paths are ignored."""
     wanted = {path[: depth + 1] for path in paths for depth in range(len(path))}
     fields = _required(schema.as_struct(), (), wanted)
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
@@ -70,11 +70,11 @@ def _required(struct: ice.StructType, at: Path, wanted: Collection[Path]) -> lis
 
 
 def optional_columns(schema: Schema, besides: Collection[Path]) -> Schema:
-    """The columns, all of them optional, elements of lists and values of maps too.
+    """Return the columns, all of them optional, elements of lists and values of maps too.
 
     Args:
-        schema: Their schema, whose ids stay.
-        besides: Paths of columns that stay as they are, with the structs that they are in.
+        schema: Schema of the columns, whose ids stay.
+        besides: Paths of columns that stay as they are, with the structs around them.
     """
     kept = set(itertools.chain.from_iterable((path[: n + 1] for n in range(len(path))) for path in besides))
     fields = _optional(schema.as_struct(), (), kept)

@@ -1,4 +1,4 @@
-"""Kafka columns of a table: where a row came from and what Kafka keeps of its record, under names of one's choice."""
+"""Kafka columns of a table: a row's source and Kafka's metadata of its record, under names of the stream's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
-# A catalog numbers the fields anew; until then these ids only have to differ from those of other columns.
+# A catalog assigns new ids; until then these only have to differ from those of other columns.
 _HEADERS = ice.ListType(
     1_000_001,
     ice.StructType(
@@ -39,15 +39,15 @@ PURPOSES: Mapping[str, str] = {
     "key": "keeps the record's key as bytes",
     "headers": "keeps the record's headers",
 }
-"""What each part's column is for, as the end of a sentence."""
+"""The purpose of each part's column, as the end of a sentence."""
 
 
 class KafkaColumn(NamedTuple):
-    """One column that is filled from what Kafka keeps of a record.
+    """One column that is filled from Kafka's metadata of a record.
 
     Attributes:
-        part: What it holds: a key of `TYPES`.
-        name: What the table calls it.
+        part: The part of the metadata that it holds: a key of `TYPES`.
+        name: Its name in the table.
     """
 
     part: str
@@ -55,20 +55,20 @@ class KafkaColumn(NamedTuple):
 
     @property
     def type(self) -> ice.IcebergType:
-        """The type that it is created with."""
+        """Return the type that it is created with."""
         return TYPES[self.part]
 
     @property
     def purpose(self) -> str:
-        """What it is for, as the end of a sentence."""
+        """Return its purpose, as the end of a sentence."""
         return PURPOSES[self.part]
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaColumns:
-    """The names of the columns that rows have of Kafka's own; None for what rows do not have.
+    """The names of the rows' Kafka columns; None for a part that rows do not have.
 
-    They are optional columns, the last of a new table, in this order.
+    The columns are optional, and the last of a new table, in this order.
     """
 
     topic: str | None = "_kafka_topic"
@@ -81,26 +81,26 @@ class KafkaColumns:
 
     @property
     def columns(self) -> tuple[KafkaColumn, ...]:
-        """Those that rows have, in their order."""
+        """Return the rows' Kafka columns, in their order."""
         named = ((part, getattr(self, part)) for part in TYPES)
         return tuple(KafkaColumn(part, name) for part, name in named if name is not None)
 
     @property
     def names(self) -> frozenset[str]:
-        """What the table calls those that rows have."""
+        """Return the names of the rows' Kafka columns in the table."""
         return frozenset(column.name for column in self.columns)
 
     @property
     def coordinates(self) -> tuple[str, str, str]:
-        """The columns that say which record a row is of: topic, partition and offset.
+        """Return the columns that identify a row's record: topic, partition and offset.
 
-        What rows do not have goes by its usual name, under which a table lacks it.
+        A part that rows do not have gets its usual name, which a table then lacks.
         """
         return self.instant_coordinates[:3]
 
     @property
     def instant_coordinates(self) -> tuple[str, str, str, str]:
-        """The coordinates, and the column of the timestamp behind them."""
+        """Return the coordinates, and the column of the timestamp behind them."""
         return (
             self.topic or ALL_NAMES["topic"],
             self.partition or ALL_NAMES["partition"],
@@ -110,21 +110,21 @@ class KafkaColumns:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The usual names of Kafka's columns that rows could have and do not."""
+        """Return the usual names of Kafka's columns that rows could have and do not."""
         return frozenset(ALL_NAMES.values()) - self.names
 
     @property
     def fetched(self) -> frozenset[str]:
-        """What has to be fetched of a record for them, beyond what every record is fetched with."""
+        """Return the parts of a record that these columns need, beyond those that are always fetched."""
         return frozenset(each.part for each in self.columns) & {"timestamp_type", "key", "headers"}
 
     def locate_rows_of(self, table: Schema) -> bool:
-        """Whether the rows of a table say which records they are of, and when those were sent."""
+        """Return whether a table has columns for the records of its rows, and for the times when those were sent."""
         wanted = (self.topic, self.partition, self.offset, self.timestamp)
         return None not in wanted and set(wanted) <= set(table.column_names)
 
     def added_to(self, rows: Schema) -> Schema:
-        """The schema of a table whose rows have these columns behind their own, with fresh field ids."""
+        """Return the schema of a table whose rows have these columns behind their own, with fresh field ids."""
         if not self.columns:
             return rows
         after = rows.highest_field_id + 1

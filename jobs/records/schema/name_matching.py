@@ -1,8 +1,8 @@
-"""Name matching: which field of a record goes into which column, of each struct.
+"""Name matching: which field of a record goes into which column of each struct.
 
-The column of just that name comes first, then the one that has the name as an alias in the table's name mapping, then,
-where it is asked for, the one whose name, or alias, differs from it by case only. What two columns have equal claim to
-goes to neither. Pure.
+A field goes into the column with exactly its name; else into the one that has the name as an alias in the table's name
+mapping; else, if requested, into the one whose name or alias differs from it only by case. If two columns have equal
+claim to a field, neither gets it. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_MAPPING = "schema.name-mapping.default"
 """Iceberg's property of a table: a list of `{field-id, names, fields}` as JSON."""
 
 NAME_RULE = "names"
-"""The option of decoders that is a `NameRule`; there only where it says anything."""
+"""The option of decoders that is a `NameRule`; set only if the rule is not the default."""
 
 Aliases = tuple[tuple[Path, tuple[str, ...]], ...]
 """Other names of columns, by their path in the table."""
@@ -34,11 +34,11 @@ Aliases = tuple[tuple[Path, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """How fields of records are matched with columns. False if by their exact names only.
+    """How fields of records are matched with columns. The rule is false if only exact names match.
 
     Attributes:
         aliases: Further names of columns.
-        any_case: Whether names match that differ by case only.
+        any_case: Whether names match that differ only by case.
     """
 
     aliases: Aliases = ()
@@ -48,22 +48,22 @@ class NameRule:
         return self.any_case or bool(self.aliases)
 
     def of_struct(self, path: Path, columns: Iterable[str]) -> StructNames:
-        """The names of one struct's columns.
+        """Return the names of one struct's columns.
 
         Args:
-            path: Of the struct; nothing for the record.
-            columns: Of the struct.
+            path: Path of the struct; empty for the record.
+            columns: Columns of the struct.
         """
         names = list(columns)
         aliases = {each[-1]: known for each, known in self.aliases if each[:-1] == path and each[-1] in names}
         return StructNames(names, aliases, any_case=self.any_case)
 
     def spellings(self, path: Path, table: ice.StructType) -> list[Path]:
-        """Every way in which records may write a path of keys, which reaches through lists and maps; itself first.
+        """Return every spelling of a path of keys in records, also through lists and maps; the path itself first.
 
         Args:
             path: Names of columns, or of fields that have none.
-            table: The columns.
+            table: Columns of the table.
         """
         return [path, *(each for each in _spelt(self, path, table, ()) if each != path)]
 
@@ -72,16 +72,16 @@ EXACT_NAMES = NameRule()
 
 
 class StructNames:
-    """Which column of a struct takes a field.
+    """The columns of a struct by the names of fields.
 
     Args:
-        columns: Their names.
-        aliases: Their further names.
-        any_case: Whether names match that differ by case only.
+        columns: Names of the columns.
+        aliases: Further names of the columns.
+        any_case: Whether names match that differ only by case.
 
     Attributes:
-        plain: Whether no field of another name than its column's is matched.
-        near: The column, and its name as it would match, of each name without case; none of those that are disputed.
+        plain: Whether only fields with exactly their column's name match.
+        near: The column of each name without case, and the name that matches it; without disputed names.
     """
 
     def __init__(self, columns: Iterable[str], aliases: Mapping[str, Iterable[str]], *, any_case: bool) -> None:
@@ -100,14 +100,14 @@ class StructNames:
         self.near |= {name.casefold(): (name, name) for name in own}
 
     def column(self, field: str) -> str | None:
-        """The column that takes a field of this name; None if none does."""
+        """Return the column that takes a field of this name; None if none does."""
         if field in self._exact:
             return self._exact[field]
         return self._folded.get(field.casefold()) if self._folded else None
 
 
 def _undisputed(claims: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    """The column of each name; None of one that several columns claim."""
+    """Return the column of each name; None for a name that several columns claim."""
     found: dict[str, str | None] = {}
     for name, column in claims:
         found[name] = column if found.get(name, column) == column else None
@@ -136,7 +136,7 @@ def _spelt(rule: NameRule, path: Path, kind: ice.IcebergType, at: Path) -> Itera
 
 
 def with_column_names(rows: Schema, columns: Schema, names: NameRule) -> Schema:
-    """The fields of records under the names of the columns that take them; of several for one column the first."""
+    """Return the fields of records under the names of their columns; of several for one column the first."""
     if not names:
         return rows
     named = _named(rows.as_struct(), columns.as_struct(), names, ())
@@ -167,7 +167,7 @@ def _named(kind: ice.IcebergType, columns: ice.IcebergType, names: NameRule, at:
 
 
 def alike_columns(rows: Schema) -> list[str]:
-    """Columns whose names differ from another one's by case only, as sentences; within the same struct."""
+    """Return columns whose names differ from another one's only by case, as sentences; within the same struct."""
     return list(_alike(rows.as_struct(), ()))
 
 
@@ -189,7 +189,7 @@ def _alike(kind: ice.IcebergType, at: Path) -> Iterator[str]:
 
 
 def aliases_of(table: Schema, properties: Mapping[str, str], name: str) -> Aliases:
-    """The further names of columns that a table's name mapping has, without those that are a column's own beside it.
+    """Return the further names of columns in a table's name mapping, except those that are another column's own name.
 
     Raises:
         FrazilError: The property is no name mapping.
@@ -229,7 +229,7 @@ def _aliases(
 
 @lru_cache(maxsize=64)
 def _names_by_id(text: str) -> Mapping[int, tuple[str, ...]]:
-    # Imported here: it brings what reads and writes tables, and whoever only loads a file needs no mapping.
+    # Imported here: it loads PyIceberg's table code, which a caller that only loads a file does not need.
     from pyiceberg.table.name_mapping import parse_mapping_from_json
 
     return dict(_by_id(parse_mapping_from_json(text).root))

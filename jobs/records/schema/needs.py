@@ -1,4 +1,4 @@
-"""What records need of their table, and which of it a stream's table becomes by itself."""
+"""Needs of records: the changes of their table, and which of them a stream makes by itself."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Need:
     """One change that records need.
 
     Attributes:
-        change: `add`: the column is not there; `widen`: it has a type that does not hold the records'; `relax`: it is
-            required, and records have none or null.
-        path: Of the column.
-        type: Of the records' field, of `add` and `widen`; ids in it mean nothing.
+        change: `add`: the column does not exist; `widen`: its type does not hold the records' values; `relax`: it is
+            required, and records lack it or have null.
+        path: Path of the column.
+        type: Type of the records' field, for `add` and `widen`; its ids are arbitrary.
         row: A record of the block that needs it.
-        former: Of `add`: a column that the record lacks, and that may be the same under its former name.
+        former: For `add`: a column that the record lacks, and that may be the same under its former name.
     """
 
     change: Change
@@ -33,12 +33,12 @@ class Need:
     former: Path | None = None
 
     def at(self, row: int) -> Need:
-        """The need of another record."""
+        """Return the same need of another record."""
         return replace(self, row=row)
 
 
 class Coordinates(NamedTuple):
-    """Where a record is."""
+    """The coordinates of a record."""
 
     topic: str
     partition: int
@@ -49,10 +49,10 @@ class Coordinates(NamedTuple):
 
 
 class RecordNeed(NamedTuple):
-    """A change that a record needs, and where the record is.
+    """A change that a record needs, with the record's coordinates.
 
     Attributes:
-        change: As of `Need`; so are `path`, `type` and `former`.
+        change: As in `Need`; so are `path`, `type` and `former`.
         at: The first record with this need.
     """
 
@@ -64,12 +64,12 @@ class RecordNeed(NamedTuple):
 
 
 def column_name(path: Path) -> str:
-    """The dotted name of a column, as Iceberg has it."""
+    """Return the dotted name of a column, as Iceberg has it."""
     return ".".join(path)
 
 
 Answer: TypeAlias = Literal["auto", "propose", "ignore", "fail"]
-"""What becomes of a change: it is made; it is written down for somebody to decide; nothing; the stream stops."""
+"""The action for a change: make it; propose it for somebody to decide; ignore it; or stop the stream."""
 
 Clash: TypeAlias = Literal["dead_letter", "shadow"]
 
@@ -79,14 +79,14 @@ class EvolutionPolicy:
     """The policy of one stream, with its limits.
 
     Attributes:
-        add: Of a column that the table lacks.
-        widen: Of a type that does not hold the records' values, where Iceberg has a promotion that does.
-        relax: Of a required column that records lack.
-        clash: What becomes of a value that no change brings into its column: the record is a dead letter, or the value
-            lands as text in a column beside it.
-        columns: The most columns that a table grows to, nested ones counted.
-        new_columns_per_hour: The most that are added within an hour.
-        depth: How deep a column may be nested; 1 is the table's top.
+        add: The action for a column that the table lacks.
+        widen: The action for a type that does not hold the records' values, if an Iceberg promotion helps.
+        relax: The action for a required column that records lack.
+        clash: The action for a value that no change brings into its column: the record becomes a dead letter, or the
+            value lands as text in a column beside it.
+        columns: Limit of columns of a table that grows, with nested ones.
+        new_columns_per_hour: Limit of columns added within an hour.
+        depth: Limit of a column's depth; 1 is the table's top.
     """
 
     add: Answer = "ignore"
@@ -99,26 +99,26 @@ class EvolutionPolicy:
 
     @property
     def evolves(self) -> bool:
-        """Whether anything of what records need is looked at."""
+        """Return whether any need of records matters."""
         return (self.add, self.widen, self.relax, self.clash) != ("ignore", "ignore", "ignore", "dead_letter")
 
     @property
     def heals(self) -> bool:
-        """Whether records that the columns refuse are looked at again."""
+        """Return whether records that the columns refuse are looked at again."""
         return (self.widen, self.relax, self.clash) != ("ignore", "ignore", "dead_letter")
 
     @property
     def surveys(self) -> bool:
-        """Whether records that need a change of their columns lead to it: nobody is asked, and nothing stops.
+        """Return whether every change of columns that records need is made at once, without a question or a stop.
 
-        Nor where a value may land as text beside its column: whether it does depends on each record.
+        If a value may land as text beside its column, the answer is no: each record has to be looked at for that.
         """
         if self.clash == "shadow" or not {self.add, self.widen, self.relax} <= {"auto", "ignore"}:
             return False
         return "auto" in (self.widen, self.relax)
 
     def answer(self, change: Change) -> Answer:
-        """What becomes of one kind of change."""
+        """Return the action for one kind of change."""
         match change:
             case "add":
                 return self.add
@@ -129,7 +129,7 @@ class EvolutionPolicy:
 
     @property
     def elsewhere(self) -> EvolutionPolicy:
-        """The policy for who alters no table, such as a replay: what the driver would change is left as it is."""
+        """Return the policy for a reader that alters no table, such as a replay: it only proposes changes."""
 
         def of(answer: Answer) -> Answer:
             return "ignore" if answer == "ignore" else "propose"
@@ -137,7 +137,7 @@ class EvolutionPolicy:
         return replace(self, add=of(self.add), widen=of(self.widen), relax=of(self.relax))
 
     def as_options(self) -> dict[str, Any]:
-        """What a decoder has to know, as its option `evolve`; nothing where it has to do nothing."""
+        """Return a decoder's option `evolve`; empty if the decoder has nothing to do for the policy."""
         return {"evolve": EvolutionPolicy(self.add, self.widen, self.relax, self.clash)} if self.evolves else {}
 
 

@@ -1,4 +1,4 @@
-"""The parser of schema texts, in which a stream declares its columns."""
+"""Parser of schema texts, in which a stream declares its columns."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ KAFKA_COLUMN_PREFIX = "_kafka"
 
 MAX_NESTING = 32
 MAX_LENGTH = 1 << 20
-"""Bytes of a fixed."""
+"""Limit of a fixed's length, in bytes."""
 
 
 @lru_cache(maxsize=256)
 def parse_schema(text: str) -> StructType:
-    """Reads schema text such as `id string not null, at timestamptz as epoch_ms, items list<struct<sku string>>`.
+    """Read schema text such as `id string not null, at timestamptz as epoch_ms, items list<struct<sku string>>`.
 
     Args:
         text: `name type [as encoding] [not null], …`; line breaks are spaces.
@@ -53,13 +53,14 @@ def parse_schema(text: str) -> StructType:
         The record as a struct, its fields in the order of the text.
 
     Raises:
-        SchemaTextError: Naming position, word and what is expected there; of the first place, with all others in it.
+        SchemaTextError: The text is wrong; names position, word and expectation of the first mistake, and lists the
+            others.
     """
     return _Parser(text).record()
 
 
 def readable_columns(text: str) -> StructType | None:
-    """The right columns of a schema text with mistakes; None if the text has none of either."""
+    """Return the correct columns of a schema text with mistakes; None if the text has none of either."""
     try:
         parser = _Parser(text)
         columns = StructType(parser.fields(depth=0))
@@ -95,7 +96,7 @@ class _Parser:
         return struct
 
     def fields(self, depth: int) -> tuple[Field, ...]:
-        """The fields up to the end of their struct; of those that are wrong only the problems are kept."""
+        """Return the fields up to the end of their struct; wrong fields leave only their problems."""
         fields: list[Field] = []
         seen: dict[str, str] = {}
         while True:
@@ -205,7 +206,7 @@ class _Parser:
         return int(word.text)
 
     def encoding(self, name: str) -> str | None:
-        """How JSON carries a type, if the next words say so; otherwise its default."""
+        """Return the JSON encoding of a type, from the next words or by default."""
         known = ENCODINGS.get(name, FURTHER_ENCODINGS.get(name, ()))
         encoding = default_encoding(name)
         if self.next.text.lower() == "as":
@@ -219,7 +220,7 @@ class _Parser:
         return encoding
 
     def texts(self, name: str) -> Primitive | None:
-        """A date or time in patterns, such as `as 'dd.MM.yyyy' or iso in Asia/Tokyo`; None if it is in none."""
+        """Return a date or time in patterns, such as `as 'dd.MM.yyyy' or iso in Asia/Tokyo`; None if it has none."""
         words = self.words[self.at : self.at + 3]
         if words[0].text.lower() != "as" or not (words[1].kind == "text" or _begins(words[1:], "iso", "or", "in")):
             return None
@@ -285,5 +286,5 @@ class _Parser:
 
 
 def _begins(words: list[Token], first: str, *then: str) -> bool:
-    """Whether words begin with the first one and any of the others."""
+    """Return whether words begin with the first one and any of the others."""
     return len(words) > 1 and words[0].text.lower() == first and words[1].text.lower() in then

@@ -12,25 +12,25 @@ from jobs.records.schema.needs import Need, Path
 
 EXTRA_COLUMN = "_extra"
 EXTRA_PLACE = f"$.{EXTRA_COLUMN}"
-"""The JSON path under which records that need the column are refused."""
+"""The JSON path under which records are refused if the table may not get the column."""
 EXTRA_NEED = Need("add", (EXTRA_COLUMN,), StringType())
-"""What a record needs of a table that lacks the column."""
+"""The need of a record if the table lacks the column."""
 
 _TEXT_SUFFIX = "_text"
 
 
 def text_column(path: Path) -> Path:
-    """The column for the values that a column does not take, beside it."""
+    """Return the path of the text column beside a column, for the values that it does not take."""
     return (*path[:-1], path[-1] + _TEXT_SUFFIX)
 
 
 def with_extra_column(rows: Schema) -> Schema:
-    """The columns, with the one for fields that no other takes."""
+    """Return the columns, with the one for fields that no other takes."""
     if EXTRA_COLUMN in {each.name for each in rows.fields}:
         return rows
     return Schema(*rows.fields, NestedField(rows.highest_field_id + 1, EXTRA_COLUMN, StringType(), required=False))
 
 
 def without_extra_column(rows: Schema) -> Schema:
-    """The columns that fields of records may fill."""
+    """Return the columns that fields of records may fill."""
     return Schema(*(each for each in rows.fields if each.name != EXTRA_COLUMN))

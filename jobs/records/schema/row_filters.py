@@ -1,4 +1,4 @@
-"""Row filters of PyIceberg that a person writes: what is wrong with one, in words without its grammar."""
+"""Row filters of PyIceberg that a person writes: problems of a filter, in words without its grammar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyiceberg.types import StructType
 
 
 def filter_advice(example: str, columns: Iterable[str]) -> str:
-    """How a filter is written, as the next step of an error: one sentence for all options that take one.
+    """Return how a filter is written, as the next step of an error: one sentence for all options that take one.
 
     Args:
         example: A filter of these rows.
@@ -24,13 +24,13 @@ def filter_advice(example: str, columns: Iterable[str]) -> str:
 
 
 def filter_problem(text: str, schema: Schema) -> str | None:
-    """Why a filter cannot be asked of rows of a schema; None: it can be, as far as it is known here."""
+    """Return why a filter does not fit rows of a schema; None if no problem is known."""
     try:
         found = parse(text)
     except Exception as problem:
         at = getattr(problem, "loc", None)
         if at is None:
-            # Of a value, and not of the grammar.
+            # The problem is a value, not the grammar.
             return None
         rest = text[at:].lstrip()
         if not rest:
@@ -60,7 +60,7 @@ def _unbound_problem(predicate: UnboundPredicate, schema: Schema) -> str | None:
     try:
         bind(schema, predicate, case_sensitive=True)
     except Exception:
-        # A value of another type than the column's: what is raised depends on both.
+        # The literal may have another type than the column, and the two decide which exception is raised.
         literal, literals = getattr(predicate, "literal", None), getattr(predicate, "literals", ())
         values = [each.value for each in ((literal,) if literal is not None else literals)]
         said = " or ".join(sorted(repr(each) for each in values)) or "what it is compared with"

@@ -1,4 +1,4 @@
-"""Schema changes: additions, promotions and relaxed columns as data, and the schema that they make of another."""
+"""Schema changes: additions, promotions and relaxed columns as data, and the schema that results from them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SchemaChange:
 
     Attributes:
         change: `add`, `widen` or `relax`.
-        path: Of the column.
-        type: Of a new column, or the wider one; ids in it mean nothing.
-        at: A record that needs it; None if nobody's record does.
-        former: Of `add`: a column that may be the same under its former name, which is told and nothing else.
-        purpose: Of `add`: what the column is for, which is told and nothing else.
+        path: Path of the column.
+        type: Type of a new column, or the wider one; its ids are arbitrary.
+        at: A record that needs it; None if no record does.
+        former: For `add`: a column that may be the same under its former name; only shown to people.
+        purpose: For `add`: what the column is for; only shown to people.
     """
 
     change: Change
@@ -42,7 +42,7 @@ class SchemaChange:
 
     @property
     def told(self) -> str:
-        """The change as a sentence, with what it is for, and the column that it looks like."""
+        """Return the change as a sentence, with its purpose, and the column that it looks like."""
         if self.purpose:
             return f"{self}, which {self.purpose}"
         if self.former is None:
@@ -66,7 +66,7 @@ class RefusedChange:
 
     Attributes:
         change: `add`, `widen` or `relax`.
-        path: Of the column.
+        path: Path of the column.
         why: The reason, as the end of a sentence.
         at: A record that needs it.
     """
@@ -81,14 +81,14 @@ class RefusedChange:
 
 
 def kafka_column_changes(table: Schema, kafka: KafkaColumns) -> tuple[tuple[SchemaChange, ...], tuple[str, ...]]:
-    """What lets a table keep which records its rows are of, and what stands in the way.
+    """Return the changes that let a table keep the source record of its rows, and what prevents them.
 
     Args:
         table: The table's schema.
         kafka: The columns of Kafka's own that rows have.
 
     Returns:
-        The columns that it lacks, in their order; and why one cannot be added or filled, as sentences without a full
+        The missing columns, in their order; and why a column cannot be added or filled, as sentences without a full
         stop.
     """
     columns = {each.name: each.field_type for each in table.fields}
@@ -113,13 +113,13 @@ def changed_schema(
     last_column_id: int,
     last: Container[str] = KAFKA_COLUMNS.names,
 ) -> Schema:
-    """The schema with changes made: what is there keeps its field ids, new columns are optional.
+    """Return the schema with the changes; existing columns keep their field ids, new ones are optional.
 
-    New columns come last in their struct, at the table's top before those that say where a row came from.
+    New columns come last in their struct; at the table's top they come before those that say where a row came from.
 
     Args:
-        schema: The table's.
-        changes: Judged before: their paths and types fit the schema.
+        schema: The table's schema.
+        changes: Changes whose paths and types fit the schema.
         last_column_id: The greatest field id that the table has ever given.
         last: The names of the columns that say where a row came from.
     """
@@ -174,7 +174,7 @@ class _Changed:
 
 
 def numbered(kind: ice.IcebergType, ids: Iterator[int]) -> ice.IcebergType:
-    """The type of a new column: its parts are optional, and have new field ids."""
+    """Return the type of a new column: its parts are optional, and have new field ids."""
     match kind:
         case ice.StructType():
             given = [(next(ids), each) for each in kind.fields]
@@ -196,7 +196,7 @@ def numbered(kind: ice.IcebergType, ids: Iterator[int]) -> ice.IcebergType:
 
 
 def columns_of(schema: Schema) -> Iterator[tuple[Path, ice.NestedField]]:
-    """Every column of a table by its path, nested ones too."""
+    """Yield every column of a table by its path, nested ones too."""
     return _columns(schema.as_struct(), ())
 
 
@@ -206,7 +206,7 @@ def _columns(struct: ice.StructType, path: Path) -> Iterator[tuple[Path, ice.Nes
 
 
 def columns_in(column: ice.NestedField, path: Path) -> Iterator[tuple[Path, ice.NestedField]]:
-    """A column by its path, and every column within it."""
+    """Yield a column by its path, and every column within it."""
     yield path, column
     match column.field_type:
         case ice.StructType() as kind:

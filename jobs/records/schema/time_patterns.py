@@ -1,7 +1,8 @@
-"""Time patterns: how a text writes a date or a time, in the letters of Java's DateTimeFormatter.
+"""Time patterns: the written form of a date or a time, in the letters of Java's DateTimeFormatter.
 
-Known are yyyy (or uuuu), MM, M, MMM, MMMM, dd, d, HH, H, hh and h with a, mm, m, ss, s, S for each digit of a fraction,
-and of a zone X, XX, XXX, x, xx, xxx, Z, VV. Other letters stand in single quotes; all else stands for itself.
+The known letters are yyyy (or uuuu), MM, M, MMM, MMMM, dd, d, HH, H, hh and h with a, mm, m, ss, s, S for each digit of
+a fraction, and for a zone X, XX, XXX, x, xx, xxx, Z, VV. Other letters stand in single quotes; other characters stand
+for themselves.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ZONE, _NUMBERS = "XxZV", "yMdHhmsS"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a pattern: a letter so many times, or a text that stands for itself (`letter` is empty)."""
+    """A part of a pattern: a repeated letter, or a text that stands for itself (`letter` is empty)."""
 
     letter: str
     count: int
@@ -54,12 +55,12 @@ class Part:
 
     @property
     def variable(self) -> bool:
-        """Whether it is a number of one or two digits."""
+        """Return whether it is a number of one or two digits."""
         return self.letter in "MdHhms" and self.count == 1 and bool(self.letter)
 
     @property
     def number(self) -> bool:
-        """Whether it is written in digits."""
+        """Return whether it is written in digits."""
         return bool(self.letter) and self.letter in _NUMBERS and not (self.letter == "M" and self.count > 2)
 
 
@@ -68,8 +69,8 @@ class TimePattern:
     """A pattern of texts.
 
     Attributes:
-        text: As it was written.
-        parts: In their order; `u` is `y`.
+        text: The pattern as it was written.
+        parts: Its parts in their order; `u` is stored as `y`.
     """
 
     text: str
@@ -77,17 +78,17 @@ class TimePattern:
 
     @cached_property
     def letters(self) -> frozenset[str]:
-        """The letters that it has."""
+        """Return the letters of the pattern."""
         return frozenset(part.letter for part in self.parts if part.letter)
 
     @property
     def zoned(self) -> bool:
-        """Whether a text says its zone."""
+        """Return whether a text of the pattern contains its zone."""
         return bool(self.letters & set(_ZONE))
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """What a text of the pattern looks like; a group for each letter, by the letter."""
+        """Return the regular expression for texts of the pattern, with a group for each letter."""
         return re.compile("".join(map(_regex, self.parts)))
 
 
@@ -108,13 +109,13 @@ def _regex(part: Part) -> str:
 
 @lru_cache(maxsize=256)
 def parse_pattern(text: str, kind: str) -> TimePattern:
-    """Reads a pattern for texts of a type.
+    """Read a pattern for texts of a type.
 
     Args:
         kind: date, timestamp, timestamptz or time.
 
     Raises:
-        ValueError: With a sentence that says what is wrong.
+        ValueError: The pattern is wrong, as the message says.
     """
     parts: list[Part] = []
     for run in _RUN.finditer(text):
@@ -176,11 +177,11 @@ def _lacking(pattern: TimePattern, kind: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TimeTexts:
-    """In which ways a text may write a date or a time.
+    """The forms in which a text may write a date or a time.
 
     Attributes:
-        forms: Looked at in this order; None is ISO 8601.
-        zone: Of texts without one, of a timestamptz.
+        forms: Forms in the order in which they are tried; None is ISO 8601.
+        zone: Zone of texts without one, for a timestamptz.
     """
 
     forms: tuple[TimePattern | None, ...]
@@ -192,7 +193,7 @@ class TimeTexts:
 
 
 def zone_problem(texts: TimeTexts, kind: str) -> str | None:
-    """What is wrong with the zone of texts; None if nothing."""
+    """Return what is wrong with the zone of texts; None if nothing."""
     zone, patterns = texts.zone, [form for form in texts.forms if form is not None]
     if zone is None:
         without = next((form for form in patterns if kind == "timestamptz" and not form.zoned), None)
@@ -213,7 +214,7 @@ def zone_problem(texts: TimeTexts, kind: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def known_zone(name: str) -> zoneinfo.ZoneInfo | None:
-    """The zone of this name in the IANA database; None if there is none."""
+    """Return the zone of this name in the IANA database; None if there is none."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (ValueError, OSError, KeyError):

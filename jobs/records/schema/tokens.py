@@ -24,11 +24,11 @@ class SchemaTextError(FrazilError):
     Args:
         problem: What is wrong, naming the word and what is expected.
         text: The whole schema text.
-        position: Where in the text, in characters from its beginning.
+        position: Offset in the text, in characters.
         word: The offending word; empty at the end of the text.
 
     Attributes:
-        further: What else is wrong with the same text, behind this.
+        further: Later mistakes in the same text.
     """
 
     def __init__(self, problem: str, *, text: str, position: int, word: str, fix: str | None = None) -> None:
@@ -54,10 +54,10 @@ class Token:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Cuts a schema text into words; the last one is always of kind `end`.
+    """Cut a schema text into words; the last one is always of kind `end`.
 
     Raises:
-        SchemaTextError: On a character that no schema text contains, or a backtick that is never closed.
+        SchemaTextError: A character belongs to no schema text, or a backtick is never closed.
     """
     found: list[Token] = []
     position = 0
@@ -81,7 +81,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def end_of_field(found: Sequence[Token], begin: int, *, nested: bool) -> int:
-    """Where a field that is wrong ends: at a comma, its struct's bracket, or the end, as far as brackets tell.
+    """Return the end of a wrong field: a comma, its struct's bracket, or the end, as far as brackets show.
 
     Args:
         begin: The field's first word.
@@ -143,7 +143,7 @@ OTHER_TYPE_NAMES = {
     "record": "struct",
     "object": "struct",
 }
-"""What other systems call a type, for the suggestion in an error."""
+"""Types by their names in other systems, for the suggestion in an error."""
 
 VERSION_3_NAMES = ("variant", "timestamp_ns", "timestamptz_ns", "unknown", "geometry", "geography")
 """Types of Iceberg's format version 3."""
@@ -160,7 +160,7 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
     "fixed": ("base64", "hex"),
     "json": ("canonical", "sent"),
 }
-"""How JSON may carry a type; the first is the default.
+"""JSON encodings of each type; the first is the default.
 
 `unscaled` is base64 of the number without its point, big-endian in two's complement, or a JSON number.
 """
@@ -171,7 +171,7 @@ FURTHER_ENCODINGS: dict[str, tuple[str, ...]] = {
     "float": ("text",),
     "double": ("text",),
 }
-"""How JSON may also carry a type whose default has no name: numbers, and whole ones without point and exponent."""
+"""Further encodings of types whose default has no name: numbers, and whole ones without point and exponent."""
 
 KNOWN_TYPES = (
     ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)").replace("fixed", "fixed(L)")
@@ -180,12 +180,12 @@ KNOWN_TYPES = (
 
 
 def default_encoding(name: str) -> str | None:
-    """How JSON carries a type where a schema text does not say; None where the default has no name."""
+    """Return the JSON encoding of a type that a schema text gives none for; None if the default has no name."""
     return ENCODINGS[name][0] if name in ENCODINGS else None
 
 
 def unknown_type(word: str) -> str:
-    """Says that a word is not a type, with the nearest one that is."""
+    """Return a sentence that a word is not a type, with the nearest one that is."""
     if word.lower() in VERSION_3_NAMES:
         return (
             f"'{word}' is a type of Iceberg's format version 3 only; frazil writes version 2, "

@@ -1,4 +1,4 @@
-"""Cast: columns get another type, exactly; a value that the type does not hold makes its row fail."""
+"""Cast: columns get another type, exactly; a row fails if the type does not hold its value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from jobs.records.transforms.transform import (
 
 @dataclass(frozen=True, slots=True)
 class Cast(Transform):
-    """Columns in other types.
+    """Change columns to other types.
 
     Attributes:
         types: Paths of columns, with wildcards, and types in the words of schema text, such as ``decimal(12,2)``.
@@ -48,10 +48,10 @@ class Cast(Transform):
     types: tuple[tuple[str, str], ...]
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns in other types.
+        """Return the same columns in other types.
 
         Raises:
-            TransformProblem: A type is none, or what stands in a column is not cast to it.
+            TransformProblem: A type is invalid, or a column's type is not cast to it.
         """
         targets = self._targets(columns)
         for path, (target, text) in targets.items():
@@ -63,7 +63,7 @@ class Cast(Transform):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """The values as they are in the new types."""
+        """Return the values in the new types."""
         failures = []
         for path, (target, _) in self._targets(rows.columns).items():
             into = retyped_at(rows.columns, [path], lambda _, kind=target: kind)
@@ -89,10 +89,10 @@ class Cast(Transform):
 
 
 def type_of(text: str, place: tuple[str, ...] = ()) -> ice.IcebergType:
-    """The type that a text names in the words of schema text.
+    """Return the type that a text names in the words of schema text.
 
     Raises:
-        TransformProblem: It names none.
+        TransformProblem: The text names no type.
     """
     try:
         fields = iceberg_schema(parse_schema(f"c {text}")).fields
@@ -114,7 +114,7 @@ _TO_TEXT = (*_NUMBERS, *_TIMES, ice.BooleanType, ice.UUIDType)
 
 
 def cast_problem(source: ice.IcebergType, target: ice.IcebergType) -> str | None:
-    """Why values of one type are not cast to another; None if they are."""
+    """Return why values of one type are not cast to another; None if they are."""
     if schema_text(source) == schema_text(target):
         return None
     known = (
@@ -136,11 +136,11 @@ def cast_problem(source: ice.IcebergType, target: ice.IcebergType) -> str | None
 
 
 def cast_values(array: pa.Array, source: ice.IcebergType, target: ice.IcebergType) -> Leaf:
-    """Values in another type, and those that it does not hold.
+    """Return values in another type, and those that it does not hold.
 
     Args:
-        array: In the Arrow type of `source`.
-        target: One with which there is no `cast_problem`.
+        array: Values in the Arrow type of `source`.
+        target: A type for which `cast_problem` is None.
     """
     kind = rows_arrow_type(target)
     if schema_text(source) == schema_text(target):
@@ -176,7 +176,7 @@ def cast_values(array: pa.Array, source: ice.IcebergType, target: ice.IcebergTyp
             made, more = convert_leaf(_declared(target, "number"), texts(kept, source), required=False)
             return made, sorted([*bad, *more], key=lambda each: each.index)
         case _:
-            # A number with a fraction of nothing is a whole one.
+            # A number whose fraction is zero is a whole one.
             return convert_leaf(_declared(target, "number"), texts(array, source), required=False)
 
 
@@ -200,7 +200,7 @@ def _booleans(array: pa.Array) -> Leaf:
 
 
 def _exactly_floating(array: pa.Array, kind: pa.DataType, target: ice.IcebergType) -> Leaf:
-    """A whole number is a double's, or a float's, if it comes back from it; 2^63 would come back as another."""
+    """Cast whole numbers to doubles or floats that give the same number back; 2^63 would come back as another one."""
     narrow = array.cast(kind, safe=False)
     back = narrow.cast(pa.float64())
     inside = pc.and_(pc.less(back, 2.0**63), pc.greater_equal(back, -(2.0**63)))
@@ -210,7 +210,7 @@ def _exactly_floating(array: pa.Array, kind: pa.DataType, target: ice.IcebergTyp
 
 
 def _refused(array: pa.Array, made: pa.Array, same: pa.Array, target: ice.IcebergType, error_class: str) -> Leaf:
-    """What was made of values, without those that are not the same in it."""
+    """Refuse the values that changed in the conversion."""
     bad = np.flatnonzero(mask_of(pc.invert(same)))
     if not len(bad):
         return made, []

@@ -1,4 +1,4 @@
-"""Columns of rows between decoding and the table: Iceberg's types, in order, and what Arrow makes of them."""
+"""Columns of rows between decoding and the table: Iceberg's types, in order, and their Arrow schema."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Place = tuple[int | str, ...]
 
 
 class TransformProblem(Exception):
-    """A step that cannot be taken on the columns that it would meet; found when the spec is validated.
+    """A step that the columns before it do not allow; found when the spec is validated.
 
     Args:
         message: What is wrong, in a sentence that names the column.
-        place: Of the part at fault, below the step: its key in the file, the index in a list.
+        place: The part at fault, below the step: its key in the file, the index in a list.
     """
 
     def __init__(self, message: str, place: Place = ()) -> None:
@@ -33,29 +33,29 @@ class TransformProblem(Exception):
 
 
 class Step(Protocol):
-    """What gives columns of columns, see `jobs.records.transforms.transform`."""
+    """A step, which turns columns into columns, see `jobs.records.transforms.transform`."""
 
     def output(self, columns: Columns, /) -> Columns:
-        """The columns behind it."""
+        """Return the columns behind it."""
         ...
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of rows, in order. The fields' ids mean nothing here.
+    """The columns of rows, in order. The fields' ids are arbitrary here.
 
     Attributes:
-        fields: Name, type, and whether null is refused.
+        fields: Name and type of each column, and whether it refuses null.
     """
 
     fields: tuple[ice.NestedField, ...]
 
     @classmethod
     def of(cls, fields: Schema | Iterable[ice.NestedField]) -> Columns:
-        """The columns of a schema, or of some fields.
+        """Return the columns of a schema, or of some fields.
 
         Raises:
-            TransformProblem: Two have one name, in whatever case.
+            TransformProblem: Two have the same name, ignoring case.
         """
         found = cls(tuple(fields.fields if isinstance(fields, Schema) else fields))
         _distinct(found.fields, "")
@@ -63,26 +63,26 @@ class Columns:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of rows: a required column is not nullable."""
+        """Return the Arrow schema of rows: a required column is not nullable."""
         return rows_arrow_schema(Schema(*(_at(each, number) for number, each in enumerate(self.fields, 1))))
 
     @cached_property
     def schema(self) -> Schema:
-        """The same as a schema, with fresh field ids."""
+        """Return the same as a schema, with fresh field ids."""
         return fresh_schema(self.fields)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in order."""
+        """Return the names, in order."""
         return tuple(each.name for each in self.fields)
 
     @property
     def text(self) -> str:
-        """The columns in the words of schema text; equal for equal columns."""
+        """Return the columns in the words of schema text; equal for equal columns."""
         return ", ".join(f"{each.name} {with_null(each)}" for each in self.fields)
 
     def behind(self, step: Step) -> Columns:
-        """The columns behind a step, worked out once for each step: every block has the same."""
+        """Return the columns behind a step, computed once for each step: every block has the same."""
         known = self.__dict__.setdefault("_behind", {})
         if id(step) not in known:
             known[id(step)] = step, step.output(self)
@@ -92,10 +92,10 @@ class Columns:
         return {"fields": self.fields}
 
     def index(self, name: str, place: Place = ()) -> int:
-        """Where a column stands.
+        """Return the index of a column.
 
         Raises:
-            TransformProblem: There is none of this name.
+            TransformProblem: No column has this name.
         """
         for number, each in enumerate(self.fields):
             if each.name == name:
@@ -103,7 +103,7 @@ class Columns:
         raise TransformProblem(no_column(name, self.names), place)
 
     def field(self, name: str, place: Place = ()) -> ice.NestedField:
-        """A column by its name; raises as `index` does."""
+        """Return a column by its name; raises as `index` does."""
         return self.fields[self.index(name, place)]
 
     def __iter__(self) -> Iterator[ice.NestedField]:
@@ -111,32 +111,32 @@ class Columns:
 
 
 def column(name: str, kind: ice.IcebergType, *, required: bool = False) -> ice.NestedField:
-    """A column, with an id that means nothing."""
+    """Return a column, with an arbitrary id."""
     return ice.NestedField(1, name, kind, required=required)
 
 
 def retyped(field: ice.NestedField, kind: ice.IcebergType) -> ice.NestedField:
-    """The column with another type."""
+    """Return the column with another type."""
     return ice.NestedField(field.field_id, field.name, kind, required=field.required, doc=field.doc)
 
 
 def renamed(field: ice.NestedField, name: str) -> ice.NestedField:
-    """The column under another name."""
+    """Return the column under another name."""
     return ice.NestedField(field.field_id, name, field.field_type, required=field.required, doc=field.doc)
 
 
 def optional(field: ice.NestedField) -> ice.NestedField:
-    """The column where null is no error."""
+    """Return the column as an optional one."""
     return ice.NestedField(field.field_id, field.name, field.field_type, required=False, doc=field.doc)
 
 
 def same(one: ice.IcebergType, other: ice.IcebergType) -> bool:
-    """Whether two types are one, whatever the ids of their fields."""
+    """Return whether two types are the same, whatever the ids of their fields."""
     return schema_text(one) == schema_text(other)
 
 
 def no_column(name: str, known: Iterable[str], within: str = "") -> str:
-    """The sentence about a column that is not there at this step."""
+    """Return the sentence about a column that does not exist at this step."""
     names = tuple(known)
     by_case = {each.casefold(): each for each in names}
     near = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.6)

@@ -1,8 +1,8 @@
 """Conditions, and steps under them: which rows of a block take a step, or are dropped.
 
-All rows of a block have the same columns. So behind a conditional step there are those that the step gives, and behind
-them those that it took away; a column that one of the two kinds of rows lacks is optional, and null in those. One name
-with two types is refused when the spec is validated."""
+All rows of a block have the same columns. So behind a conditional step there are the step's columns, and behind them
+those that it removed; a column that only one kind of rows has is optional, and null in the others. One name with two
+types is refused when the spec is validated."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from jobs.records.transforms.transform import (
 
 
 class Condition(ABC):
-    """What is asked of each row. Implementations are frozen dataclasses."""
+    """A condition on each row. Implementations are frozen dataclasses."""
 
     @property
     def asks(self) -> frozenset[str]:
-        """Parts of the frame that have to be fetched, as of a transform."""
+        """Return the parts of the frame that have to be fetched, as a transform does."""
         return frozenset()
 
     def check(self, columns: Columns) -> None:  # noqa: B027 - most conditions ask nothing of the columns
-        """See that the condition can be asked of rows with these columns.
+        """Check that the condition fits rows with these columns.
 
         Raises:
-            TransformProblem: It cannot.
+            TransformProblem: It does not.
         """
 
     @abstractmethod
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """For which rows it holds, and the rows of which that cannot be said."""
+        """Return a mask of the rows for which it holds, and failures of the rows for which it is undecidable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class HasHeader(Condition):
         return frozenset({"headers"})
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """A record without headers has none of this name."""
+        """Evaluate the condition; a record without headers has none of this name."""
         headers = rows.frame.part("headers")
         found = np.zeros(len(headers), dtype=bool)
         names = pc.struct_field(headers.flatten(), "key")
@@ -110,7 +110,7 @@ class Not(Condition):
     """Another condition does not hold.
 
     Attributes:
-        inner: That one.
+        inner: The other condition.
     """
 
     inner: Condition
@@ -132,7 +132,7 @@ class AllOf(Condition):
     """Several conditions hold.
 
     Attributes:
-        inner: Those.
+        inner: The conditions.
     """
 
     inner: tuple[Condition, ...]
@@ -146,7 +146,7 @@ class AllOf(Condition):
             each.check(columns)
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """Where every one does; a row of which one cannot be said fails, unless another says no."""
+        """Evaluate all conditions; a row for which one is undecidable fails, unless another one is false."""
         every = [each.holds(rows) for each in self.inner]
         found = np.logical_and.reduce([mask for mask, _ in every])
         no = np.zeros(rows.count, dtype=bool)
@@ -163,7 +163,7 @@ class Conditional(Transform):
 
     Attributes:
         step: The step.
-        condition: Of the rows that take it.
+        condition: Condition of the rows that take the step.
     """
 
     step: Transform
@@ -189,7 +189,7 @@ class Conditional(Transform):
         self.step.prepare()
 
     def output(self, columns: Columns) -> Columns:
-        """Those that the step gives, then those that it took away."""
+        """Return the step's columns, then those that it removed."""
         try:
             self.condition.check(columns)
         except TransformProblem as problem:
@@ -197,7 +197,7 @@ class Conditional(Transform):
         return merged(self.step.output(columns), columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """The rows for which the condition holds as the step leaves them; the others pass."""
+        """Take the step on rows for which the condition holds; the others pass unchanged."""
         into = rows.columns.behind(self)
         mask, unsure = self.condition.holds(rows)
         failed = {each.row for each in unsure}
@@ -223,7 +223,7 @@ class Conditional(Transform):
 
 
 def merged(first: Columns, second: Columns) -> Columns:
-    """The columns of rows of two kinds: those of the first, then those that only the second has.
+    """Return the columns of rows of two kinds: those of the first, then those that only the second has.
 
     Raises:
         TransformProblem: One name has two types.
@@ -245,7 +245,7 @@ def merged(first: Columns, second: Columns) -> Columns:
 
 
 def _fitted(rows: Rows, into: Columns) -> Rows:
-    """Rows with the columns of both kinds, null in those that they lack."""
+    """Return rows with the columns of both kinds, null in those that they lack."""
     if rows.columns.text == into.text:
         return rows
     there = {each.name: array for each, array in zip(rows.columns.fields, rows.batch.columns, strict=True)}
@@ -267,11 +267,11 @@ def _gone(rows: Rows) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Filter(PassingStep):
-    """Rows are dropped.
+    """Drop rows.
 
     Attributes:
-        condition: Of each row; None: it holds for every one.
-        drop: Whether those are dropped for which it holds; else the others.
+        condition: Condition on each row; None for all rows.
+        drop: Whether the rows that meet it are dropped; otherwise the others are.
     """
 
     name: ClassVar[str] = "filter"
@@ -288,7 +288,7 @@ class Filter(PassingStep):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """A row of which the condition cannot be said fails."""
+        """Drop rows; a row for which the condition is undecidable fails."""
         if self.condition is None:
             mask, failures = np.ones(rows.count, dtype=bool), ()
         else:

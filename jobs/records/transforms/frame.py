@@ -1,4 +1,4 @@
-"""Frame of rows: what Kafka keeps of their records beside the values, taken only when a step asks."""
+"""Frame of rows: Kafka's metadata of their records, taken only if a step asks for it."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ PARTS: Mapping[str, pa.DataType] = {
     "key": pa.binary(),
     "headers": HEADERS,
 }
-"""The parts of a frame, with their types. A step names those of the last three that it asks for: they are fetched."""
+"""The parts of a frame, with their types. The last three are fetched only if a step asks for them."""
 FETCHED: Final = frozenset({"timestamp_type", "key", "headers"})
 BATCH_TIME: Final = "batch_time"
-"""Among what a step asks for: the time of the batch, which is no part and is not fetched."""
+"""A name that a step may ask for: the time of the batch, which is no part and is not fetched."""
 
 
 def timestamp_types(records: pa.RecordBatch) -> pa.Array:
-    """Kafka's names of the records' kinds of timestamp, from its numbers in the column `timestampType`."""
-    # Made here: where this is imported, an array would import pandas, too.
+    """Return Kafka's names of the records' kinds of timestamp, from its numbers in the column `timestampType`."""
+    # Built here: at module level, an array would import pandas, too.
     return pa.array(["CreateTime", "LogAppendTime"]).take(records.column("timestampType"))
 
 
 class Frame:
-    """What Kafka keeps of the records of some rows: one entry for each row in every part.
+    """Kafka's metadata of the records of some rows: one entry for each row in every part.
 
-    Steps may put another topic, key and headers in place of the record's. The dead letter of a record, and the columns
-    that say where a row came from, keep the record's own.
+    Steps may replace the record's topic, key and headers. The dead letter of a record, and the columns that say where a
+    row came from, keep the record's own.
 
     Args:
-        records: As they were read.
-        positions: The record of each row; None where each record has one.
-        changed: Parts that steps have put in place of the records', one entry for each row.
-        batch_time: Of the batch that the records are of: what now() is in an expression. None where none asks.
+        records: Records as they were read.
+        positions: The record of each row; None if each record has one row.
+        changed: Parts that steps have replaced, one entry for each row.
+        batch_time: Time of the records' batch, the value of now() in an expression; None if no step asks for it.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Frame:
         self._known: dict[str, pa.Array] = {}
 
     def part(self, name: str) -> pa.Array:
-        """A part of the rows' records, as steps left it; of type `PARTS[name]`.
+        """Return a part of the rows' records, as steps left it; of type `PARTS[name]`.
 
         Raises:
-            KeyError: It was not fetched: no step has asked for it.
+            KeyError: The part was not fetched: no step has asked for it.
         """
         if name in self.changed:
             return self.changed[name]
@@ -74,16 +74,16 @@ class Frame:
         return self._known[name]
 
     def with_part(self, name: str, values: pa.Array) -> Frame:
-        """The frame with another topic, key or headers."""
+        """Return the frame with another topic, key or headers."""
         return Frame(self._records, self._positions, {**self.changed, name: values}, self.batch_time)
 
     def at(self, batch_time: datetime | None) -> Frame:
-        """The frame of the same rows in a batch of this time."""
+        """Return the frame of the same rows in a batch of this time."""
         return self if batch_time is None else Frame(self._records, self._positions, self.changed, batch_time)
 
     @classmethod
     def joined(cls, first: Frame, second: Frame) -> Frame:
-        """The frame of the rows of two frames of the same records, behind each other."""
+        """Return the frame of the rows of two frames of the same records, one after the other."""
         changed = {
             name: pa.concat_arrays([first.part(name), second.part(name)])
             for name in {**first.changed, **second.changed}
@@ -92,11 +92,11 @@ class Frame:
 
     @property
     def positions(self) -> Indices:
-        """The record of each row."""
+        """Return the record of each row."""
         return np.arange(self._records.num_rows, dtype=np.int64) if self._positions is None else self._positions
 
     def take(self, rows: Indices) -> Frame:
-        """The frame of some of the rows."""
+        """Return the frame of some of the rows."""
         positions = rows if self._positions is None else self._positions[rows]
         indices = pa.array(rows, pa.int64())
         changed = {name: each.take(indices) for name, each in self.changed.items()}

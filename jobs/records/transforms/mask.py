@@ -1,4 +1,4 @@
-"""Mask: values are hidden, by what says nothing, by a replacement, or by a keyed hash that still tells them apart."""
+"""Mask: values are hidden by a neutral value, by a replacement, or by a keyed hash that still distinguishes them."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from jobs.records.transforms.transform import Applied, Rows, Transform
 _BLOCK = 64
 """Bytes that SHA-256 reads at a time."""
 _SAMPLE = 1_000
-"""Values that say whether others are likely to repeat."""
+"""Number of values in the sample that shows whether values repeat."""
 
 
 def keyed_hash(values: pa.Array, key: bytes) -> pa.Array:
-    """The HMAC-SHA256 (RFC 2104) of each value in hexadecimal digits, in one plan of DataFusion's; null of null."""
+    """Return the HMAC-SHA256 (RFC 2104) of each value in hexadecimal digits, in one DataFusion plan; null for null."""
     if _repeats(values):
         encoded = values.dictionary_encode()
         return keyed_hash(encoded.dictionary, key).take(encoded.indices)
     if not len(values):
         return pa.array([], pa.string())
     found = _digests(values, key)
-    # The plan takes null for an empty value.
+    # The plan reads null as an empty value.
     return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.string())) if values.null_count else found
 
 
 def _repeats(values: pa.Array) -> bool:
-    """Whether to hash each value once: in a sample, at most half of the values are different."""
+    """Return whether to hash each value once: in a sample, at most half of the values are different."""
     sample = values[:_SAMPLE]
     return len(values) > 1 and 2 * len(sample.unique()) <= len(sample)
 
 
 def check_engine() -> None:
-    """See that the package is there.
+    """Check that DataFusion is installed.
 
     Raises:
         FrazilError: It is not.
@@ -63,7 +63,7 @@ def check_engine() -> None:
 
 
 def _digests(values: pa.Array, key: bytes) -> pa.Array:
-    """The hash of each value, in digits; of null the one of no bytes."""
+    """Return the hash of each value, in digits; null has the hash of no bytes."""
     import datafusion
     from datafusion.functions import concat, encode, sha256
 
@@ -84,24 +84,24 @@ _HASHED = (ice.StringType, ice.BinaryType, ice.IntegerType, ice.LongType, ice.UU
 
 
 class Key(Protocol):
-    """A reference to a secret, which travels in its place."""
+    """A reference to a secret, passed on in its place."""
 
     def reveal(self) -> str:
-        """Its present value; FrazilError where there is none."""
+        """Return its present value; raises FrazilError if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mask(Transform):
-    """Values are hidden; a null stays one.
+    """Hide values; null stays null.
 
     Attributes:
         columns: Paths, with wildcards.
-        replacement: In place of every value, read as the column's type; None without one.
-        key: Of a hash (HMAC-SHA256 of the value's text, in hexadecimal digits): equal values have equal hashes, and
-            nobody without the key finds a value by trying. None without one.
+        replacement: Replaces every value, read as the column's type; None without one.
+        key: Key of a hash (HMAC-SHA256 of the value's text, in hexadecimal digits): equal values have equal hashes, and
+            nobody without the key finds a value by trying. None without a hash.
 
-    Without replacement and key the value is the type's own that says least: 0, an empty text, false, 1970, no elements.
+    Without replacement and key the neutral value of the type is used: 0, an empty text, false, 1970, no elements.
     """
 
     name: ClassVar[str] = "mask"
@@ -110,14 +110,14 @@ class Mask(Transform):
     key: Key | None = None
 
     def prepare(self) -> None:
-        """See that there is a key, and what hashes."""
+        """Check that the key and the hash function are available."""
         if self.key is not None:
             check_engine()
             self.key.reveal()
 
     @property
     def adds(self) -> frozenset[str]:
-        """None; that a hash leaves a column's type as it is, is up to who has the columns."""
+        """Return no names; a hash may change a column's type, see `retypes`."""
         return frozenset()
 
     @property
@@ -125,10 +125,10 @@ class Mask(Transform):
         return self.key is not None
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns; hashed ones are texts.
+        """Return the same columns; hashed ones are texts.
 
         Raises:
-            TransformProblem: A value of a column's type cannot be hidden so.
+            TransformProblem: Values of a column's type cannot be hidden in this way.
         """
         paths = selected(columns, self.columns)
         _apart(paths)
@@ -145,7 +145,7 @@ class Mask(Transform):
         def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
             kind = field.field_type
             if self.key is not None:
-                # Of decimals it is the text that earlier releases took, so that pseudonyms stay.
+                # For decimals it is the text that earlier releases used, so that pseudonyms stay.
                 text = array.cast(pa.string()) if isinstance(kind, ice.DecimalType) else texts(array, kind)
                 plain = array if isinstance(kind, ice.BinaryType) else text.cast(pa.binary())
                 return keyed_hash(plain, secret), []

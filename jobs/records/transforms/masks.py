@@ -1,4 +1,4 @@
-"""Masks of rows: truths of Arrow as NumPy has them, and values without some of their rows."""
+"""Masks of rows: Arrow's booleans as NumPy's, and values without some of their rows."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def mask_of(values: pa.Array) -> Mask:
-    """Which values are true; null is not."""
+    """Return a mask of the true values; null is not true."""
     return pc.fill_null(values, False).to_numpy(zero_copy_only=False)
 
 
 def rows_where(values: pa.Array) -> list[int]:
-    """The indices of the values that are true."""
+    """Return the indices of the values that are true."""
     return np.flatnonzero(mask_of(values)).tolist()
 
 
 def nulled(array: pa.Array, rows: list[int]) -> pa.Array:
-    """The array with null in some rows."""
+    """Return the array with null in some rows."""
     if not rows:
         return array
     mask = np.zeros(len(array), dtype=bool)

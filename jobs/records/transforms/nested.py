@@ -1,4 +1,4 @@
-"""Nested columns: values at paths within structs and lists are changed, and all around them stays as it is."""
+"""Nested columns: changes of values at paths within structs and lists, with all values around them unchanged."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jobs.records.transforms.path import Path, shown
 from jobs.records.transforms.transform import RowFailure, Rows
 
 Change: TypeAlias = Callable[[pa.Array, ice.NestedField], tuple[pa.Array, list[BadValue]]]
-"""Values and their column to the new values, and those that were refused, by their index."""
+"""Converts values, given their column, to new values, and the refused ones by their index."""
 Retype: TypeAlias = Callable[[ice.NestedField], ice.IcebergType]
 
 
 def retyped_at(columns: Columns, paths: Sequence[Path], retype: Retype) -> Columns:
-    """The columns with other types at some paths.
+    """Return the columns with other types at some paths.
 
     Raises:
         TransformProblem: As `retype` does.
@@ -33,13 +33,13 @@ def retyped_at(columns: Columns, paths: Sequence[Path], retype: Retype) -> Colum
 def changed_at(
     rows: Rows, paths: Sequence[Path], change: Change, into: Columns
 ) -> tuple[list[pa.Array], list[RowFailure]]:
-    """The columns of rows with other values at some paths, and the rows whose values were refused.
+    """Return the columns of rows with other values at some paths, and the rows whose values were refused.
 
     Args:
-        rows: As the step got them.
-        paths: Of columns that there are, none within another.
-        change: Of the values of one column.
-        into: The columns that come of it.
+        rows: Rows that the step got.
+        paths: Paths of existing columns, none within another.
+        change: Change of the values of one column.
+        into: The resulting columns.
     """
     arrays: list[pa.Array] = []
     failures: list[RowFailure] = []
@@ -55,12 +55,12 @@ def changed_at(
 
 
 def value_at(array: pa.Array, path: Sequence[str]) -> pa.Array:
-    """The values of a field within structs; null where a struct above it is."""
+    """Return the values of a field within structs; null where a struct above it is null."""
     return pc.struct_field(array, list(path)) if path else array
 
 
 def parents(array: pa.Array) -> np.ndarray:
-    """Of each element of a column of lists, which row it is in."""
+    """Return the row of each element of a column of lists."""
     return pc.list_parent_indices(array).to_numpy()
 
 
@@ -92,13 +92,13 @@ def _changed(
 
 
 def struct_of(children: Sequence[pa.Array], kind: pa.DataType, like: pa.Array) -> pa.Array:
-    """A column of structs that are null where those of another column are."""
+    """Return a column of structs that are null where those of another column are."""
     mask = like.is_null() if like.null_count else None
     return pa.StructArray.from_arrays(list(children), fields=list(kind), mask=mask)
 
 
 def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of lists as long as those of another one."""
+    """Return a column of lists as long as those of another one."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     mask = array.is_null() if array.null_count else None

@@ -1,8 +1,8 @@
-"""Own code as a step: a function of an installed package, from an Arrow batch to a batch with the same rows.
+"""Custom code as a step: a function of an installed package, from an Arrow batch to a batch with the same rows.
 
-The function gets the rows of a block as a `pyarrow.RecordBatch` and gives a batch with as many rows, in their order;
-and, if it likes, a mapping from the index of a row that it refuses to the reason: `return batch, {3: "no such shop"}`.
-Its columns follow from what it gives for a batch without rows, which it gets when the spec is validated.
+The function gets the rows of a block as a `pyarrow.RecordBatch` and returns a batch with as many rows, in their order;
+and optionally a mapping from the index of a row that it refuses to the reason: `return batch, {3: "no such shop"}`. Its
+columns are those that it returns for a batch without rows, which it gets when the spec is validated.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class OwnCode(Transform):
     function: str
 
     def output(self, columns: Columns) -> Columns:
-        """The columns that the function gives for a batch without rows.
+        """Return the columns that the function returns for a batch without rows.
 
         Raises:
-            TransformProblem: It is not there, raises, or gives what no table has.
+            TransformProblem: The function does not exist, raises, or returns columns that no table can have.
         """
         function = loaded(self.function)
         try:
@@ -59,17 +59,17 @@ class OwnCode(Transform):
             raise TransformProblem(f"the function `{self.function}` {why}") from None
 
     def apply(self, rows: Rows) -> Applied:
-        """What the function gives; a row that it raises for, alone, fails, and so does one that it refuses.
+        """Return the function's rows; a row that it raises for, alone, fails, and so does one that it refuses.
 
         Raises:
-            ValueProblem: It raises for these rows, or gives other columns or another number of rows.
-            OSError, MemoryError: It raises that.
+            ValueProblem: The function raises for these rows, or returns other columns or another number of rows.
+            OSError, MemoryError: The function raises that.
         """
         into = rows.columns.behind(self)
         try:
             made, refused = _answer(loaded(self.function)(rows.batch))
         except (OSError, MemoryError):
-            # The machine or the network failed, which is no record's fault.
+            # The machine or the network failed, which is the fault of no record.
             raise
         except Exception as problem:
             raise self._problem(f"raised {type(problem).__name__}: {problem}") from None
@@ -102,10 +102,10 @@ class OwnCode(Transform):
 
 @lru_cache(maxsize=64)
 def loaded(reference: str) -> Callable[[pa.RecordBatch], Any]:
-    """The function of a reference.
+    """Return the function of a reference.
 
     Raises:
-        TransformProblem: There is none in a package that is installed here.
+        TransformProblem: No package that is installed here has it.
     """
     module, _, name = reference.partition(":")
     try:
@@ -124,10 +124,10 @@ def loaded(reference: str) -> Callable[[pa.RecordBatch], Any]:
 
 @lru_cache(maxsize=64)
 def version_of(reference: str) -> str:
-    """The installed package that a reference is of, with its version: another one may give other rows.
+    """Return the installed package of a reference, with its version: another version may give other rows.
 
     Raises:
-        TransformProblem: It belongs to none.
+        TransformProblem: The reference belongs to none.
     """
     top = reference.partition(":")[0].partition(".")[0]
     names = sorted(set(importlib.metadata.packages_distributions().get(top, ())))
@@ -164,10 +164,11 @@ _PRIMITIVES: dict[pa.DataType, ice.PrimitiveType] = {
 
 
 def columns_of(schema: pa.Schema, before: Columns) -> Columns:
-    """The columns of a schema. One that was there with this Arrow type keeps its own type: a uuid is 16 bytes.
+    """Return the columns of a schema. A column that existed with this Arrow type keeps its own type: a uuid is 16
+    bytes.
 
     Raises:
-        TransformProblem: A type is none that rows have, or two columns have one name.
+        TransformProblem: Rows cannot have a type, or two columns have one name.
     """
     known = dict(zip(before.names, before.fields, strict=True))
     fields: list[ice.NestedField] = []

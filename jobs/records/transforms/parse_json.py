@@ -32,12 +32,12 @@ from jobs.records.transforms.transform import (
 
 @dataclass(frozen=True, slots=True)
 class ParseJson(Transform):
-    """A text of a JSON object becomes a column of structs, or columns behind the others.
+    """Convert a text of a JSON object to a column of structs, or to columns behind the others.
 
     Attributes:
         column: The path of the text.
         schema: The object's fields, in the words of schema text.
-        into: The column of structs, which takes the text's place if it has its name; None: a column for each field.
+        into: The struct column, which replaces the text if it has its name; None for a column for each field.
         keep: Whether the text stays.
         unknown_fields: Whether an object may have fields that the schema does not name: ignore, or fail.
     """
@@ -70,7 +70,7 @@ class ParseJson(Transform):
         return [column(each.name, each.field_type, required=each.required and text.required) for each in fields]
 
     def apply(self, rows: Rows) -> Applied:
-        """Nothing is made of a null text; a text that is no such object makes its row fail."""
+        """Parse the texts; a null text gives nulls, a text that is no such object makes its row fail."""
         into = rows.columns.behind(self)
         path, _ = value_field(rows.columns, self.column)
         text = value_at(rows.batch.column(rows.columns.index(path[0])), path[1:])
@@ -84,10 +84,10 @@ class ParseJson(Transform):
 
     @property
     def fields(self) -> tuple[ice.NestedField, ...]:
-        """The object's fields.
+        """Return the object's fields.
 
         Raises:
-            TransformProblem: The schema is none.
+            TransformProblem: The schema is wrong.
         """
         try:
             parse_schema(self.schema)
@@ -97,7 +97,7 @@ class ParseJson(Transform):
 
 
 def json_spec(schema: str, unknown_fields: str = "ignore") -> DecoderSpec:
-    """What reads objects of JSON with these fields.
+    """Return the spec of a decoder for objects of JSON with these fields.
 
     Args:
         schema: The fields, in the words of schema text.
@@ -109,16 +109,16 @@ def json_spec(schema: str, unknown_fields: str = "ignore") -> DecoderSpec:
 def parsed_columns(
     schema: str, unknown_fields: str, texts: pa.Array, fields: Sequence[ice.NestedField], place: str
 ) -> tuple[list[pa.Array], pa.Array, list[RowFailure]]:
-    """The fields of JSON objects as columns, null where there is no object.
+    """Return the fields of JSON objects as columns, null where there is no object.
 
     Args:
-        schema, unknown_fields: As of `json_spec`.
-        texts: The objects; null of none.
+        schema, unknown_fields: As for `json_spec`.
+        texts: The objects; null without one.
         fields: The columns.
         place: JSON path of the texts, for failures.
 
     Returns:
-        The columns, for each text which object is its own, and the texts that are no such object.
+        The columns, for each text the index of its object, and failures of the texts that are no such object.
     """
     decoded = _decoder(schema, unknown_fields).decode(texts.cast(pa.binary()))
     failures = [

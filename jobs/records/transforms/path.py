@@ -1,6 +1,6 @@
-"""Column paths with wildcards: `payload.card`, `payload.*` (any one field), `**.secret` (at whatever depth).
+"""Column paths with wildcards: `payload.card`, `payload.*` (any one field), `**.secret` (at any depth).
 
-Paths reach through lists: of `items list<struct<sku string>>`, `items.sku` is the field of every element. A name with
+Paths reach through lists: in `items list<struct<sku string>>`, `items.sku` is the field of every element. A name with
 other characters stands in backticks.
 """
 
@@ -30,10 +30,10 @@ _ANY, _DEEP = "*", "**"
 
 @lru_cache(maxsize=512)
 def parse_path(text: str) -> tuple[str, ...]:
-    """The parts of a path; `*` and `**` are wildcards, a name in backticks keeps its first one as a mark.
+    """Return the parts of a path; `*` and `**` are wildcards, a name in backticks keeps its first one as a mark.
 
     Raises:
-        TransformProblem: It is no path.
+        TransformProblem: The text is no path.
     """
     text = text.strip()
     if not _WHOLE.fullmatch(text):
@@ -48,10 +48,10 @@ def parse_path(text: str) -> tuple[str, ...]:
 
 
 def single(text: str) -> Path:
-    """A path without wildcards.
+    """Return a path without wildcards.
 
     Raises:
-        TransformProblem: It is none, or has a wildcard.
+        TransformProblem: The text is no path, or has a wildcard.
     """
     parts = parse_path(text)
     if _ANY in parts or _DEEP in parts:
@@ -60,15 +60,15 @@ def single(text: str) -> Path:
 
 
 def selected(columns: Columns, texts: Iterable[str], key: str = "columns") -> tuple[Path, ...]:
-    """The columns that some paths name, each once, in the order of the columns.
+    """Return the columns that some paths name, each once, in the order of the columns.
 
     Args:
-        columns: Those that there are.
+        columns: The present columns.
         texts: The paths.
-        key: Of the paths in the step's block.
+        key: Key of the paths in the step's block.
 
     Raises:
-        TransformProblem: A path is none, or names no column.
+        TransformProblem: A path is invalid, or names no column.
     """
     found: set[Path] = set()
     for number, text in enumerate(texts):
@@ -84,22 +84,23 @@ def selected(columns: Columns, texts: Iterable[str], key: str = "columns") -> tu
 
 
 def matched(columns: Columns, text: str) -> bool:
-    """Whether a path names a column at all.
+    """Return whether a path names a column at all.
 
     Raises:
-        TransformProblem: It is none.
+        TransformProblem: The text is no path.
     """
     return any(True for _ in _matches(columns.fields, parse_path(text), ()))
 
 
 def stands(text: str, path: Path) -> Literal["within", "above", "apart"]:
-    """Where a column stands of what a path names, whatever columns there are.
+    """Return the position of a column relative to a path, whatever columns exist.
 
     Returns:
-        `within` of one that the path names, or that lies in one; `above` of one in which such a column may lie.
+        `within` if the path names the column or one around it; `above` if the path may name one within it; else
+        `apart`.
 
     Raises:
-        TransformProblem: It is no path.
+        TransformProblem: The text is no path.
     """
     parts = parse_path(text)
     at = _before(parts, {0})
@@ -111,7 +112,7 @@ def stands(text: str, path: Path) -> Literal["within", "above", "apart"]:
 
 
 def _before(parts: tuple[str, ...], at: set[int]) -> set[int]:
-    """The parts that may come next: ** stands for no name as well."""
+    """Return the parts that may come next; `**` may also match no name."""
     found = set(at)
     for i, part in enumerate(parts):
         if part == _DEEP and i in found:
@@ -124,7 +125,7 @@ def _takes(part: str, name: str) -> bool:
 
 
 def field_at(columns: Columns, path: Path, place: Place = ()) -> ice.NestedField:
-    """The column at a path; through lists it is the field of their elements.
+    """Return the column at a path; through lists it is the field of their elements.
 
     Raises:
         TransformProblem: There is none.
@@ -142,7 +143,7 @@ def field_at(columns: Columns, path: Path, place: Place = ()) -> ice.NestedField
 
 
 def value_field(columns: Columns, text: str, place: Place = ()) -> tuple[Path, ice.NestedField]:
-    """The one column that a path names, which a row has once: not within a list. Its path, and the column.
+    """Return path and column of the one column that a path names; it must not be within a list, so a row has it once.
 
     Raises:
         TransformProblem: There is none.
@@ -159,14 +160,14 @@ def value_field(columns: Columns, text: str, place: Place = ()) -> tuple[Path, i
 
 
 def fields_of(kind: ice.IcebergType) -> tuple[ice.NestedField, ...]:
-    """The fields of a struct, or of the structs in a list; of others none."""
+    """Return the fields of a struct, or of the structs in a list; none for other types."""
     while isinstance(kind, ice.ListType):
         kind = kind.element_type
     return kind.fields if isinstance(kind, ice.StructType) else ()
 
 
 def shown(path: Path) -> str:
-    """The path as dead letters have it."""
+    """Return the path as dead letters show it."""
     return "$." + ".".join(path)
 
 

@@ -1,4 +1,4 @@
-"""Parts of the record made of columns: its key, and its headers, with those that are dropped."""
+"""Record parts from columns: the record's key and headers, and dropped headers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from jobs.records.transforms.transform import Applied, PassingStep, Rows
 
 @dataclass(frozen=True, slots=True)
 class ToKey(PassingStep):
-    """The record's key is made of a column: text in UTF-8, or the bytes of a binary one. Columns stay.
+    """Set the record's key from a column: text in UTF-8, or the bytes of a binary one. Columns stay.
 
     Attributes:
-        column: Its path.
+        column: Path of the column.
     """
 
     name: ClassVar[str] = "to_key"
@@ -36,14 +36,14 @@ class ToKey(PassingStep):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """A key that is null where the column is."""
+        """Set the key; it is null where the column is."""
         values = _bytes(rows, self.column)
         return Applied(Rows(rows.columns, rows.batch, rows.frame.with_part("key", values), rows.tombstones))
 
 
 @dataclass(frozen=True, slots=True)
 class ToHeaders(PassingStep):
-    """Headers are added behind those that the record has, of columns: text in UTF-8, or bytes. Columns stay.
+    """Add headers from columns behind those that the record has: text in UTF-8, or bytes. Columns stay.
 
     Attributes:
         headers: Names of headers, each with the path of its column; a header whose column is null has no value.
@@ -62,7 +62,7 @@ class ToHeaders(PassingStep):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """One header more for each, in their order."""
+        """Add one header for each column, in their order."""
         values = [(header, _bytes(rows, path)) for header, path in self.headers]
         headers = with_headers(rows.frame.part("headers"), values)
         return Applied(Rows(rows.columns, rows.batch, rows.frame.with_part("headers", headers), rows.tombstones))
@@ -70,7 +70,7 @@ class ToHeaders(PassingStep):
 
 @dataclass(frozen=True, slots=True)
 class DropHeaders(PassingStep):
-    """Every header of some names is left out.
+    """Drop every header of some names.
 
     Attributes:
         headers: The names, exactly.
@@ -94,10 +94,10 @@ class DropHeaders(PassingStep):
 
 
 def with_headers(headers: pa.Array, more: list[tuple[str, pa.Array]]) -> pa.Array:
-    """Headers with further ones behind those of each record.
+    """Return headers with further ones behind those of each record.
 
     Args:
-        headers: Of type `HEADERS`.
+        headers: Headers of type `HEADERS`.
         more: Names, with a value for each record.
     """
     count, entries = len(headers), headers.flatten()
@@ -108,7 +108,7 @@ def with_headers(headers: pa.Array, more: list[tuple[str, pa.Array]]) -> pa.Arra
         )
         for name, values in more
     ]
-    # Each entry goes behind those of the records before its own, and those of its own that come before it.
+    # Each entry goes behind those of earlier records, and behind the earlier ones of its own record.
     starts = np.concatenate([[0], np.cumsum(lengths + len(more))[:-1]]).astype(np.int64)
     of = pc.list_parent_indices(headers).to_numpy()
     places = [np.arange(len(entries)) - np.concatenate([[0], np.cumsum(lengths)])[of] + starts[of]]

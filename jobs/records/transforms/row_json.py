@@ -1,4 +1,4 @@
-"""Row as JSON, for people: what a step met before it refused the row, cut where it is long."""
+"""Row as JSON, for people: the row before the step that refused it, cut if it is long."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 MOST_CHARACTERS = 4_096
-"""Of a row's JSON; of one value at most a quarter."""
+"""Limit of characters of a row's JSON; one value gets at most a quarter."""
 
 
 def row_json(batch: pa.RecordBatch, row: int, *, hidden: bool = False) -> str:
-    """A row as JSON text of at most `MOST_CHARACTERS`.
+    """Return a row as JSON text of at most `MOST_CHARACTERS`.
 
     Args:
         batch: Rows.
-        row: Which one.
-        hidden: Say of each value only what kind it is.
+        row: Index of the row.
+        hidden: Whether only the kind of each value is shown.
     """
     values = zip(batch.schema.names, (value_of(column, row) for column in batch.columns), strict=True)
     shown = {name: _kind(value) if hidden else _short(value) for name, value in values}
@@ -30,7 +30,7 @@ def row_json(batch: pa.RecordBatch, row: int, *, hidden: bool = False) -> str:
 
 
 def value_of(column: pa.Array, row: int) -> Any:
-    """A value of a column for Python; as text where it has none for it, such as a date behind the year 9999."""
+    """Return a value of a column for Python; as text if Python has none for it, such as a date behind the year 9999."""
     try:
         return column[row].as_py()
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Rename, keep and drop: which columns there are, within structs as well, and what they are called."""
+"""Rename, keep and drop: which columns stay, within structs as well, and their names."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _Fields: TypeAlias = Callable[[Sequence[ice.NestedField]], tuple[ice.NestedField
 
 @dataclass(frozen=True, slots=True)
 class Rename(Transform):
-    """Columns get other names and stay where they are; two may swap theirs.
+    """Rename columns, which keep their places; two may swap names.
 
     Attributes:
-        names: Paths of columns, with their new names; within a struct, the name of the field alone.
+        names: Paths of columns, with their new names; within a struct only the name of the field.
     """
 
     name: ClassVar[str] = "rename"
@@ -71,7 +71,7 @@ class Rename(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Keep(Transform):
-    """Only these columns are kept, in the order that they had; a struct with those of its fields.
+    """Keep only these columns, in their order; a struct keeps those of its fields.
 
     Attributes:
         columns: Paths, with wildcards.
@@ -81,7 +81,7 @@ class Keep(Transform):
     columns: tuple[str, ...]
 
     def output(self, columns: Columns) -> Columns:
-        """Those that a path names, with all that is within and around them."""
+        """Return the columns that a path names, with all columns within and around them."""
         return Columns(_kept(columns.fields, (), selected(columns, self.columns, "keep")))
 
     def apply(self, rows: Rows) -> Applied:
@@ -90,7 +90,7 @@ class Keep(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Drop(Transform):
-    """These columns are left out; a struct without fields left is left out as well.
+    """Drop these columns; a struct without fields left is dropped as well.
 
     Attributes:
         columns: Paths, with wildcards.
@@ -124,7 +124,7 @@ def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in a type with other names."""
+    """Return the same values in a type with other names."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
@@ -178,7 +178,7 @@ def _without(fields: Sequence[ice.NestedField], above: Path, paths: Collection[P
 def _struct(kind: ice.IcebergType, change: _Fields) -> ice.IcebergType:
     if isinstance(kind, ice.ListType):
         element = _struct(kind.element_type, change)
-        # PyIceberg makes no list of structs without fields.
+        # PyIceberg creates no list of structs without fields.
         return (
             element
             if _empty(element)
@@ -193,11 +193,11 @@ def _empty(kind: ice.IcebergType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flatten(Transform):
-    """Structs are taken apart at their place; lists and maps stay. A field of an optional struct is optional.
+    """Replace structs by their fields; lists and maps stay. A field of an optional struct is optional.
 
     Attributes:
-        delimiter: Between the names of a struct and its field.
-        only: Names of the columns that are taken apart; without any, all structs.
+        delimiter: Text between the names of a struct and its field.
+        only: Names of the columns to flatten; without any, all structs.
     """
 
     name: ClassVar[str] = "flatten"
@@ -205,10 +205,10 @@ class Flatten(Transform):
     only: tuple[str, ...] = ()
 
     def output(self, columns: Columns) -> Columns:
-        """Those of the structs in place of the structs.
+        """Return the columns with the structs' fields in place of the structs.
 
         Raises:
-            TransformProblem: Two would have one name, or one that is named is no struct.
+            TransformProblem: Two would have one name, or a named column is no struct.
         """
         for number, name in enumerate(self.only):
             kind = columns.field(name, ("columns", number)).field_type
@@ -217,7 +217,7 @@ class Flatten(Transform):
         return Columns.of(leaf for each in columns for leaf, _ in self._leaves(each, top=True))
 
     def apply(self, rows: Rows) -> Applied:
-        """A field is null where its struct is."""
+        """Flatten the structs; a field is null where its struct is."""
         arrays: list[pa.Array] = []
         for field, array in zip(rows.columns, rows.batch.columns, strict=True):
             for _, path in self._leaves(field, top=True):
@@ -238,7 +238,7 @@ class Flatten(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Hoist(Transform):
-    """Columns are put into one of structs, behind those that stay.
+    """Put columns into a struct, behind the columns that stay.
 
     Attributes:
         into: The name of the new column.
@@ -256,7 +256,7 @@ class Hoist(Transform):
         return Columns.of((*stay, column(self.into, kind, required=True)))
 
     def apply(self, rows: Rows) -> Applied:
-        """A struct in every row; of a row without a value none, which stays one without."""
+        """Build a struct in every row; a row without a value stays one."""
         into = rows.columns.behind(self)
         names = self.columns or rows.columns.names
         stay = [rows.batch.column(name) for name in rows.columns.names if self.columns and name not in self.columns]
@@ -269,7 +269,7 @@ class Hoist(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Extract(Transform):
-    """The fields of a struct take the place of the row's columns. Where it is null the row has no value any more.
+    """Replace the row's columns by a struct's fields. A row whose struct is null has no value any more.
 
     Attributes:
         column: The path of the struct.
@@ -292,7 +292,7 @@ class Extract(Transform):
         return Columns.of((*stay, *field.field_type.fields))
 
     def apply(self, rows: Rows) -> Applied:
-        """A row whose struct is null is a tombstone."""
+        """Extract the fields; a row whose struct is null becomes a tombstone."""
         into = rows.columns.behind(self)
         path, field = value_field(rows.columns, self.column)
         struct = value_at(rows.batch.column(rows.columns.index(path[0])), path[1:])
@@ -308,13 +308,13 @@ class Extract(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Split(Transform):
-    """A text is cut at each separator; its parts are columns of text behind the others. The text stays.
+    """Cut a text at each separator; its parts become text columns behind the others. The text stays.
 
     Attributes:
         column: The path of the text.
-        by: The separator, a text that stands for itself.
+        by: The separator, taken literally.
         into: The names of the columns. A text with another number of parts makes its row fail.
-        rest: Whether the last column takes all that is left, separators and all.
+        rest: Whether the last column takes the whole rest, with its separators.
     """
 
     name: ClassVar[str] = "split"

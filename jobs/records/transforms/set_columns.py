@@ -1,4 +1,4 @@
-"""Set: columns with a value that is the same in every row, or with what Kafka keeps of the record."""
+"""Set: columns with the same value in every row, or with Kafka's metadata of the record."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ SOURCES = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")
 
 @dataclass(frozen=True, slots=True)
 class SetColumn:
-    """A column that is set.
+    """A column to set.
 
     Attributes:
         name: Its name.
-        literal: The value of every row; None where `source` says it, or for null.
-        source: One of `SOURCES`, or `header:` and the name of a header, of which the last counts.
-        type: In the words of schema text; None: that of the literal or the source; of key and headers, string.
-        replace: Whether a column of the name may be there, whose place it takes.
+        literal: The value of every row; None if `source` gives it, or for null.
+        source: One of `SOURCES`, or `header:` and the name of a header; the last one of the name counts.
+        type: The type in the words of schema text; None for that of the literal or the source, string for key and
+            headers.
+        replace: Whether a column of the name may exist, which is then replaced.
     """
 
     name: str
@@ -48,16 +49,16 @@ class SetColumn:
 
     @property
     def kind(self) -> ice.IcebergType:
-        """The column's type.
+        """Return the column's type.
 
         Raises:
-            TransformProblem: It is none.
+            TransformProblem: The text is no type.
         """
         return type_of(self.type, (self.name, "type")) if self.type else self.natural
 
     @property
     def natural(self) -> ice.IcebergType:
-        """The type without a word about it."""
+        """Return the type that the column has without a given one."""
         if self.source is not None:
             of_bytes = self.source == "key" or self.source.startswith(HEADER)
             return ice.StringType() if of_bytes else TYPES[self.source]
@@ -74,7 +75,7 @@ class SetColumn:
 
 @dataclass(frozen=True, slots=True)
 class Set(Transform):
-    """Columns are added behind the others, or take the place of one of their name.
+    """Add columns behind the others, or replace those of the same names.
 
     Attributes:
         values: The columns, in order.
@@ -85,13 +86,13 @@ class Set(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The parts of the record that it sets."""
+        """Return the parts of the record that it sets."""
         parts = {"headers" if (each.source or "").startswith(HEADER) else each.source for each in self.values}
         return frozenset(part for part in parts if part in FETCHED)
 
     @property
     def adds(self) -> frozenset[str] | None:
-        """Those that it sets, unless one takes another's place."""
+        """Return the names that it sets, unless one replaces another column."""
         return None if any(each.replace for each in self.values) else frozenset(each.name for each in self.values)
 
     def output(self, columns: Columns) -> Columns:
@@ -122,7 +123,7 @@ class Set(Transform):
         return kind
 
     def apply(self, rows: Rows) -> Applied:
-        """The same value in every row, or that of its record."""
+        """Set the same value in every row, or that of its record."""
         into = rows.columns.behind(self)
         arrays = dict(zip(rows.columns.names, rows.batch.columns, strict=True))
         failures: list[RowFailure] = []
@@ -154,7 +155,7 @@ def _values(each: SetColumn, rows: Rows) -> tuple[pa.Array, list[BadValue]]:
 
 
 def text_of(raw: pa.Array) -> tuple[pa.Array, list[BadValue]]:
-    """Bytes as text in UTF-8, and those that are none."""
+    """Return bytes as text in UTF-8, and failures of those that are none."""
     try:
         return raw.cast(pa.string()), []
     except pa.ArrowInvalid:
@@ -171,13 +172,13 @@ def text_of(raw: pa.Array) -> tuple[pa.Array, list[BadValue]]:
 
 
 def last_header(frame: Frame, name: str) -> pa.Array:
-    """The value of each record's last header of a name; null without one."""
+    """Return the value of each record's last header of a name; null without one."""
     headers = frame.part("headers")
     entries = headers.flatten()
     hits = np.flatnonzero(
         pc.fill_null(pc.equal(pc.struct_field(entries, "key"), name), False).to_numpy(zero_copy_only=False)
     )
     last = np.full(len(headers), -1, np.int64)
-    # A later one takes the place of an earlier one.
+    # A later header overwrites an earlier one.
     last[pc.list_parent_indices(headers).to_numpy()[hits]] = hits
     return pc.struct_field(entries, "value").take(pa.array(last, mask=last < 0))

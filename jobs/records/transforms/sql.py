@@ -1,4 +1,4 @@
-"""SQL in steps: computed columns, conditions, rules for every row, and what an expression asks of the record."""
+"""SQL in steps: computed columns, conditions, rules for every row, and the record's parts that an expression uses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HEADER = re.compile(r"\bheader\s*\(", re.IGNORECASE)
 
 
 def asks_of(text: str) -> frozenset[str]:
-    """Parts of the record that an expression may ask for, rather too many; and the batch's time, only if it does."""
+    """Return the record's parts that an expression may use, perhaps too many; and the batch's time if it is used."""
     found = {part for part, pattern in _ASKS.items() if pattern.search(text)}
     if asks_batch_time(text):
         found.add(BATCH_TIME)
@@ -50,10 +50,10 @@ def asks_of(text: str) -> frozenset[str]:
 
 
 def compiled(text: str, columns: Columns, place: Place = (), *, condition: bool = False) -> Expression:
-    """The expression over rows with these columns, compiled once for them.
+    """Return the expression over rows with these columns, compiled once for them.
 
     Raises:
-        TransformProblem: It is none, with the place in its text.
+        TransformProblem: The text is no expression, with the place in it.
     """
     known: dict[tuple[str, bool], Expression] = columns.__dict__.setdefault("_expressions", {})
     if (text, condition) not in known:
@@ -66,9 +66,9 @@ def compiled(text: str, columns: Columns, place: Place = (), *, condition: bool 
 
 
 def evaluated(expression: Expression, rows: Rows) -> Evaluated:
-    """What an expression gives for rows, with those parts of their records that it asks for beside their columns.
+    """Evaluate an expression for rows, with the parts of their records that it uses as further columns.
 
-    now() is the time of the batch, which the rows' frame has.
+    now() is the time of the batch, from the rows' frame.
     """
     batch = rows.batch
     names = set(batch.schema.names)
@@ -79,7 +79,7 @@ def evaluated(expression: Expression, rows: Rows) -> Evaluated:
 
 
 def failures_of(found: Evaluated, text: str, path: str | None = None) -> list[RowFailure]:
-    """The rows that an expression has no value for; rows without a value are none of them."""
+    """Return failures of the rows that an expression has no value for, except rows without a value."""
     shown = text if len(text) <= 200 else f"{text[:200]}…"
     needed = f"needs a value of the expression `{shown}`, found none"
     return [RowFailure(each.row, EXPRESSION_FAILED, f"{needed}: {each.message}", path) for each in found.failures]
@@ -87,10 +87,10 @@ def failures_of(found: Evaluated, text: str, path: str | None = None) -> list[Ro
 
 @dataclass(frozen=True, slots=True)
 class Compute(Transform):
-    """Columns of SQL expressions over the row as it was before the step.
+    """Compute columns by SQL expressions over the row before the step.
 
     Attributes:
-        expressions: Names of columns, with the text of each; one that is there already is replaced at its place.
+        expressions: Names of columns, with the text of each; an existing one is replaced at its place.
     """
 
     name: ClassVar[str] = "compute"
@@ -105,7 +105,7 @@ class Compute(Transform):
         return frozenset(name for name, _ in self.expressions)
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the computed ones.
+        """Return the columns with the computed ones.
 
         Raises:
             TransformProblem: A text is no expression over these columns.
@@ -122,7 +122,7 @@ class Compute(Transform):
         return Columns.of(fields)
 
     def apply(self, rows: Rows) -> Applied:
-        """A row that an expression has no value for fails."""
+        """Compute the columns; a row that an expression has no value for fails."""
         arrays = dict(zip(rows.columns.names, rows.batch.columns, strict=True))
         failures: list[RowFailure] = []
         made: dict[str, pa.Array] = {}
@@ -149,7 +149,7 @@ class SqlCondition(Condition):
         return asks_of(self.text)
 
     def check(self, columns: Columns) -> None:
-        """See that it is a condition over these columns."""
+        """Check that it is a condition over these columns."""
         compiled(self.text, columns, condition=True)
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
@@ -184,7 +184,7 @@ class Rule(Transform):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """A row of which it cannot be said has broken the rule as well."""
+        """Check the rows; a row for which the condition is undecidable breaks the rule as well."""
         found = evaluated(compiled(self.expect, rows.columns, condition=True), rows)
         met = found.true().to_numpy(zero_copy_only=False)
         if rows.tombstones is not None:

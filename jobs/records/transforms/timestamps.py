@@ -1,4 +1,4 @@
-"""Times of texts and numbers, and texts and numbers of times: by pattern and zone, or in units since 1970."""
+"""Times from texts and numbers, and texts and numbers from times: by pattern and zone, or in units since 1970."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ ISO = "iso"
 
 @dataclass(frozen=True, slots=True)
 class ParseTimestamp(Transform):
-    """Texts in patterns, or numbers since 1970, become times, exactly; others make their rows fail.
+    """Convert texts in patterns, or numbers since 1970, to times, exactly; rows with other values fail.
 
     Attributes:
         columns: Paths, with wildcards.
-        formats: Patterns in the letters of Java's DateTimeFormatter, or ``iso``, looked at in this order.
-        unit: Of numbers since 1970, in place of formats.
-        zone: Of texts that do not say theirs.
+        formats: Patterns in the letters of Java's DateTimeFormatter, or ``iso``, tried in this order.
+        unit: Unit of numbers since 1970, in place of formats.
+        zone: Zone of texts that do not contain theirs.
         into: date, timestamp, timestamptz or time.
     """
 
@@ -107,13 +107,13 @@ class ParseTimestamp(Transform):
 
 @dataclass(frozen=True, slots=True)
 class FormatTimestamp(Transform):
-    """Times become texts in a pattern, or numbers since 1970; a number that is not whole makes its row fail.
+    """Convert times to texts in a pattern, or to numbers since 1970; a row fails if its number is not whole.
 
     Attributes:
         columns: Paths, with wildcards.
-        format: A pattern in the letters of Java's DateTimeFormatter; finer parts than it has are left out.
-        unit: Of numbers since 1970, in place of a format.
-        zone: In which a timestamptz is written; UTC without one.
+        format: A pattern in the letters of Java's DateTimeFormatter; finer parts of the time are left out.
+        unit: Unit of numbers since 1970, in place of a format.
+        zone: Zone in which a timestamptz is written; UTC without one.
     """
 
     name: ClassVar[str] = "format_timestamp"
@@ -162,7 +162,7 @@ class FormatTimestamp(Transform):
 
 
 def instants_of(values: pa.Array, path: str, unit: Unit = "ms") -> tuple[pa.Array, list[RowFailure]]:
-    """Times of a row as instants, and the rows of which one is beyond the years 0001 to 9999.
+    """Return times of a row as instants, and the rows with one beyond the years 0001 to 9999.
 
     Args:
         values: Timestamps, or whole numbers of the unit since 1970.
@@ -195,10 +195,10 @@ _MOST = (2**63 - 1) // 1_000
 
 
 def epoch_numbers(array: pa.Array, unit: str) -> tuple[pa.Array, list[BadValue]]:
-    """Timestamps as whole numbers of a unit since 1970, and those that are none.
+    """Return timestamps as whole numbers of a unit since 1970, and those that are not whole.
 
     Args:
-        array: In microseconds.
+        array: Timestamps in microseconds.
         unit: s, ms, us or ns.
     """
     micros = array.cast(pa.int64())
@@ -215,12 +215,12 @@ def epoch_numbers(array: pa.Array, unit: str) -> tuple[pa.Array, list[BadValue]]
 
 
 def time_texts(array: pa.Array, pattern: TimePattern, zone: str) -> tuple[pa.Array, list[BadValue]]:
-    """Times as texts in a pattern, without finer parts than it has, and those that it writes no year of.
+    """Return times as texts in a pattern, without finer parts than it has, and those whose year it cannot write.
 
     Args:
         array: Dates, times, or timestamps in microseconds.
-        pattern: For their type.
-        zone: In which those with a zone are written.
+        pattern: Pattern for their type.
+        zone: Zone in which times with a zone are written.
     """
     zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
     local = local_times(array, zone) if zoned else array
@@ -273,7 +273,7 @@ def _digits(numbers: pa.Array, count: int) -> pa.Array:
 
 
 def _offsets(part: Part, local: pa.Array, instants: pa.Array) -> pa.Array:
-    """What the zone is ahead of UTC; each distinct difference is written once."""
+    """Return the zone's offsets from UTC as texts; each distinct one is written once."""
     ahead = pc.divide(pc.subtract(local.cast(pa.int64()), instants.cast(pa.int64())), 60_000_000)
     encoded = pc.dictionary_encode(ahead)
     said = [_offset_text(part, each) for each in encoded.dictionary.to_pylist()]

@@ -1,8 +1,8 @@
-"""Transform interface: one step that rows take between decoding and their table.
+"""Transform interface: one step for rows between decoding and their table.
 
-A step is a frozen value that travels to the tasks pickled. Its columns are settled when the spec is validated
-(`output`); its kernel (`apply`) is Arrow, without Python for each row where values are as they should be. A value is
-the one that was sent, or its row fails: no step makes null of what it cannot read.
+A step is a frozen value that is pickled for the tasks. Its columns are settled when the spec is validated (`output`);
+its kernel (`apply`) is Arrow, without Python for each row as long as values are good. A value stays what was sent, or
+its row fails: no step turns unreadable values into null.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RowFailure(NamedTuple):
         row: Its index among the rows that the step was given.
         error_class: Stable name of the reason, as in `jobs.records.formats.interface.problems`.
         message: One sentence: `needs …, found …`.
-        path: Of the column at fault, such as `$.a.b`; None when the whole row is.
+        path: Path of the column at fault, such as `$.a.b`; None if the whole row is.
     """
 
     row: int
@@ -39,15 +39,15 @@ class RowFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows on their way through the steps.
+    """Rows between two steps.
 
     Attributes:
-        columns: Theirs, in Iceberg's types.
-        batch: In the schema `columns.arrow`.
-        frame: What Kafka keeps of their records, one entry for each row.
-        tombstones: Which rows have no value any more, since a step took it from them (`extract` of a struct that is
-            null); None where none is so. Their columns are null, also required ones. A row that is one behind the last
-            step is counted as a tombstone, and lands nowhere.
+        columns: Columns of the rows, in Iceberg's types.
+        batch: The rows in the schema `columns.arrow`.
+        frame: Kafka's metadata of their records, one entry for each row.
+        tombstones: Mask of the rows whose value a step has removed (`extract` of a struct that is null); None if there
+            are none. Their columns are null, also required ones. Behind the last step such a row is counted as a
+            tombstone, and does not land.
     """
 
     columns: Columns
@@ -57,39 +57,39 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self.batch.num_rows
 
     def with_batch(self, columns: Columns, arrays: Sequence[pa.Array]) -> Rows:
-        """The same rows with other columns.
+        """Return the same rows with other columns.
 
         Args:
             columns: The new ones.
-            arrays: One for each of them, in the types of `columns.arrow`.
+            arrays: One array for each of them, in the types of `columns.arrow`.
         """
         batch = pa.RecordBatch.from_arrays(list(arrays), schema=columns.arrow) if arrays else _bare(self.batch)
         return replace(self, columns=columns, batch=batch)
 
     def take(self, rows: Indices) -> Rows:
-        """Some of the rows, ascending."""
+        """Return some of the rows, ascending."""
         indices = pa.array(rows, pa.int64())
         gone = None if self.tombstones is None else self.tombstones.take(indices)
         return Rows(self.columns, self.batch.take(indices), self.frame.take(rows), gone)
 
 
 def _bare(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows without columns still have a number."""
+    """Return the rows without columns; their number stays."""
     return batch.select([])
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a step made of its rows: each is left, has failed, or is filtered out.
+    """The result of a step: each row is left, has failed, or is filtered out.
 
     Attributes:
-        rows: Those that are left, in their order.
-        kept: Which rows they are of those that the step was given; None: all of them.
-        failures: Ascending by row.
+        rows: Rows that are left, in their order.
+        kept: Indices of these rows among those that the step was given; None for all of them.
+        failures: Failures, ascending by row.
         filtered: Rows that a filter dropped, ascending.
         warned: Rows that broke a rule and are left nevertheless, by the rule's name, ascending.
     """
@@ -102,12 +102,12 @@ class Applied:
 
 
 def settled(rows: Rows, failures: Sequence[RowFailure] = (), filtered: Indices = NO_ROWS) -> Applied:
-    """What a step made of its rows, given what it made of all of them and which failed.
+    """Return the result of a step from its rows and failures.
 
     Args:
-        rows: One for each row that the step was given; of one that failed, with anything in it.
-        failures: In any order; of several of one row the first counts. One of a row that is filtered does not count.
-        filtered: Ascending.
+        rows: One row for each row that the step was given; arbitrary if it failed.
+        failures: Failures in any order; the first one of a row counts, and none if the row is filtered.
+        filtered: Filtered rows, ascending.
     """
     if not failures and not len(filtered):
         return Applied(rows)
@@ -129,40 +129,41 @@ class Transform(ABC):
 
     @property
     def asks(self) -> frozenset[str]:
-        """Parts of the frame that have to be fetched for it: of `timestamp_type`, `key`, `headers`."""
+        """Return the parts of the frame that have to be fetched for it: of `timestamp_type`, `key`, `headers`."""
         return frozenset()
 
     @property
     def adds(self) -> frozenset[str] | None:
-        """The names of the columns that it adds, of a step that leaves all others as they are; None of other steps."""
+        """Return the names of the columns that it adds if it changes no others; None for other steps."""
         return None
 
     @property
     def retypes(self) -> bool:
-        """Whether it may give a column that it leaves where it is another type."""
+        """Return whether it may change the type of a column that keeps its place."""
         return False
 
     @abstractmethod
     def output(self, columns: Columns) -> Columns:
-        """The columns behind the step.
+        """Return the columns behind the step.
 
         Raises:
-            TransformProblem: The step cannot be taken on them; it names the column.
+            TransformProblem: The columns do not allow the step; the message names the column.
         """
 
     @abstractmethod
     def apply(self, rows: Rows) -> Applied:
-        """The step on some rows, whose columns `output` has taken; the rows that are left have those that it gives.
+        """Take the step on rows with columns that `output` accepts; the rows that are left have the columns of
+        `output`.
 
         Raises:
-            ValueProblem: A row is at fault, and the step does not know which; it is looked for by bisection.
+            ValueProblem: A row is at fault, and the step does not know which; it is then found by bisection.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most steps need nothing
-        """Look up what the step needs of its machine, before the first row.
+        """Look up what the step needs on its machine, before the first row.
 
         Raises:
-            FrazilError: It is not there: a secret, say.
+            FrazilError: It does not exist, for example a secret.
         """
 
 
@@ -178,7 +179,7 @@ class PassingStep(Transform):
 
 
 def added_columns(steps: Iterable[Transform]) -> frozenset[str] | None:
-    """The names of the columns that steps add, if all of them leave the others as they are; else None."""
+    """Return the names of the columns that steps add, if all of them leave the others unchanged; else None."""
     added: set[str] = set()
     for each in steps:
         if (names := each.adds) is None:
@@ -188,10 +189,10 @@ def added_columns(steps: Iterable[Transform]) -> frozenset[str] | None:
 
 
 class StepProblem(Exception):
-    """A step of a chain that cannot be taken.
+    """A step of a chain that is not possible.
 
     Args:
-        index: Of the step, from 0.
+        index: Index of the step, from 0.
         problem: What is wrong with it.
     """
 
@@ -207,8 +208,8 @@ class Chain:
     """Steps in their order.
 
     Attributes:
-        steps: None of them where rows go to their table as they were decoded.
-        leading: How many of them stand before those that the list `transform` of a stream's file has.
+        steps: The steps; empty if rows go to their table as they were decoded.
+        leading: Number of steps before those of the list `transform` in a stream's file.
     """
 
     steps: tuple[Transform, ...] = ()
@@ -216,12 +217,12 @@ class Chain:
 
     @property
     def asks(self) -> frozenset[str]:
-        """What has to be fetched of a record for the steps, beyond what every record is fetched with."""
+        """Return the parts of a record that the steps need, beyond those that are always fetched."""
         return frozenset().union(*(each.asks for each in self.steps))
 
     @property
     def adds(self) -> frozenset[str] | None:
-        """The names of the columns that the steps add, if all of them leave the others as they are; else None."""
+        """Return the names of the columns that the steps add, if all of them leave the others unchanged; else None."""
         return added_columns(self.steps)
 
     def __bool__(self) -> bool:
@@ -229,15 +230,15 @@ class Chain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What dead letters call the steps: those of the list by their place in it."""
+        """Return the steps' names in dead letters; a step of the list has its index."""
         listed = (f"transform[{at}].{each.name}" for at, each in enumerate(self.steps[self.leading :]))
         return (*(each.name for each in self.steps[: self.leading]), *listed)
 
     def columns(self, decoded: Columns) -> tuple[Columns, ...]:
-        """The columns before the first step, and behind each.
+        """Return the columns before the first step, and behind each.
 
         Raises:
-            StepProblem: A step cannot be taken on the columns that it meets.
+            StepProblem: The columns before a step do not allow it.
         """
         found = [decoded]
         for index, step in enumerate(self.steps):
@@ -248,7 +249,7 @@ class Chain:
         return tuple(found)
 
     def output(self, decoded: Columns) -> Columns:
-        """The columns behind the last step; raises as `columns` does."""
+        """Return the columns behind the last step; raises as `columns` does."""
         return self.columns(decoded)[-1]
 
 

@@ -1,1 +1,1 @@
-"""What a format gives: decoders, their options, writer schemas, problems of records."""
+"""Interfaces of formats: decoders, their options, writer schemas, problems of records."""

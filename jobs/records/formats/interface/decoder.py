@@ -1,4 +1,4 @@
-"""Decoder and format interfaces: what is asked of a format's decoders, and what they give."""
+"""Interfaces of decoders and formats, and the results of decoding."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ if TYPE_CHECKING:
     from jobs.records.formats.interface.writer_schema import WriterSchema
 
 DECODE_VALUE = "decode_value"
-"""The stage that refuses a value, as dead letters call it."""
+"""The stage that refuses a value, as dead letters name it."""
 DECODE_KEY = "decode_key"
 """The stage that refuses a key."""
 KEY_PATH = "$key"
-"""How paths of unknown fields begin that are a key's."""
+"""The beginning of paths of a key's unknown fields."""
 DECODE_HEADER = "decode_header"
 """The stage that refuses a header."""
 
 LONGEST_PATH = 200
 MOST_UNKNOWN_PATHS = 100
 OTHER_UNKNOWN_PATHS = "…"
-"""What is counted in place of further paths in `Decoded.unknown_fields`, so that these have an end."""
+"""The path that counts all further paths in `Decoded.unknown_fields`, to bound their number."""
 LEFT_OUT = ""
-"""Among fields that get no column, in place of the reason: a column of the name is filled from elsewhere, so none is
-proposed for the field."""
+"""A reason for a field that gets no column: a column of the name is filled from another source, so none is proposed for
+the field.
+"""
 WITHIN = "\0"
-"""Among fields that get no column, behind a path: the field lies in one that has no column yet."""
+"""The end of a path among fields that get no column: the field lies in one that has no column yet."""
 EVERY_FIELD = "*"
-"""Among fields that get no column, in place of a path: each that has none."""
+"""A path among fields that get no column: it stands for every field without a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a decoder failed for one row.
+    """The reason why a decoder failed for one row.
 
     Attributes:
         row: Index of the row in the block.
         stage: The stage that refused it, such as `decode_value`.
         error_class: Stable identifier of the reason.
         message: One sentence that names what was found and what is needed.
-        field: JSON path such as `$.a.b[2]`; None when the whole record is at fault.
-        before: The row as the stage met it, as JSON, of a stage that makes rows of rows.
+        field: JSON path such as `$.a.b[2]`; None if the whole record is at fault.
+        before: The row before the stage, as JSON, if the stage is a step.
     """
 
     row: int
@@ -61,16 +62,16 @@ class Failure:
     before: str | None = None
 
     def at(self, row: int) -> Failure:
-        """The failure of another row, for the same reason."""
+        """Return the failure of another row, for the same reason."""
         # `dataclasses.replace` would take a tenth of the time of a block with many failures.
         return Failure(row, self.stage, self.error_class, self.message, self.field, self.before)
 
     def saying(self, message: str) -> Failure:
-        """The failure with another message."""
+        """Return the failure with another message."""
         return Failure(self.row, self.stage, self.error_class, message, self.field, self.before)
 
     def met(self, before: str) -> Failure:
-        """The failure with the row as the stage met it."""
+        """Return the failure with the row before the stage."""
         return Failure(self.row, self.stage, self.error_class, self.message, self.field, before)
 
 
@@ -81,15 +82,16 @@ class Decoded:
     An undecided block has none of them.
 
     Attributes:
-        rows: The good rows only.
+        rows: The good rows.
         positions: `positions[i]` is the index in the block of `rows[i]`, ascending.
         failures: One for each row that failed, ascending by row.
         tombstones: Indices in the block of null values, ascending.
-        unknown_fields: For each JSON path that is not declared (`$.items[].x`), in how many good rows it was met.
-        needs: What the table would have to take for nothing of the block's records to be left out or refused; each
-            with the least row of the block that needs it.
-        undecided: Nothing is said of its records but what they need. Only a survey leaves a block so, see
-            `jobs.records.formats.json.evolving`; nothing of it may be committed.
+        unknown_fields: Number of good rows that have a field, by its JSON path, for each undeclared path
+            (`$.items[].x`).
+        needs: Changes of the table without which records are left out or refused; each with the lowest row of the block
+            that needs it.
+        undecided: Whether only the needs of the records are known. Only a survey leaves a block so, see
+            `jobs.records.formats.json.evolving`; no row of it may be committed.
     """
 
     rows: pa.RecordBatch
@@ -107,7 +109,7 @@ class UnknownField(NamedTuple):
     Attributes:
         row: Index of the record.
         within: JSON path of the struct that has the field.
-        column: What would take it, as a guess; None if its name cannot be declared.
+        column: A column that could take it, as a guess; None if its name cannot be declared.
     """
 
     row: int
@@ -116,18 +118,18 @@ class UnknownField(NamedTuple):
 
 
 def undecided(nothing: pa.RecordBatch, needs: tuple[Need, ...]) -> Decoded:
-    """A block of whose records nothing is said but what they need.
+    """Return a block of whose records only the needs are known.
 
     Args:
-        nothing: No rows, with the decoder's columns.
-        needs: What they need.
+        nothing: A batch without rows, with the decoder's columns.
+        needs: Needs of the records.
     """
     none = np.zeros(0, np.int64)
     return Decoded(nothing, none, [], none, {}, needs, undecided=True)
 
 
 def refused_change(row: int, why: str, place: str) -> Failure:
-    """The failure of a record with a field that gets no column.
+    """Return the failure of a record with a field that gets no column.
 
     Args:
         row: Index of the record.
@@ -138,12 +140,12 @@ def refused_change(row: int, why: str, place: str) -> Failure:
 
 
 def without_rows(decoded: Decoded, failures: Mapping[int, Failure], left: Collection[set[str]]) -> Decoded:
-    """A decoded block without rows that fail after all.
+    """Return a decoded block without rows that fail after all.
 
     Args:
         decoded: The block.
-        failures: By row.
-        left: Of each, the fields without a column.
+        failures: Failures by row.
+        left: For each of these rows, its fields without a column.
     """
     good = ~np.isin(decoded.positions, np.fromiter(failures, np.int64, len(failures)))
     unknown = dict(decoded.unknown_fields)
@@ -164,7 +166,7 @@ def without_rows(decoded: Decoded, failures: Mapping[int, Failure], left: Collec
 
 
 class ValueDecoder(Protocol):
-    """Decodes a block of Kafka values. Every decoder of one schema must give what the reference decoder gives."""
+    """Decodes blocks of Kafka values. Every decoder of one schema must give the same as the reference decoder."""
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
@@ -176,7 +178,7 @@ class ValueDecoder(Protocol):
 
 
 def shortened_path(path: str) -> str:
-    """The path of an unknown field as a decoder counts it: a key may be long, or do things to a terminal."""
+    """Return an unknown field's path as decoders count it: cut and escaped, as keys may be long or unprintable."""
     if path.isprintable() and len(path) <= LONGEST_PATH:
         return path
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in path[:LONGEST_PATH])
@@ -190,19 +192,19 @@ FindUnknown: TypeAlias = Callable[[DecoderSpec, pa.BinaryArray, Iterable[int], I
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way in which values can be written.
+    """A format of values.
 
     Attributes:
-        name: What `decode.value` says.
-        reference: Makes the decoder that says what a value means.
+        name: The value of `decode.value`.
+        reference: Makes the reference decoder, which defines what a value means.
         block: Makes the decoder for blocks of many records; it gives what the reference gives.
-        probe: A value that the decoders take, if only to refuse it: one that raises for it can decode nothing.
-        unknown_fields: Finds, in values, fields that the schema does not name: in these rows, by their paths as
-            `Decoded.unknown_fields` has them. Of a path none may be found.
-        json_fields: Whether a value is JSON, in which fields can be told apart to mask some of them.
-        registry_kind: What schema registries call the schemas of records; None of a format that needs no registry.
-        writer_rows: The columns of records of one writer schema, by the schema and the format's options; raises
-            `BadWriterSchema`. None of a format without writer schemas.
+        probe: A value that every working decoder accepts or refuses; one that raises for it can decode nothing.
+        unknown_fields: Finds undeclared fields in values: in these rows, by their paths as in `Decoded.unknown_fields`.
+            It may find none of a path.
+        json_fields: Whether a value is JSON, so that some of its fields can be masked.
+        registry_kind: Name of the kind of schema in registries; None for a format that needs no registry.
+        writer_rows: Returns the columns of records of one writer schema, by the schema and the format's options; raises
+            `BadWriterSchema`. None for a format without writer schemas.
     """
 
     name: str
@@ -216,5 +218,5 @@ class Format:
 
     @property
     def surveys(self) -> bool:
-        """Whether its decoders can leave records that need a wider, or an optional, column undecided."""
+        """Return whether its decoders can leave records undecided that need a wider or an optional column."""
         return self.name == "json" or self.writer_rows is not None

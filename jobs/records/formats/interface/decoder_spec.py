@@ -1,4 +1,4 @@
-"""Decoder specs: what a decoder is made from, and the resolved schema of the rows that it gives."""
+"""Decoder specs: the parameters of a decoder, and the resolved schema of its rows."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ class DeclaredSchema:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A schema that a table has: Iceberg's, as JSON. Records are matched with it by the names of their fields."""
+    """A table's schema: Iceberg's, as JSON. Records are matched with it by the names of their fields."""
 
     json: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedSchema:
-    """A schema that a stream's table says, which nobody has looked at yet: nothing can be decoded by it."""
+    """The schema of a stream's table before it was looked up: nothing can be decoded by it."""
 
 
 RowsSchema: TypeAlias = DeclaredSchema | TableSchema | UnresolvedSchema
-"""Where the schema of the rows is from."""
+"""The source of the rows' schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """How values become rows; travels to the tasks pickled.
+    """The parameters that turn values into rows; pickled for the tasks.
 
     Attributes:
         kind: Name of the format (`jobs.records.formats.known_formats`).
-        schema: Where the schema of the rows is from.
-        options: Those that the format takes, by name.
-        schemas: Finds writer schemas by their ids, of a format whose records name them. Left out of the repr.
+        schema: Source of the rows' schema.
+        options: Options of the format, by name.
+        schemas: Lookup of writer schemas by id, for a format whose records name them. Left out of the repr.
     """
 
     kind: str
@@ -67,11 +67,11 @@ class DecoderSpec:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSchema:
-    """The rows of a stream as its decoder gives them, wherever that is known from.
+    """A stream's rows as its decoder gives them, from any source of the schema.
 
     Attributes:
-        schema: Their columns, without those that say where rows came from.
-        decoder: What gives them.
+        schema: Columns of the rows, without those that say where rows came from.
+        decoder: Spec of their decoder.
     """
 
     schema: Schema
@@ -79,38 +79,38 @@ class ResolvedSchema:
 
     @property
     def names(self) -> NameRule:
-        """How fields of records are matched with the columns."""
+        """Return how fields of records are matched with the columns."""
         return self.decoder.options.get(NAME_RULE, EXACT_NAMES)
 
     def with_options(self, more: Mapping[str, Any]) -> ResolvedSchema:
-        """The same rows by a decoder with further options."""
+        """Return the same rows from a decoder with further options."""
         if not more:
             return self
         return replace(self, decoder=replace(self.decoder, options={**self.decoder.options, **more}))
 
     def with_schemas(self, schemas: SchemaLookup | None) -> ResolvedSchema:
-        """The same with what finds writer schemas by their ids."""
+        """Return the same with a lookup of writer schemas by id."""
         return replace(self, decoder=replace(self.decoder, schemas=schemas))
 
 
 def resolved(decoder: DecoderSpec) -> ResolvedSchema:
-    """The schema of the rows that a decoder gives."""
+    """Return the schema of a decoder's rows."""
     return ResolvedSchema(rows_of(decoder), decoder)
 
 
 def resolved_rows(kind: str, rows: Schema, options: Mapping[str, Any]) -> ResolvedSchema:
-    """The decoder that gives rows of a schema, with their schema.
+    """Return the decoder for rows of a schema, with their schema.
 
     Args:
         kind: Name of the format.
         rows: The columns of a table, without those that say where rows came from.
-        options: Of the format.
+        options: Options of the format.
     """
     return ResolvedSchema(rows, DecoderSpec(kind, TableSchema(rows.model_dump_json()), options))
 
 
 def declared_of(decoder: DecoderSpec) -> StructType:
-    """The columns of the rows as declared types: of a table, each in the way that JSON carries it by default."""
+    """Return the rows' columns as declared types; a table's columns have their default JSON encodings."""
     match decoder.schema:
         case DeclaredSchema(text):
             return parse_schema(text)
@@ -122,7 +122,7 @@ def declared_of(decoder: DecoderSpec) -> StructType:
 
 
 def undeclared_column(rows: Schema) -> str | None:
-    """The column of a table on whose account its columns are no declared types, and why; None if they are."""
+    """Return a column of a table that has no declared type, and why; None if all have one."""
     texts = [f"{quoted(each.name)} {with_null(each)}" for each in rows.fields]
     if not texts or _problem(texts) is None:
         return None
@@ -139,7 +139,7 @@ def _problem(texts: list[str]) -> str | None:
 
 
 def rows_of(decoder: DecoderSpec) -> Schema:
-    """The columns of the rows that a decoder gives."""
+    """Return the columns of a decoder's rows."""
     match decoder.schema:
         case DeclaredSchema(text):
             return _declared(text)

@@ -1,4 +1,4 @@
-"""Problems of values: the classes and messages of what is refused."""
+"""Problems of values: classes and messages of refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _KINDS = frozenset(
         *("a boolean", "null", "an array", "an object", "no such key", "nothing", "more"),
     }
 )
-# How sentences begin that quote a value behind a colon only, if at all.
+# Beginnings of sentences that quote a value only behind a colon.
 _WITHOUT_VALUES = (
     *("needs one ", "needs a change of the table", "is not declared", "the column `", "the expression `"),
     *("the rule '", "the function `", "the decoder `"),
@@ -59,7 +59,7 @@ _WITHOUT_VALUES = (
 
 
 class ValueProblem(Exception):
-    """One value, or one record, that is not what is declared."""
+    """One value, or one record, does not match its declaration."""
 
     def __init__(self, error_class: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -78,14 +78,14 @@ class BadValue:
 
 
 def shown(text: str) -> str:
-    """The text in quotes as a problem's message shows it: escaped, and cut when it is long."""
+    """Return the text in quotes for a problem's message: escaped, and cut if it is long."""
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}… ({len(text)} characters)"
 
 
 def without_value(message: str) -> str | None:
-    """What of a problem's message may be told where no value may stand; None if nothing can be told.
+    """Return the part of a problem's message that contains no value; None if there is none.
 
-    Only what is known to be no value is kept: what was needed, and what kind of thing was found.
+    Only known words are kept: what was needed, and what kind of value was found.
     """
     needed, found, rest = message.partition(_FOUND)
     if found and needed.startswith("needs "):
@@ -94,12 +94,12 @@ def without_value(message: str) -> str | None:
 
 
 def untold(message: str) -> str:
-    """A problem's message where no value may stand."""
+    """Return a problem's message without values."""
     return without_value(message) or "what was found is masked"
 
 
 def shown_key(key: str) -> str:
-    """A key of a record as a path shows it: cut when it is long, and still another one than every other key."""
+    """Return a key of a record for a path: cut if it is long, but still different for every key."""
     if len(key) <= _LONGEST_SHOWN:
         return key
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -107,10 +107,10 @@ def shown_key(key: str) -> str:
 
 
 def ambiguous_field(column: str, fields: Iterable[str]) -> str:
-    """The message of a record with several fields for one column."""
+    """Return the message for a record with several fields for one column."""
     return f"needs one field for the column {shown(column)}, found {' and '.join(map(shown, fields))}"
 
 
 def change_refused(why: str) -> str:
-    """The message of a record with a field that gets no column."""
+    """Return the message for a record with a field that gets no column."""
     return f"needs a change of the table that is not made: {why}"

@@ -1,7 +1,7 @@
-"""Writer schemas: the schema with which a record was written, and what decodes records of one of them.
+"""Writer schemas: the schemas that records were written with, and their decoders.
 
-A registry, or the record itself, says which schema it was written with. A decoder of one writer schema gives rows with
-that schema's own fields and types; `jobs.records.formats.conform` brings them to the columns of the stream.
+A registry, or the record itself, gives the schema that a record was written with. A decoder of one writer schema gives
+rows with that schema's own fields and types; `jobs.records.formats.conform` converts them to the stream's columns.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from jobs.records.formats.interface.decoder import Decoded
 
 @dataclass(frozen=True, slots=True)
 class WriterSchema:
-    """A schema as its registry has it; immutable, so it is a key of caches.
+    """A schema as its registry has it; immutable, so that it can be a key of caches.
 
     Attributes:
         text: Avro's JSON, a .proto file, a JSON Schema, or the schema of Connect's JSON envelope.
-        references: What it refers to, with all that those refer to, each before whoever needs it: the name by which it
-            is referred to (of Protobuf the path of an import), and its text.
-        message: Of Protobuf, the indexes of the message in the file, outermost first.
+        references: The schemas that it refers to, directly or indirectly, each before those that need it: the name of
+            the reference (in Protobuf the path of an import), and the text.
+        message: In Protobuf, the indexes of the message in the file, outermost first.
     """
 
     text: str
@@ -33,11 +33,11 @@ class WriterSchema:
 
 
 class SchemaId(NamedTuple):
-    """How a record names its writer schema: by the number that the registry gave it, or by its GUID.
+    """The id by which a record names its writer schema: the registry's number, or the GUID.
 
     Attributes:
-        number: Unsigned, 32 bits; None where the GUID is given.
-        guid: 32 hexadecimal digits, small.
+        number: Unsigned, 32 bits; None if the GUID is given.
+        guid: 32 lower-case hexadecimal digits.
     """
 
     number: int | None = None
@@ -48,11 +48,11 @@ class SchemaId(NamedTuple):
 
 
 class RegistrySchema(NamedTuple):
-    """A writer schema with what its registry calls it.
+    """A writer schema with the registry's name for its kind.
 
     Attributes:
-        kind: `AVRO`, `PROTOBUF` or `JSON`, as registries say it.
-        schema: The schema; of Protobuf without a message.
+        kind: `AVRO`, `PROTOBUF` or `JSON`, as registries write it.
+        schema: The schema; in Protobuf without a message.
     """
 
     kind: str
@@ -60,43 +60,43 @@ class RegistrySchema(NamedTuple):
 
 
 class SchemaLookup(Protocol):
-    """Finds writer schemas by id; travels to the tasks pickled. A registry is asked once for an id."""
+    """Finds writer schemas by id; pickled for the tasks. A registry is asked once for an id."""
 
     def find(self, schema_id: SchemaId) -> RegistrySchema:
-        """The schema of an id.
+        """Return the schema of an id.
 
         Raises:
-            ValueProblem: The registry does not know the id, though it was asked for a time (registries lag).
-            OSError: The registry cannot be asked: no record's fault.
+            ValueProblem: The registry does not know the id, even after repeated requests (registries lag).
+            OSError: The registry cannot be asked: the fault of no record.
         """
         ...
 
     @property
     def unmet(self) -> Collection[SchemaId]:
-        """The ids that were looked for here, and that the registry did not know."""
+        """Return the ids that were looked up here, and that the registry did not know."""
         ...
 
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:
-        """What this process had to ask the registry for since it was asked for it last."""
+        """Return the schemas that this process has looked up and the driver does not know."""
         ...
 
 
 class WriterDecoder(Protocol):
     """Decodes records of one writer schema.
 
-    Its decoders, the reference and that for blocks, give the same rows and the same failures.
+    The reference decoder and the block decoder of a schema give the same rows and the same failures.
     """
 
     @property
     def schema(self) -> Schema:
-        """The fields of the records, with the names, types and nullability that the writer schema gives them."""
+        """Return the fields of the records, with the names, types and nullability of the writer schema."""
         ...
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
 
         Args:
-            values: What follows the schema's id in each record; never null.
+            values: The bytes behind the schema's id in each record; never null.
 
         Returns:
             Rows in the Arrow types of `schema` (`jobs.records.schema.arrow_schema.rows_arrow_schema`), without
@@ -106,11 +106,11 @@ class WriterDecoder(Protocol):
 
 
 MakeWriterDecoder: TypeAlias = Callable[[WriterSchema, Mapping[str, Any]], WriterDecoder]
-"""Makes a decoder of a writer schema and of the format's options; raises `BadWriterSchema` for one that is none."""
+"""Makes a decoder of a writer schema and of the format's options; raises `BadWriterSchema` for an invalid schema."""
 
 
 class BadWriterSchema(Exception):
-    """A writer schema that is none of its format, or one whose records have no columns.
+    """A writer schema is invalid for its format, or its records have no columns.
 
     Args:
         message: What is wrong, without the schema's text.
@@ -122,4 +122,4 @@ class BadWriterSchema(Exception):
 
 
 class NoSchema(BadWriterSchema):
-    """A text that is no schema of its format, whatever records it was meant for."""
+    """A text is no schema of its format."""

@@ -55,9 +55,9 @@ class Undeclared:
     seen: dict[tuple[Place, UndeclaredKind], list[Indices]] = field(default_factory=dict)
 
     def needs(self, declared: StructType, rules: NewFieldTypes) -> tuple[list[Need], Indices]:
-        """What the values need of the table, each with the first record that does; and the records told by that.
+        """Return the values' needs, each with its first record, and the records that these needs cover.
 
-        Not told are records that have to be looked at: they may be refused, and then need nothing.
+        Records that have to be looked at are not covered: they may be refused, and then need nothing.
         """
         found = [(place, value_type(kind, rules), rows) for (place, kind), rows in self.seen.items()]
         doubtful = _together([rows for _, kind, each in found if kind is None for rows in each])

@@ -1,1 +1,1 @@
-"""Values that a function of an installed package reads."""
+"""Decoders that are functions of installed packages."""

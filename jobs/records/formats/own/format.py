@@ -1,8 +1,8 @@
-"""Decoder of one's own: a function of an installed package, from values to an Arrow batch with a row for each.
+"""Custom decoder: a function of an installed package, from values to an Arrow batch with a row for each.
 
 The function gets the values of a block as a `pyarrow.BinaryArray` without nulls, the schema of the rows, and the
-options of the stream's file by their names. It gives a batch of that schema with as many rows, in their order; and, if
-it likes, a mapping from the index of a value that it refuses to the reason."""
+options of the stream's file by their names. It returns a batch of that schema with as many rows, in their order; and
+optionally a mapping from the index of a value that it refuses to the reason."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from jobs.records.schema.arrow_schema import rows_arrow_schema
 DECODER = "decoder"
 """The option that names the entry point."""
 OPTIONS = "options"
-"""The option that holds the function's own."""
+"""The option that holds the function's own options."""
 
 
 class WrongAnswerError(Exception):
-    """What a decoder gives is not what it was asked for."""
+    """A decoder returned something else than it must."""
 
 
 class OwnDecoder:
-    """Decodes values by a function of one's own. A value that it raises for fails alone.
+    """Decode values by a function of an installed package. A value that it raises for fails alone.
 
     Args:
-        spec: With the name of the entry point, the options and the columns.
+        spec: Spec with the name of the entry point, the options and the columns.
 
     Raises:
-        NoSuchDecoderError: The function is not there.
+        NoSuchDecoderError: The function does not exist.
     """
 
     def __init__(self, spec: DecoderSpec) -> None:
@@ -56,7 +56,7 @@ class OwnDecoder:
         """Decodes a block; a bad record becomes a failure.
 
         Raises:
-            OSError, MemoryError: The function raises that: no record's fault.
+            OSError, MemoryError: The function raises that: the fault of no record.
         """
         there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         tombstones = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
@@ -69,7 +69,7 @@ class OwnDecoder:
         return Decoded(rows, np.concatenate([np.zeros(0, np.int64), *kept]), failures, tombstones, {})
 
     def check(self) -> None:
-        """See that the function takes no values, and gives the columns that are declared.
+        """Check that the function accepts a block without values, and returns the declared columns.
 
         Raises:
             WrongAnswerError: It does not.
@@ -89,7 +89,7 @@ class OwnDecoder:
         kept: list[np.ndarray],
         failures: list[Failure],
     ) -> None:
-        """A block is halved until the values at fault stand alone."""
+        """Decode a block; it is halved until the bad values stand alone."""
         count = len(values)
         if not count:
             return
@@ -148,7 +148,7 @@ def _decoder(spec: DecoderSpec) -> ValueDecoder:
 
 
 def own_decoder_problem(spec: DecoderSpec) -> str | None:
-    """Why a decoder of one's own does not give the columns that are declared; None if it does."""
+    """Return why a custom decoder does not give the declared columns; None if it does."""
     try:
         OwnDecoder(spec).check()
     except NoSuchDecoderError as problem:
@@ -172,12 +172,12 @@ GROUP = "frazil.decoders"
 
 
 class NoSuchDecoderError(Exception):
-    """No decoder of a name can be had here; the message says why, and what to do."""
+    """No decoder of a name can be used here; the message says why, and what to do."""
 
 
 @lru_cache(maxsize=64)
 def loaded(name: str) -> Callable[..., Any]:
-    """The function behind a name.
+    """Return the function behind a name.
 
     Raises:
         NoSuchDecoderError: No package that is installed here declares it, several do, or it cannot be imported.
@@ -197,10 +197,10 @@ def loaded(name: str) -> Callable[..., Any]:
 
 @lru_cache(maxsize=64)
 def version_of(name: str) -> str:
-    """The package that declares a decoder, with its version: another one may give other rows.
+    """Return the package that declares a decoder, with its version: another version may give other rows.
 
     Raises:
-        NoSuchDecoderError: As of `loaded`.
+        NoSuchDecoderError: As for `loaded`.
     """
     package = _declared(name).dist
     if package is None:
@@ -210,7 +210,7 @@ def version_of(name: str) -> str:
 
 def _declared(name: str) -> EntryPoint:
     every = entry_points(group=GROUP)
-    # One package may be found at two places of the path, of which the first counts.
+    # One package may be found at two places of the path; the first counts.
     found = {each.value: each for each in reversed(tuple(every)) if each.name == name}
     if not found:
         there = ", ".join(sorted({each.name for each in every})) or "none"

@@ -1,7 +1,7 @@
 """Block decoder of primitive formats: all values of a block at once; it gives what the reference decoder gives.
 
 Numbers are read as one array of bytes once each value is known to have their width; texts are the values' own bytes
-once Arrow has found them to be UTF-8. Values that are not so are left to the reference, so failures are always its own.
+once Arrow has found them to be UTF-8. Other values are left to the reference, so failures are always its own.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ COLUMN_TYPES: Mapping[str, str] = {
     "float": "float",
     "double": "double",
 }
-"""The type that the one column has, by the name of the format."""
+"""The type of the one column, by the name of the format."""
 
 
 def schema_problem(kind: str, declared: StructType) -> str | None:
-    """What is wrong with the columns that a stream declares for values of a primitive format; None if nothing."""
+    """Return the problem of the columns that a stream declares for values of a primitive format; None if none."""
     needed = COLUMN_TYPES[kind]
     match declared.fields:
         case (only,) if isinstance(only.type, Primitive) and str(only.type) == needed:
@@ -128,7 +128,7 @@ READERS: Mapping[str, Callable[[bytes], Any]] = {
     "float": _number(">f"),
     "double": _number(">d"),
 }
-"""How a value of each format is read; raises `ValueProblem` for one that is none."""
+"""Readers of values by format; they raise `ValueProblem` for a value that is none of the format."""
 
 
 _NUMBERS = {"boolean": "u1", "short": ">i2", "int": ">i4", "long": ">i8", "float": ">f4", "double": ">f8"}
@@ -167,7 +167,7 @@ class PrimitiveBlockDecoder:
         return Decoded(rows, positions, failures, others[left.tombstones], {})
 
     def _good(self, values: pa.BinaryArray) -> npt.NDArray[np.bool_] | None:
-        """Which values are read here; None if that cannot be told for each."""
+        """Return a mask of the values that are read here; None if some text is no UTF-8."""
         filled = np.asarray(values.is_valid())
         if self._kind == "bytes":
             return filled
@@ -192,7 +192,7 @@ class PrimitiveBlockDecoder:
 
 
 def _numbers(values: pa.BinaryArray, number: np.dtype) -> npt.NDArray[Any]:
-    """The numbers of values that all have their width."""
+    """Return the numbers of values that all have their width."""
     _, offsets, data = values.buffers()
     starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     whole = b"" if data is None else data

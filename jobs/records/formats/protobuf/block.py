@@ -1,12 +1,12 @@
 """Block decoder of Protobuf: many records at a time; it gives what the reference decoder gives.
 
 A message without lists and maps is walked along with the others of its block (jobs.records.formats.protobuf.wire_walk),
-and taken if every byte of it is accounted for. Of any other message ptars reads the block into Arrow by its wire
-message (jobs.records.formats.protobuf.wire_walk), and writes the same columns as records again: a record is taken only
-if what is written is, byte for byte, what was sent. So in both ways nothing of it was dropped, cut, merged or taken for
-something else. What the bytes do not tell (two fields of a oneof, a key of a map that comes twice) and what a value
-means (jobs.records.formats.protobuf.block_columns) is looked at in whole columns. All other records, be they bad or
-only written in another order, are decoded by the reference, so failures are always its own.
+and accepted if every byte of it is accounted for. For any other message ptars reads the block into Arrow by its wire
+message (jobs.records.formats.protobuf.wire_walk), and writes the same columns as records again: a record is accepted
+only if the written bytes equal the sent ones. So in both ways nothing was dropped, cut, merged or misread. Two fields
+of a oneof, a map's key that comes twice, and the meaning of values (jobs.records.formats.protobuf.block_columns) do not
+show in the bytes; they are checked in whole columns. All other records, whether bad or only written in another order,
+are decoded by the reference, so failures are always its own.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from jobs.records.formats.protobuf.wire_walk import WireWalk, walkable, wire_mes
 from jobs.records.schema.arrow_schema import rows_arrow_schema
 
 SMALLEST_BLOCK = 64
-"""Records; the reference is as fast for fewer."""
+"""Records in a block; the reference is as fast for fewer."""
 
 _LARGEST_BLOCK = 1 << 30
 _CHUNK = 64
 
 
 def protobuf_block(schema: WriterSchema, options: Mapping[str, Any]) -> ProtobufBlockDecoder:
-    """The block decoder of a writer schema.
+    """Return the block decoder of a writer schema.
 
     Raises:
-        BadWriterSchema: It is none, or its records have no columns.
+        BadWriterSchema: The schema is invalid, or its records have no columns.
     """
     rules = rules_of(options)
     return ProtobufBlockDecoder(message_tree(message_of(schema), rules), refuse_unknown=rules.unknown_fields == "fail")
 
 
 class ProtobufBlockDecoder:
-    """Decodes the records of one message as `ProtobufReferenceDecoder` does, whole blocks at a time.
+    """Decode the records of one message as `ProtobufReferenceDecoder` does, whole blocks at a time.
 
     Args:
         tree: The message.
         refuse_unknown: Whether a record with a field that the message does not declare is refused.
-        smallest: Of how many records a block must be to be read as one.
+        smallest: Smallest number of records that are read as one block.
     """
 
     def __init__(self, tree: Message, *, refuse_unknown: bool = False, smallest: int = SMALLEST_BLOCK) -> None:
@@ -65,7 +65,7 @@ class ProtobufBlockDecoder:
         self._walkable: bool = walkable(tree)
         self._smallest: int = max(smallest, 1)
         self._handler: Any = None
-        # Groups are neither walked along nor read by ptars.
+        # Neither the walk nor ptars reads groups.
         if not has_groups(tree):
             message = wire_message(tree, nested=False)
             config = ptars.PtarsConfig(list_value_name="element")
@@ -73,14 +73,14 @@ class ProtobufBlockDecoder:
 
     @property
     def schema(self) -> Schema:
-        """The columns of the message."""
+        """Return the columns of the message."""
         return self._reference.schema
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
 
         Args:
-            values: The message of each record, without what names its schema.
+            values: The message of each record, without the id of its schema.
         """
         if self._handler is None or len(values) < self._smallest or values.nbytes > _LARGEST_BLOCK:
             return self._reference.decode(values)
@@ -100,7 +100,7 @@ class ProtobufBlockDecoder:
         return self._whole(rows, read, values)
 
     def _proven(self, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """What ptars reads: of which records, their fields, and of which of them it writes the same bytes again."""
+        """Return the records that ptars reads, their fields, and a mask of those that it writes back unchanged."""
         read, parsed = self._parsed(values)
         taken = values if len(read) == len(values) else values.take(pa.array(read))
         written = self._handler.record_batch_to_array(parsed)
@@ -123,21 +123,21 @@ class ProtobufBlockDecoder:
         return Decoded(rows, read, failures, none, others.unknown_fields)
 
     def _parsed(self, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
-        """The records that ptars reads, and what it reads."""
+        """Return the records that ptars reads, and their fields."""
         every = np.arange(len(values))
         if (parsed := self._parse(values)) is not None:
             return every, parsed
         read = np.array([row for row, one in enumerate(values.to_pylist()) if self._reference.parses(one)], np.int64)
         if (parsed := self._parse(values.take(pa.array(read)))) is not None:
             return read, parsed
-        # Google's parser also reads groups, which ptars does not.
+        # Google's parser also reads groups, but ptars does not.
         chunks = [read[first : first + _CHUNK] for first in range(0, len(read), _CHUNK)]
         sound = [chunk for chunk in chunks if self._parse(values.take(pa.array(chunk))) is not None]
         read = np.concatenate([every[:0], *sound])
         return read, self._handler.array_to_record_batch(values.take(pa.array(read)))
 
     def _parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
-        """What ptars reads; None if it does not read one of the records."""
+        """Return the fields that ptars reads; None if it does not read one of the records."""
         try:
             return self._handler.array_to_record_batch(values)
         except ValueError:

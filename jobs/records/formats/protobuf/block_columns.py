@@ -1,7 +1,7 @@
-"""Block columns: the fields of a block of wire messages, as the columns that the message becomes.
+"""Block columns: the fields of a block of wire messages, converted to the message's columns.
 
-A value that is refused, or that only the reference can tell, makes its record doubtful; what stands in its place does
-not matter, as doubtful records are decoded by the reference.
+A value that is refused, or that only the reference can read, makes its record doubtful; the value in its place does not
+matter, as doubtful records are decoded by the reference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from jobs.records.formats.protobuf.wire_walk import name_of
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Column: TypeAlias = tuple[pa.Array, Mask | None]
-"""Values, and which of them are doubtful; None if none is."""
+"""Values, with a mask of the doubtful ones; None if none is."""
 
 _INT32 = Scalar("int32")
 _CAST = {
@@ -48,18 +48,18 @@ _CAST = {
 _CHECKED = ("int32", "sint32", "uint32")
 _SECOND = 1_000_000_000
 _LONG = 8
-"""Bytes."""
+"""Size of a long in bytes."""
 
 _IN_LONG = 18
-"""Digits of which any number is a long."""
+"""Number of digits that always fit a long."""
 
 _LONGEST_UNSCALED = 15
 _ALWAYS_FIT = 37
-"""Digits: enough for any number of the longest unscaled value, in bytes."""
+"""Number of digits that hold any number of the longest unscaled value."""
 
 
 def scalar_column(kind: Scalar | Enum, read: pa.Array) -> Column:
-    """Scalars, or the names or numbers of an enum, of what their wire message has; null stays null."""
+    """Convert scalars, or an enum's numbers to its names or numbers, from their wire messages; null stays null."""
     if isinstance(kind, Enum):
         return scalar_column(_INT32, read) if kind.as_number else _names(kind, read)
     if kind.kind == "string":
@@ -103,7 +103,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def texts_of(kind: Json, read: pa.BinaryArray) -> Column:
-    """JSON texts of serialized messages, none of them null."""
+    """Return JSON texts of serialized messages, none of them null."""
     parse = getattr(struct_pb2, kind.name.rpartition(".")[2]).FromString
     texts: list[str] = []
     doubtful = np.zeros(len(read), np.bool_)
@@ -117,7 +117,7 @@ def texts_of(kind: Json, read: pa.BinaryArray) -> Column:
 
 
 def logical_column(kind: Logical, read: pa.StructArray, target: pa.DataType) -> Column:
-    """Values of a logical type, of the fields of its messages; null stays null."""
+    """Return values of a logical type from the fields of its messages; null stays null."""
     there = np.asarray(read.is_valid())
     if kind.kind == "decimal":
         return _decimals(kind, read.field(0), _number(read, 2), there, target)
@@ -185,10 +185,10 @@ def _wide(number: Decimal, kind: Logical) -> pa.Scalar:
 
 
 def _unscaled(values: pa.BinaryArray, lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Numbers in two's complement of up to 15 bytes, the most significant first: of each its low and its high word."""
+    """Return the low and high words of big-endian numbers of up to 15 bytes in two's complement."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset + 1 : values.offset + len(values) + 1].astype(np.int64)
-    # Eight bytes from any byte on; there are sixteen before the first one. What is none of a number is shifted out.
+    # Eight bytes from any byte on; sixteen stand before the first one. Bytes outside a number are shifted out.
     before = np.concatenate([np.zeros(2 * _LONG, np.uint8), np.frombuffer(data, np.uint8)])
     words = np.ndarray(len(before) - _LONG + 1, ">i8", before, strides=(1,))
     found = np.empty((len(values), 2), np.int64)
@@ -211,25 +211,25 @@ Indices = npt.NDArray[np.int64]
 
 
 class BlockColumns:
-    """Makes columns of the fields of wire messages, and notes which records are doubtful.
+    """Convert the fields of wire messages to columns, and note which records are doubtful.
 
     Args:
-        records: How many were read.
+        records: Number of records that were read.
 
     Attributes:
-        doubtful: By record.
+        doubtful: Mask of the doubtful records.
     """
 
     def __init__(self, records: int) -> None:
         self.doubtful: npt.NDArray[np.bool_] = np.zeros(records, np.bool_)
 
     def message(self, tree: Message, read: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
-        """The columns of a block.
+        """Return the columns of a block.
 
         Args:
             tree: The message.
             read: The fields of its wire message.
-            columns: What they become.
+            columns: The resulting columns.
         """
         fields = dict(zip(read.schema.names, read.columns, strict=True))
         return self._members(tree, fields, list(columns), np.arange(read.num_rows))
@@ -237,12 +237,12 @@ class BlockColumns:
     def _members(
         self, tree: Message, read: Mapping[str, pa.Array], columns: Sequence[pa.Field], owners: Indices
     ) -> list[pa.Array]:
-        """The members of messages that are all there.
+        """Return the members of messages that all exist.
 
         Args:
             tree: The message.
-            read: Its fields, by their names in the wire message.
-            columns: What its members become.
+            read: The message's fields, by their names in the wire message.
+            columns: The resulting members.
             owners: The record of each message.
         """
         self._check_oneofs(tree, read, owners)
@@ -289,7 +289,7 @@ class BlockColumns:
         return self._value(field.type, _filled(field, read), kind, owners)
 
     def _nullable(self, kind: Type, read: pa.Array, target: pa.DataType, owners: Indices) -> pa.Array:
-        """Values of which some are null."""
+        """Convert values of which some are null."""
         if not isinstance(kind, Message | Json | Marker):
             return self._value(kind, read, target, owners)
         there = _valid(read)
@@ -313,7 +313,7 @@ class BlockColumns:
         return pa.MapArray.from_arrays(offsets, self._value(field.key, keys, kind.key_type, inside), items, type=kind)
 
     def _value(self, kind: Type, read: pa.Array, target: pa.DataType, owners: Indices) -> pa.Array:
-        """Values of one type; of a message, JSON and a marker none is null, others are where they were."""
+        """Convert values of one type; no message, JSON or marker is null, other values may be."""
         match kind:
             case Scalar() | Enum():
                 return self._noted(scalar_column(kind, read), owners)
@@ -342,7 +342,7 @@ class BlockColumns:
 
 
 def _filled(field: Field, read: pa.Array) -> pa.Array:
-    """Where nothing was sent, the field's default; of a message, one without fields."""
+    """Replace nulls by the field's default; a null message by one without fields."""
     if not read.null_count:
         return read
     match field.type:
@@ -351,13 +351,13 @@ def _filled(field: Field, read: pa.Array) -> pa.Array:
         case Json() | Marker():
             default = b""
         case _:
-            # Its fields, flattened, are null where it is.
+            # The fields of a null message are null, flattened.
             return pa.StructArray.from_arrays(read.flatten(), fields=list(read.type))
     return pc.fill_null(read, pa.scalar(default, read.type))
 
 
 def _spread(read: pa.ListArray, owners: Indices) -> tuple[pa.Array, Indices]:
-    """Offsets of lists, and the record of each of their elements; a list of a message that is not there is empty."""
+    """Return offsets of lists, and the record of each of their elements; the list of a missing message is empty."""
     lengths = pc.fill_null(pc.list_value_length(read), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(read) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

@@ -1,7 +1,7 @@
-"""Bundled .proto files: those that schemas of Confluent's registry import without having them as references.
+"""Bundled .proto files: those that schemas of Confluent's registry import without listing them as references.
 
-Google's own are in packages: `google/protobuf` in grpcio-tools, `google/type` and more in googleapis-common-protos.
-Names and numbers here are what such schemas rely upon.
+Google's own files are in packages: `google/protobuf` in grpcio-tools, `google/type` and more in
+googleapis-common-protos. Such schemas rely on the names and numbers here.
 """
 
 from __future__ import annotations

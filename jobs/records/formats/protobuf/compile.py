@@ -1,7 +1,7 @@
 """Compilation of .proto texts: a writer schema with its imports becomes descriptors, once per process.
 
-protoc runs as a process of its own: within this one it would write to its standard error, and take it along if it
-crashed. It only parses; no plugin, and nothing of a text, is ever run.
+protoc runs in a separate process: within this one it would write to its standard error, and a crash would end it. It
+only parses; no plugin, and nothing from a text, is ever run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ERROR = re.compile(r"^(?P<file>[^\s:]+\.proto):(?:(?P<line>\d+):(?:\d+:)?)? (?P
 
 
 def message_of(schema: WriterSchema) -> Descriptor:
-    """The message that records of a writer schema are, on a descriptor pool of the schema's own.
+    """Return the message type of a writer schema's records, on a descriptor pool of the schema's own.
 
     Args:
         schema: The text of the .proto file, the files that it imports, and the indexes of the message; without indexes
@@ -48,7 +48,7 @@ def message_of(schema: WriterSchema) -> Descriptor:
             where = "the schema" if found is None else f"the message {found.full_name}"
             raise BadWriterSchema(f"{where} has no message number {index} (message indexes {list(indexes)})")
         found = declared[index]
-        # The entries of maps are messages too, but nobody declared them.
+        # Entries of maps are messages too, but nobody declared them.
         declared = [each for each in found.nested_types if not _is_map_entry(each)]
     assert found is not None
     return found
@@ -71,14 +71,14 @@ def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescrip
 
 
 def descriptor_set(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
-    """A `FileDescriptorSet` of a .proto text with all that it imports, serialized; the text's own file is the last.
+    """Return a .proto text and its imports as a serialized `FileDescriptorSet`; the text's own file comes last.
 
     Args:
         text: The .proto file.
         references: Import path and text of each file that it refers to.
 
     Raises:
-        BadWriterSchema: protoc refuses it, or an import path leads out of the folder of imports.
+        BadWriterSchema: protoc refuses the text, or an import path leads out of the folder of imports.
     """
     packages = _packages()
     texts = {**BUNDLED, **{path: one for path, one in references if not path.startswith(_OWN)}}
@@ -105,7 +105,7 @@ def descriptor_set(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def _packages() -> Path:
-    """The folder of installed packages that has grpc_tools, and Google's .proto files."""
+    """Return the folder of installed packages that has grpc_tools, and Google's .proto files."""
     found = find_spec("grpc_tools")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent.parent
@@ -119,7 +119,7 @@ def _within(top: Path, path: str) -> Path:
 
 
 def _said(text: str, name: str, code: int) -> str:
-    """protoc's first sentence with file and line, and how many more there are."""
+    """Return protoc's first sentence with file and line, and the number of further ones."""
     found = list(_ERROR.finditer(text))
     if not found:
         return f"protoc refuses the schema and says nothing (it ended with {code})"

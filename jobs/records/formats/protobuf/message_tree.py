@@ -1,4 +1,4 @@
-"""Message tree: what the fields of a Protobuf message become, read once from its descriptor."""
+"""Message tree: the types that a Protobuf message's fields are converted to, read once from its descriptor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Absent: TypeAlias = Literal["null", "default", "refused"]
-"""What a field is in a record that does not have it."""
+"""The value of a field in a record that does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Enum:
 
     Attributes:
         name: Full name of the enum.
-        names: The name of each number; the first one that is declared, if there are several.
-        as_number: Whether it becomes its number.
+        names: The name of each number; the first declared one, if there are several.
+        as_number: Whether its value is the number, and not the name.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Logical:
     `confluent.type.Decimal`.
 
     Attributes:
-        kind: Which of them.
+        kind: One of these types.
         parts: The fields of the message.
-        precision: Of a decimal; so is `scale`.
+        precision: Precision of a decimal; `scale` is its scale.
     """
 
     kind: Literal["timestamp", "date", "time", "decimal"]
@@ -63,13 +63,13 @@ class Wrapper:
 
     @property
     def value(self) -> Field:
-        """The field with the value."""
+        """Return the field with the value."""
         return self.parts[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A `google.protobuf.Struct`, `Value` or `ListValue`: it becomes its JSON text.
+    """A `google.protobuf.Struct`, `Value` or `ListValue`, converted to its JSON text.
 
     Attributes:
         name: Full name of the message.
@@ -80,16 +80,16 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A message without fields: it is there, or it is not."""
+    """A message without fields, which is either present or missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that becomes a struct.
+    """A message that is converted to a struct.
 
     Attributes:
         name: Full name of the message.
-        members: What becomes a field of the struct, in the order of the declaration.
+        members: Fields of the struct, in the order of the declaration.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Message:
 
     @property
     def parts(self) -> tuple[Field, ...]:
-        """The fields of the message."""
+        """Return the fields of the message."""
         return tuple(self._fields())
 
     def _fields(self) -> Iterator[Field]:
@@ -116,12 +116,12 @@ class Field:
     """A field of a message.
 
     Attributes:
-        type: Of its value, of its elements, or of the values of its map.
+        type: Type of its value, of its elements, or of the values of its map.
         shape: Whether it has one value, many, or is a map.
         key: The type of a map's keys.
-        absent: What it is where it is not there; a list or a map is then empty.
-        default: Its value if `absent` says so: of a scalar or an enum, as the message has it.
-        required: Whether its column is.
+        absent: Its value if the message does not have it; a list or a map is then empty.
+        default: Its value if `absent` says so; for a scalar or an enum, as the message has it.
+        required: Whether its column is required.
         oneof: The oneof of the message that it belongs to.
         group: Whether its messages have an end tag in place of a length.
     """
@@ -140,14 +140,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A oneof that becomes a struct; null where none of its fields is there."""
+    """A oneof that is converted to a struct; null if the message has none of its fields."""
 
     name: str
     fields: tuple[Field, ...]
 
 
 def has_groups(tree: Message) -> bool:
-    """Whether a message has groups, however deep."""
+    """Return whether a message has groups, however deep."""
     return any(part.group or (isinstance(part.type, Message) and has_groups(part.type)) for part in tree.parts)
 
 
@@ -166,4 +166,4 @@ DEFAULTS: Mapping[str, Any] = {
     "string": "",
     "bytes": b"",
 }
-"""What a scalar is by default."""
+"""The default value of each scalar."""

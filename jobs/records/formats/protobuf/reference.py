@@ -1,4 +1,4 @@
-"""Reference decoder of Protobuf: what a record means, one record at a time."""
+"""Reference decoder of Protobuf, which defines what a record means: one record at a time."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ _WIRE_TYPES = {0: "a varint", 1: "8 bytes", 2: "bytes with a length", 3: "a grou
 
 
 def protobuf_reference(schema: WriterSchema, options: Mapping[str, Any]) -> ProtobufReferenceDecoder:
-    """The reference decoder of a writer schema.
+    """Return the reference decoder of a writer schema.
 
     Raises:
-        BadWriterSchema: It is none, or its records have no columns.
+        BadWriterSchema: The schema is invalid, or its records have no columns.
     """
     rules = rules_of(options)
     return ProtobufReferenceDecoder(
@@ -71,7 +71,7 @@ def protobuf_reference(schema: WriterSchema, options: Mapping[str, Any]) -> Prot
 
 
 class ProtobufReferenceDecoder:
-    """Decodes the records of one message, one by one, by Google's own parser.
+    """Decode the records of one message, one by one, by Google's own parser.
 
     Args:
         tree: The message.
@@ -89,14 +89,14 @@ class ProtobufReferenceDecoder:
 
     @property
     def schema(self) -> Schema:
-        """The columns of the message."""
+        """Return the columns of the message."""
         return self._schema
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
 
         Args:
-            values: The message of each record, without what names its schema.
+            values: The message of each record, without the id of its schema.
         """
         rows: list[Any] = []
         positions: list[int] = []
@@ -118,7 +118,7 @@ class ProtobufReferenceDecoder:
         return Decoded(batch, np.array(positions, np.int64), failures, np.zeros(0, np.int64), counts)
 
     def parses(self, value: bytes) -> bool:
-        """Whether a value is a message at all, whatever is in it."""
+        """Return whether a value is a message at all, with whatever content."""
         try:
             self._parse(value)
         except DecodeError:
@@ -142,7 +142,7 @@ class ProtobufReferenceDecoder:
 
 
 class _Readers:
-    """Makes the functions that read parsed messages, and list the paths of fields that are not declared."""
+    """Make the functions that read parsed messages, and list the paths of fields that are not declared."""
 
     def __init__(self, unknown: list[str]) -> None:
         self._unknown: list[str] = unknown
@@ -163,7 +163,7 @@ class _Readers:
         return read
 
     def _parts(self, fields: tuple[Field, ...], paths: str, *, by_number: bool = False) -> Read:
-        """Reads all fields of a message into a dictionary, by their names or numbers."""
+        """Return a function that reads all fields of a message into a dictionary, by their names or numbers."""
         readers = [
             (field.number if by_number else field.name, self._field(field, f"{paths}.{field.name}")) for field in fields
         ]
@@ -197,7 +197,7 @@ class _Readers:
         return note
 
     def _field(self, field: Field, paths: str) -> Read:
-        """Reads a field from its message."""
+        """Return a function that reads a field from its message."""
         name = name_of(field)
         get = attrgetter(name)
         match field.shape:
@@ -261,7 +261,7 @@ class _Readers:
 
 
 def _absent(field: Field, one: Read) -> Read:
-    """What a field is that its message does not have."""
+    """Return the value of a field that its message does not have."""
     match field.absent:
         case "null":
             return lambda _: None
@@ -291,7 +291,7 @@ def _elements(one: Read, values: Iterable[Any]) -> list[Any]:
 
 
 def _wrong_type(field: Field, wire_type: int) -> ValueProblem:
-    """A field whose number is declared, but not for what is there: Protobuf would take it for an unknown one."""
+    """Return the problem of a field with a declared number but another wire type, which Protobuf would call unknown."""
     needed = {"one": "", "list": "repeated ", "map": "a map of "}[field.shape]
     message = f"needs {needed}{_called(field.type)}, found {_WIRE_TYPES.get(wire_type, 'another type')}"
     return ValueProblem(WRONG_TYPE, message, f".{field.name}")

@@ -1,4 +1,4 @@
-"""Schema of a Protobuf message: the tree of its fields, and the columns that they become."""
+"""Schema of a Protobuf message: the tree of its fields, and its columns."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _LOGICAL = {
 _ICEBERG: dict[str, ice.PrimitiveType] = {
     **dict.fromkeys(("int32", "sint32", "sfixed32"), ice.IntegerType()),
     **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), ice.LongType()),
-    # A long has no room for the upper half of its values.
+    # A long cannot hold the upper half of their values.
     **dict.fromkeys(("uint64", "fixed64"), ice.DecimalType(20, 0)),
     "float": ice.FloatType(),
     "double": ice.DoubleType(),
@@ -66,7 +66,7 @@ _ICEBERG: dict[str, ice.PrimitiveType] = {
 
 
 def message_tree(message: Descriptor, rules: ProtobufRules) -> Message:
-    """What the fields of a message become.
+    """Return the types that a message's fields are converted to.
 
     Raises:
         BadWriterSchema: The message has no fields, more than MOST_COLUMNS columns, or a decimal that no column takes.
@@ -78,7 +78,7 @@ def message_tree(message: Descriptor, rules: ProtobufRules) -> Message:
 
 
 def columns_of(tree: Message) -> Schema:
-    """The columns of a message; the ids of its fields only differ from each other."""
+    """Return the columns of a message; the ids of its fields only differ from each other."""
     ids = count(1)
     return Schema(*(_column(each, ids) for each in tree.members))
 
@@ -137,7 +137,7 @@ class _Reader:
         proto2 = _is_proto2(message)
         members: list[Field | Union] = []
         unions: dict[str, list[Field]] = {}
-        # `optional` of proto3 is a oneof of its own, which nobody declared.
+        # `optional` of proto3 adds a oneof of its own, which nobody declared.
         alone = {each.number for each in declared.field if each.proto3_optional}
         for one in message.fields:
             oneof = None if one.number in alone else one.containing_oneof
@@ -247,7 +247,7 @@ def _is_proto2(message: Descriptor) -> bool:
 
 
 def _digits(one: FieldDescriptor, path: str) -> tuple[int, int]:
-    """Precision and scale of a decimal as the field's `confluent.field_meta` says them."""
+    """Return precision and scale of a decimal from the field's `confluent.field_meta`."""
     said: dict[str, str] = {}
     for option in UnknownFieldSet(one.GetOptions()):
         if option.field_number == FIELD_META:
@@ -265,7 +265,7 @@ def _digits(one: FieldDescriptor, path: str) -> tuple[int, int]:
 
 
 def _parameters(one: FieldDescriptor, meta: bytes) -> dict[str, str]:
-    """The entries of the map `params` of a serialized `confluent.Meta`."""
+    """Return the entries of the map `params` of a serialized `confluent.Meta`."""
     assert one.containing_type is not None
     kind: Any = GetMessageClass(one.containing_type.file.pool.FindMessageTypeByName("confluent.Meta"))
     return dict(kind.FromString(meta).params)

@@ -1,4 +1,4 @@
-"""Values of Protobuf's types: what one value means, exactly, or why it is refused.
+"""Values of Protobuf's types: the exact meaning of one value, or why it is refused.
 
 Fields of a problem are relative to the value.
 """
@@ -40,7 +40,7 @@ _SECOND = 1_000_000_000
 
 
 def scalar(kind: Scalar) -> Callable[[Any], Any] | None:
-    """Reads a scalar from what its wire message has; None if that is the value."""
+    """Return a function that reads a scalar from its wire message; None if that holds the value itself."""
     if kind.kind == "string":
         return _text
     if kind.kind in ("uint64", "fixed64"):
@@ -58,7 +58,7 @@ def scalar(kind: Scalar) -> Callable[[Any], Any] | None:
 
 
 def enum(kind: Enum) -> Callable[[int], Any]:
-    """Reads an enum from its number."""
+    """Return a function that reads an enum from its number."""
     names: Mapping[int, str] = kind.names
 
     def read(value: int) -> str:
@@ -70,10 +70,10 @@ def enum(kind: Enum) -> Callable[[int], Any]:
 
 
 def logical(kind: Logical) -> Callable[[Mapping[int, Any]], Any]:
-    """Reads the value of a logical type from the message's fields by their numbers, all of them.
+    """Return a function that reads the value of a logical type from all fields of its message, by their numbers.
 
     Returns:
-        Microseconds, days, or a decimal.
+        A function that returns microseconds, days, or a decimal.
     """
     match kind.kind:
         case "timestamp":
@@ -87,7 +87,7 @@ def logical(kind: Logical) -> Callable[[Mapping[int, Any]], Any]:
 
 
 def timestamp(seconds: int, nanos: int) -> int:
-    """Microseconds since 1970-01-01 UTC of a google.protobuf.Timestamp."""
+    """Return the microseconds since 1970-01-01 UTC of a google.protobuf.Timestamp."""
     if not 0 <= nanos < _SECOND:
         raise ValueProblem(BAD_TIMESTAMP, f"needs nanos from 0 to 999999999, found {nanos}", "")
     micros = seconds * 1_000_000 + nanos // 1000
@@ -98,7 +98,7 @@ def timestamp(seconds: int, nanos: int) -> int:
 
 
 def days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 of a google.type.Date; one without a year, a month or a day is none."""
+    """Return the days since 1970-01-01 of a google.type.Date; one without a year, a month or a day is refused."""
     try:
         return date(year, month, day).toordinal() - _EPOCH
     except (ValueError, OverflowError):
@@ -107,7 +107,7 @@ def days(year: int, month: int, day: int) -> int:
 
 
 def time_of_day(hours: int, minutes: int, seconds: int, nanos: int) -> int:
-    """Microseconds since midnight of a google.type.TimeOfDay; 24:00:00 and leap seconds are none."""
+    """Return the microseconds since midnight of a google.type.TimeOfDay; 24:00:00 and leap seconds are refused."""
     if not (0 <= hours < 24 and 0 <= minutes < 60 and 0 <= seconds < 60 and 0 <= nanos < _SECOND):
         found = f"hours {hours}, minutes {minutes}, seconds {seconds}, nanos {nanos}"
         raise ValueProblem(BAD_TIME, f"needs a time of day, found {found}", "")
@@ -121,7 +121,7 @@ def _check_micros(nanos: int, name: str) -> None:
 
 
 def decimal(kind: Logical, unscaled: bytes, scale: int) -> Decimal:
-    """A confluent.type.Decimal: its unscaled value, big-endian in two's complement, and its digits after the point."""
+    """Return a confluent.type.Decimal from its unscaled value, big-endian in two's complement, and its scale."""
     needed = f"needs decimal({kind.precision},{kind.scale}), found"
     number = int.from_bytes(unscaled, "big", signed=True)
     shift = kind.scale - scale
@@ -153,7 +153,7 @@ def _text(value: bytes) -> str:
 
 
 def json_text(message: Any) -> str:
-    """The canonical JSON text of a google.protobuf.Struct, Value or ListValue."""
+    """Return the canonical JSON text of a google.protobuf.Struct, Value or ListValue."""
     return canonical(json.dumps(_json(message), ensure_ascii=False).encode()).decode()
 
 

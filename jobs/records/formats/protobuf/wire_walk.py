@@ -1,4 +1,4 @@
-"""Bytes of Protobuf messages: the one among several that a record names, and the walk over its fields."""
+"""Wire messages of Protobuf, and the walk over the fields in their bytes."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _WIDE: Mapping[str, str] = {"int32": "int64", "uint32": "uint64", "sint32": "sin
 
 
 def name_of(field: Field) -> str:
-    """The name of a field in its wire message."""
+    """Return the name of a field in its wire message."""
     return f"f{field.number}"
 
 
 def wire_kind(kind: Scalar | Enum) -> str:
-    """The kind of scalar that a field is parsed as."""
+    """Return the kind of scalar that a field is parsed as."""
     return "int64" if isinstance(kind, Enum) else _WIDE.get(kind.kind, kind.kind)
 
 
 def wire_message(tree: Message, *, nested: bool) -> Descriptor:
-    """The wire message of a tree, on a pool of its own.
+    """Return the wire message of a tree, on a pool of its own.
 
     Args:
         tree: The message.
-        nested: Whether what becomes JSON is a message, and the fields of a oneof belong together; otherwise they are
-            bytes and fields like any other, which is as much as ptars may know.
+        nested: Whether JSON values stay messages, and the fields of a oneof belong together; otherwise they are bytes
+            and plain fields, which is all that ptars handles.
     """
     file = FileDescriptorProto(name="frazil.proto", package=_PACKAGE, syntax="proto2")
     pool = DescriptorPool()
@@ -119,7 +119,7 @@ _FIXED = {
     "float": np.float32,
 }
 _MORE = 0x80
-"""A byte of a varint from which on another one follows."""
+"""The bit of a varint's byte that says that another byte follows."""
 
 _ONE = np.uint64(1)
 _HIGHEST_BITS = np.uint64(0x8080808080808080)
@@ -127,27 +127,27 @@ _SEVEN_BITS = [
     (np.uint64(low), np.uint64(low << shift * 8), np.uint64(shift))
     for low, shift in ((0x007F007F007F007F, 1), (0x00003FFF00003FFF, 2), (0x000000000FFFFFFF, 4))
 ]
-"""Put the seven bits of each byte beside those of its neighbour, then fourteen, then twenty-eight."""
+"""Steps that put the seven bits of each byte beside those of its neighbour, then fourteen, then twenty-eight."""
 
 _PAD = 16
 _WORD = 8
 
 
 def walkable(tree: Message) -> bool:
-    """Whether a message has no lists and maps, however deep."""
+    """Return whether a message has no lists and maps, however deep."""
     return all(
         part.shape == "one" and (not isinstance(part.type, Message) or walkable(part.type)) for part in tree.parts
     )
 
 
 class WireWalk:
-    """Walks along the messages of a block.
+    """Walk along the messages of a block.
 
     Args:
         values: One message each.
 
     Attributes:
-        good: Which of them have been accounted for, so far.
+        good: Mask of the messages that have been accounted for so far.
     """
 
     def __init__(self, values: pa.BinaryArray) -> None:
@@ -163,18 +163,18 @@ class WireWalk:
         self.good: npt.NDArray[np.bool_] = np.ones(len(values), np.bool_)
 
     def read(self, tree: Message) -> pa.RecordBatch:
-        """The fields of the messages, by the names of this module; null where a message lacks one."""
+        """Return the fields of the messages, by the names of this module; null where a message lacks one."""
         columns = self._message(tree.parts, self._begins, self._ends, np.arange(len(self.good)))
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _message(self, parts: tuple[Field, ...], at: Places, ends: Places, owners: Places) -> dict[str, pa.Array]:
-        """The fields of messages that are there, from a place on to another one.
+        """Return the fields of messages that exist, each between two places.
 
         Args:
             parts: The fields.
-            at: Where each message begins.
-            ends: Where it ends.
-            owners: The record that it is in.
+            at: The place where each message begins.
+            ends: The place where it ends.
+            owners: The record that contains it.
         """
         columns: dict[str, pa.Array] = {}
         for part in sorted(parts, key=lambda each: each.number):
@@ -198,7 +198,7 @@ class WireWalk:
         return (self._words[at] & mask) == np.uint64(int.from_bytes(tag, "little"))
 
     def _value(self, kind: Type, at: Places, ends: Places, owners: Places) -> tuple[pa.Array, Places]:
-        """Values, and where each ends; where one is cut off, its record is no longer good, and it ends where it may."""
+        """Return values and their ends; a value that is cut off ends with its message, and its record is not good."""
         if isinstance(kind, Scalar | Enum):
             name = wire_kind(kind)
             if _WIRE_TYPES[name] == _VARINT:
@@ -210,7 +210,7 @@ class WireWalk:
                 words = self._words[at] if width == _WORD else self._words[at].astype(np.uint32)
                 return pa.array(words.view(_FIXED[name])), after
         lengths, begins = self._varints(at, ends, owners)
-        # A length beyond the message, however large, is seen before anything is added to it.
+        # A length beyond the message, however large, is found before it is added to anything.
         fits = lengths <= (ends - begins).astype(np.uint64)
         self.good[owners[~fits]] = False
         after = begins + np.where(fits, lengths, 0).astype(np.int64)
@@ -220,12 +220,12 @@ class WireWalk:
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), after
 
     def _varints(self, at: Places, ends: Places, owners: Places) -> tuple[npt.NDArray[np.uint64], Places]:
-        """Numbers of up to ten bytes, and where each ends."""
+        """Return numbers of up to ten bytes, and where each ends."""
         first = self._bytes[at]
         if not len(first) or first.max() < _MORE:
             return first.astype(np.uint64), self._checked(at + 1, ends, owners)
         words = self._words[at]
-        # The highest bit of the byte behind which no other one follows; 0 if that is none of the first eight.
+        # The highest bit of the last byte of the number; 0 if that byte is none of these eight.
         stops = ~words & _HIGHEST_BITS
         last = stops & (~stops + _ONE)
         numbers = words & ((last << _ONE) - _ONE) & ~_HIGHEST_BITS
@@ -250,7 +250,7 @@ class WireWalk:
         return np.minimum(after, ends)
 
     def _slices(self, begins: Places, ends: Places) -> pa.Array:
-        """The bytes between places that ascend: of an array of them and what lies between, every other one."""
+        """Return the bytes from each begin to its end: every other item of an array of all bytes in between."""
         offsets = np.empty(2 * len(begins), np.int32)
         offsets[::2], offsets[1::2] = begins, ends
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]

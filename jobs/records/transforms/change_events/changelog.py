@@ -1,6 +1,6 @@
-"""Changelog of a source: the columns that say of a row what happened to it, behind the row's own.
+"""Changelog of a source: the row's columns, and behind them the columns that describe its change.
 
-Every envelope gives the same columns. What one does not know of a change is null.
+Every envelope gives the same columns. Facts that an envelope lacks are null.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BEFORE = "_change_before"
 
 CREATE, READ, UPDATE, DELETE, TRUNCATE = "c", "r", "u", "d", "t"
 OPS = (CREATE, UPDATE, DELETE, READ, TRUNCATE)
-"""What a change does: creates, updates or deletes a row, reads it for a snapshot, or empties its table."""
+"""Operations of a change: create, update or delete a row, read it for a snapshot, or empty its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Shape:
     """Columns of a changelog.
 
     Attributes:
-        row: Those of the source's row.
-        beside: Others that the record gives, such as those of headers.
-        key: The struct of the record's key; None where no row has it.
+        row: Columns of the source's row.
+        beside: Other columns of the record, such as headers.
+        key: The struct of the record's key; None if no row has it.
         before: The fields of the row before the change, if it is kept.
     """
 
@@ -55,7 +55,7 @@ class Shape:
 
     @property
     def columns(self) -> Columns:
-        """All of them, in the table's order.
+        """Return all columns, in the table's order.
 
         Raises:
             TransformProblem: The source has a column with a name of the changelog's own, or two have one name.
@@ -82,19 +82,19 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened to rows, an array for each column; None where nothing is known of any of them.
+    """Changes of rows, with an array for each column; None if it is unknown for all of them.
 
     Attributes:
         row: The columns of the row, in the order of `Shape.row`.
-        beside: Those of `Shape.beside`.
+        beside: The columns of `Shape.beside`.
         op: One of `OPS`.
-        at: When, as `timestamptz`.
-        position: Where in the source, as text that sorts so.
-        lineage: Within what positions are compared.
-        transaction: Of the source.
+        at: Time of the change, as `timestamptz`.
+        position: Position in the source, as text that sorts as the source orders its changes.
+        lineage: Source timeline within which positions are compared.
+        transaction: The source's transaction.
         unavailable: Names of columns that the source did not send.
         key: The record's key, a struct.
-        old_key: Likewise, of a change of the key.
+        old_key: The record's key before a change of the key, a struct.
         before: The row before the change.
     """
 
@@ -111,10 +111,10 @@ class Changes:
     before: pa.Array | None = None
 
     def rows(self, rows: Rows, into: Columns) -> Rows:
-        """The rows of the changelog.
+        """Return the rows of the changelog.
 
         Args:
-            rows: Those that the changes were read from.
+            rows: Rows that the changes were read from.
             into: The columns of their shape.
         """
         own = (self.op, self.at, self.position, self.lineage, self.transaction, self.unavailable)
@@ -129,11 +129,11 @@ class Changes:
 
 
 def key_struct(columns: Columns, name: str | None) -> ice.StructType | None:
-    """The struct of records' keys among decoded columns; None without one.
+    """Return the struct of records' keys among decoded columns; None without one.
 
     Args:
-        columns: As they were decoded.
-        name: What the row calls a key that is a single value; None of a key with fields.
+        columns: Decoded columns.
+        name: Name in the row for a key that is a single value; None for a key with fields.
 
     Raises:
         TransformProblem: A key that is a single value has no name, or one with fields has one.
@@ -155,10 +155,10 @@ def key_struct(columns: Columns, name: str | None) -> ice.StructType | None:
 
 
 def key_values(rows: Rows, kind: pa.DataType | None) -> pa.Array | None:
-    """The records' keys as structs; None where there are none.
+    """Return the records' keys as structs; None if there are none.
 
     Args:
-        rows: As they were decoded.
+        rows: Decoded rows.
         kind: The type of the structs.
     """
     if kind is None:

@@ -1,4 +1,4 @@
-"""Debezium's envelope: events of change become rows of a changelog."""
+"""Debezium's envelope: change events become rows of a changelog."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ _NEGATIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebeziumChanges(RowChanges):
-    """Each event becomes the row that it is about, with what happened to it.
+    """Convert each event to its row, with the facts of its change.
 
-    The row is that behind the change, of a deletion the one before it. What says nothing of a row is filtered.
+    The row is that after the change; for a deletion, the one before it. Events that are about no row are filtered.
 
     Attributes:
         before: Whether the row before the change is kept as well.
@@ -73,7 +73,7 @@ class DebeziumChanges(RowChanges):
     before: bool = False
 
     def output(self, columns: Columns) -> Columns:
-        """The row's, those beside it, and the changelog's own."""
+        """Return the row's columns, those beside it, and the changelog's own."""
         event_problem(columns)
         checked_source(kind_at(columns, ("source",)))
         fields = row_fields(columns, _NAME, deleted=True)
@@ -122,7 +122,7 @@ class DebeziumChanges(RowChanges):
     def _row(
         self, rows: Rows, events: Events, fields: list[pa.Field], keys: pa.Array | None
     ) -> tuple[list[pa.Array], pa.Array | None]:
-        """The columns of the row, and the row before it, if that is kept."""
+        """Return the columns of the row, and the row before it, if that is kept."""
         deleted = events.of(DELETE)
         after = rows.batch.column(rows.columns.index("after"))
         names = rows.columns.names

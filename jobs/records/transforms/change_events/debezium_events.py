@@ -1,7 +1,7 @@
-"""Events of Debezium: which of a block's records are changes of a row, which say something else, and which are neither.
+"""Events of Debezium: which of a block's records are changes of a row, other events, or neither.
 
-An event is known by its structure: `op` with `before`, `after` and `source`. Heartbeats, the ends of transactions and
-changes of a schema have no `op` and no row; a message that somebody wrote to the log has the op `m`.
+An event is recognised by its structure: `op` with `before`, `after` and `source`. Heartbeats, the ends of transactions
+and changes of a schema have no `op` and no row; a message that somebody wrote to the log has the op `m`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _OF_SOURCE = ("txId", "gtid", "lsid")
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What the records of a block are.
+    """The records of a block by kind.
 
     Attributes:
-        ops: Of changes, as `_change_op` has them; of others anything.
-        changes: Which are changes of a row or a table.
-        filtered: Which say nothing of a row, ascending.
-        failures: Of those that are neither.
+        ops: Operations of changes, as `_change_op` has them; arbitrary for other records.
+        changes: Mask of the changes of a row or a table.
+        filtered: Records that are about no row, ascending.
+        failures: Failures of records that are neither.
     """
 
     ops: pa.Array
@@ -54,12 +54,12 @@ class Events:
     failures: list[RowFailure]
 
     def of(self, *ops: str) -> Mask:
-        """Which are changes of these kinds."""
+        """Return a mask of the changes of these kinds."""
         return self.changes & mask_of(pc.is_in(self.ops, value_set=pa.array(ops, pa.string())))
 
 
 def events_of(rows: Rows) -> Events:
-    """What the records are, by the columns that they were decoded to."""
+    """Return the kinds of the records, from their decoded columns."""
     ops = _column(rows, "op", pa.string())
     known = pc.is_in(ops, value_set=pa.array(OPS, pa.string()))
     changes = mask_of(known)
@@ -74,11 +74,11 @@ def events_of(rows: Rows) -> Events:
 
 
 def lacking_rows(rows: Rows, events: Events, *, keyed: bool) -> list[RowFailure]:
-    """The changes without the row that they are about.
+    """Return the changes that lack their row.
 
     Args:
         rows: The events.
-        keyed: Whether the key says which row a deletion is about.
+        keyed: Whether the key identifies the row of a deletion.
     """
     after, before = _there(rows, "after"), _there(rows, "before")
     deleted = events.of(DELETE)
@@ -93,7 +93,7 @@ def lacking_rows(rows: Rows, events: Events, *, keyed: bool) -> list[RowFailure]
 
 
 def times_of(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
-    """When the changes happened: by the source's clock, or else by the connector's; null where neither says so."""
+    """Return the times of changes: by the source's clock, or else by the connector's; null if neither is given."""
     found = pa.nulls(rows.count, pa.timestamp("us", tz="UTC"))
     failures: list[RowFailure] = []
     source = rows.batch.column(rows.columns.index("source"))
@@ -103,7 +103,7 @@ def times_of(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
         for name in _STAMPED:
             if found.null_count and name in values:
                 times, odd = instants_of(values[name], f"{place}.{name}", "us" if name == "ts_us" else "ms")
-                # If a record has a time already, no other one counts, whatever the records beside it have.
+                # Each record's own first time counts, whatever the records beside it have.
                 lacking = mask_of(found.is_null())
                 failures += [failure for failure in odd if lacking[failure.row]]
                 found = pc.coalesce(found, times)
@@ -111,7 +111,7 @@ def times_of(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
 
 
 def transactions_of(rows: Rows, source: SourceBlock) -> pa.Array:
-    """The transactions' names: as Debezium names them, or else as the source does."""
+    """Return the transactions' names: as Debezium names them, or else as the source does."""
     found = pa.nulls(rows.count, pa.string())
     if isinstance(kind_at(rows.columns, _TRANSACTION), ice.StringType):
         found = pc.struct_field(rows.batch.column(rows.columns.index(_TRANSACTION[0])), _TRANSACTION[1])
@@ -122,14 +122,14 @@ def transactions_of(rows: Rows, source: SourceBlock) -> pa.Array:
 
 
 def event_problem(columns: Columns, *, documents: bool = False) -> None:
-    """Refuse columns that events of Debezium are not decoded to.
+    """Refuse columns that are not decoded from events of Debezium.
 
     Args:
-        columns: Of the events.
+        columns: Columns of the events.
         documents: Whether their rows are documents of MongoDB, as texts.
 
     Raises:
-        TransformProblem: They lack `op`, `after` or one of them is of another type.
+        TransformProblem: They lack `op` or `after`, or one of them is of another type.
     """
     kinds = {each.name: each.field_type for each in columns}
     row, kind = ("string", ice.StringType) if documents else ("struct", ice.StructType)
@@ -170,8 +170,8 @@ class SourceBlock:
     """The field `source` of some events.
 
     Attributes:
-        values: A struct for each event; null of what is none.
-        reads: Which events read a row for a snapshot.
+        values: A struct for each event; null for other records.
+        reads: Mask of the events that read a row for a snapshot.
     """
 
     values: pa.StructArray
@@ -179,27 +179,27 @@ class SourceBlock:
 
     @property
     def count(self) -> int:
-        """How many events there are."""
+        """Return the number of events."""
         return len(self.values)
 
     def has(self, *names: str) -> bool:
-        """Whether there are fields of these names."""
+        """Return whether fields of these names exist."""
         return all(self.values.type.get_field_index(each) >= 0 for each in names)
 
     def texts(self, name: str) -> pa.Array:
-        """A field as text; null where there is no such field."""
+        """Return a field as text; null if the field does not exist."""
         if not self.has(name):
             return pa.nulls(self.count, pa.string())
         found = pc.struct_field(self.values, name)
         return found if found.type == pa.string() else found.cast(pa.string())
 
     def numbers(self, name: str) -> pa.Array:
-        """A field as whole numbers of 64 bits from 0 on, also of digits in a text; null where it is something else."""
+        """Return a field as whole numbers of 64 bits from 0 on, also from digits in a text; null for other values."""
         found = self.signed(name)
         return pc.if_else(pc.less(found, 0), pa.scalar(None, pa.int64()), found)
 
     def signed(self, name: str) -> pa.Array:
-        """The same with numbers below 0."""
+        """Return a field as `numbers` does, with numbers below 0."""
         if not self.has(name):
             return pa.nulls(self.count, pa.int64())
         found = pc.struct_field(self.values, name)
@@ -209,7 +209,7 @@ class SourceBlock:
         return found if found.type == pa.int64() else found.cast(pa.int64())
 
     def there(self, *names: str) -> Mask:
-        """Which events have a value in each of these fields."""
+        """Return a mask of the events that have a value in each of these fields."""
         found = mask_of(self.values.is_valid())
         for each in names:
             values = self.texts(each) if each in TEXTS else self.numbers(each)
@@ -217,13 +217,13 @@ class SourceBlock:
         return found
 
     def joined(self, *parts: pa.Array | str) -> pa.Array:
-        """Texts with "/" between them; a part that is null is empty."""
+        """Return texts with "/" between them; a part that is null is empty."""
         arrays = [pc.fill_null(each, "") if isinstance(each, pa.Array) else each for each in parts]
         return pc.binary_join_element_wise(*arrays, "/")
 
 
 def source_problem(source: ice.StructType) -> str | None:
-    """Why a struct cannot be the source block of events; None if it can."""
+    """Return why a struct cannot be the source block of events; None if it can."""
     for each in source.fields:
         kind = each.field_type
         if each.name in TEXTS and not isinstance(kind, ice.StringType):
@@ -236,10 +236,10 @@ def source_problem(source: ice.StructType) -> str | None:
 
 
 def checked_source(source: ice.IcebergType | None) -> ice.StructType:
-    """The struct `source` of events.
+    """Return the struct `source` of events.
 
     Raises:
-        TransformProblem: It is none.
+        TransformProblem: It is no such struct.
     """
     if not isinstance(source, ice.StructType):
         said = "needs 'source', the struct of Debezium's events that says where and when a change happened"
@@ -254,7 +254,7 @@ _NUMBER_TYPES = (ice.IntegerType, ice.LongType, ice.StringType)
 
 @dataclass(frozen=True, slots=True)
 class EventsOnly(Transform):
-    """Debezium's records without those that say nothing of a row, whose keys are other ones; what is no event fails.
+    """Filter Debezium's records that are about no row, whose keys are other ones; a record that is no event fails.
 
     Attributes:
         documents: Whether rows are documents of MongoDB.

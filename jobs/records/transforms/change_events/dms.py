@@ -1,7 +1,7 @@
 """AWS DMS: its records of changes become rows of a changelog.
 
-A record has the row in `data`, and in `metadata` what happened to it. What happens to tables is said by records of the
-type `control`.
+A record has the row in `data`, and the facts of its change in `metadata`. Changes of tables are records of the type
+`control`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _INSTANT = ice.TimestamptzType()
 
 @dataclass(frozen=True, slots=True)
 class DmsChanges(Transform):
-    """Each record becomes the row that it is about, with what happened to it; other records of control are filtered.
+    """Convert each record to its row, with the facts of its change; other control records are filtered.
 
     Attributes:
         before: Whether the row before the change is kept as well.
-        key: What the row calls a key that is a single value.
+        key: Name in the row for a key that is a single value.
         beside: Columns that records have beside the envelope.
     """
 
@@ -72,7 +72,7 @@ class DmsChanges(Transform):
     beside: tuple[str, ...] = ()
 
     def output(self, columns: Columns) -> Columns:
-        """The row's, those beside it, and the changelog's own."""
+        """Return the row's columns, those beside it, and the changelog's own."""
         dms_problem(columns)
         fields = _fields(columns, "data")
         beside = tuple(each for each in columns if each.name in self.beside)
@@ -109,7 +109,7 @@ class DmsChanges(Transform):
 
 @dataclass(frozen=True, slots=True)
 class DmsRecordsOnly(Transform):
-    """Records without those of control that say nothing of rows, whose keys are other ones."""
+    """Filter control records that are about no row, whose keys are other ones."""
 
     name: ClassVar[str] = "changes"
 
@@ -123,10 +123,10 @@ class DmsRecordsOnly(Transform):
 
 
 def dms_problem(columns: Columns) -> None:
-    """Refuse columns that records of DMS are not decoded to.
+    """Refuse columns that are not decoded from records of DMS.
 
     Raises:
-        TransformProblem: With what is lacking.
+        TransformProblem: Columns are missing, as the message says.
     """
     if not isinstance(kind_at(columns, ("data",)), ice.StructType):
         there = ", ".join(columns.names)
@@ -141,7 +141,7 @@ def dms_problem(columns: Columns) -> None:
 
 
 def dms_ops(rows: Rows) -> tuple[pa.Array, Mask, list[RowFailure]]:
-    """The operations, null of what is none; which records say nothing of rows; and those that are neither."""
+    """Return the operations, null for other records; the records that are about no row; and the failures of others."""
     found = value_of(rows, _OPERATION)
     encoded = found.dictionary_encode()
     ops = pa.array([_OPS.get(each) for each in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
@@ -164,13 +164,13 @@ def _fields(columns: Columns, name: str) -> tuple[ice.NestedField, ...]:
 
 
 def _times(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
-    """When the changes were committed, or else when their records were made."""
+    """Return the times when the changes were committed, or else when their records were made."""
     found, failures = pa.nulls(rows.count, pa.timestamp("us", tz="UTC")), list[RowFailure]()
     for path in _TIMES:
         kind = kind_at(rows.columns, path)
         if kind is not None and found.null_count:
             times, bad = cast_values(value_of(rows, path), kind, _INSTANT)
-            # Of a record that has a time already no other counts, whatever the records beside it have.
+            # Each record's own first time counts, whatever the records beside it have.
             lacking = mask_of(found.is_null())
             odd = (each for each in bad if lacking[each.index])
             failures += [RowFailure(each.index, each.error_class, each.message, f"$.{'.'.join(path)}") for each in odd]

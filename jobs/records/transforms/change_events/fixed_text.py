@@ -20,18 +20,18 @@ _SIGN = np.uint64(1 << 63)
 
 
 def number_digits(values: pa.Array, width: int = 16) -> Digits:
-    """Whole numbers from 0 on as hexadecimal digits; null as zeros.
+    """Return whole numbers from 0 on as hexadecimal digits; null as zeros.
 
     Args:
-        values: 64 bits each. The bits count, so a negative number stands behind all others.
-        width: How many digits, even; more significant ones are left out.
+        values: Numbers of 64 bits. A negative number sorts behind all others, by its bits.
+        width: Number of digits, even; more significant ones are left out.
     """
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return _digits(numbers.view(np.uint64), width)
 
 
 def signed_digits(values: pa.Array) -> Digits:
-    """Whole numbers as 16 hexadecimal digits that sort as the numbers do, negative ones first; null as zeros."""
+    """Return whole numbers as 16 hexadecimal digits that sort as the numbers do, negative ones first; null as zeros."""
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     found = _digits(numbers.view(np.uint64) ^ _SIGN, 16)
     found[mask_of(values.is_null())] = ord("0")
@@ -39,7 +39,7 @@ def signed_digits(values: pa.Array) -> Digits:
 
 
 def text_digits(values: pa.Array, width: int) -> Digits:
-    """Texts of hexadecimal digits in small letters, with zeros before them; null, and a longer one, as zeros."""
+    """Return texts of lower-case hexadecimal digits, padded with zeros; null, and a longer one, as zeros."""
     fits = pc.fill_null(pc.less_equal(pc.utf8_length(values), width), False)
     padded = pc.utf8_lpad(pc.if_else(fits, values, ""), width=width, padding="0")
     offsets = np.frombuffer(padded.buffers()[1], np.int32)[padded.offset :]
@@ -49,11 +49,11 @@ def text_digits(values: pa.Array, width: int) -> Digits:
 
 
 def joined_digits(parts: Sequence[Digits], valid: Mask) -> pa.Array:
-    """Texts of parts with "/" between them.
+    """Return texts of parts with "/" between them.
 
     Args:
-        parts: Of one length.
-        valid: Which texts there are; the others are null.
+        parts: Parts of equal length.
+        valid: Mask of the texts that exist; the others are null.
     """
     count, slash = len(valid), np.full((len(valid), 1), ord("/"), np.uint8)
     pieces = [each for part in parts for each in (slash, part)][1:]

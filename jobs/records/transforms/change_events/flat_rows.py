@@ -1,7 +1,7 @@
-"""Flat rows of changes: records that are rows, with columns that say what happened to them.
+"""Flat rows of changes: records that are rows, with columns for the facts of their change.
 
-So come rows that a connector has unwrapped (`__op`, `__deleted`, `__source_lsn`), and tables of changes that somebody
-else has written.
+Connectors that unwrap rows send them so (`__op`, `__deleted`, `__source_lsn`), and so do tables of changes that
+somebody else has written.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _TIMES = (ice.TimestamptzType, ice.TimestampType, ice.LongType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatChanges(RowChanges):
-    """Rows that say in a column what happened to them.
+    """Read rows that have the operation of their change in a column.
 
     Attributes:
-        op: The column that says so; it is not one of the changelog.
-        words: Its values, each with what it means as `_change_op`.
+        op: The column of the operation; it is not one of the changelog.
+        words: Its values, each with its meaning as `_change_op`.
         order_by: Columns by which the source orders its changes, the most significant first.
-        at: The column with the time of a change; None: Kafka's.
+        at: The column with the time of a change; None for Kafka's time.
     """
 
     op: str
@@ -77,7 +77,7 @@ class FlatChanges(RowChanges):
     at: str | None = None
 
     def output(self, columns: Columns) -> Columns:
-        """The row's without the one of operations, those beside it, and the changelog's own."""
+        """Return the row's columns without the operation's, those beside it, and the changelog's own."""
         kind = columns.field(self.op, ("op", "column")).field_type
         if not isinstance(kind, ice.StringType | ice.BooleanType | ice.IntegerType | ice.LongType):
             said = f"the column '{self.op}' is {schema_text(kind)}, and operations are texts, numbers or truths"
@@ -98,7 +98,7 @@ class FlatChanges(RowChanges):
         return flat_changes(self, rows, ops, failures, positions=positions, lineages=lineages)
 
     def _ops(self, rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
-        """The operations, and the rows with a word that means none; each distinct one is looked at once."""
+        """Return the operations, and the rows with an unknown word; each distinct word is looked up once."""
         found = rows.batch.column(rows.columns.index(self.op))
         encoded = found.cast(pa.string()).dictionary_encode()
         known, texts = dict(self.words), encoded.dictionary.to_pylist()
@@ -112,16 +112,16 @@ class FlatChanges(RowChanges):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertChanges(RowChanges):
-    """Rows of which each stands in place of the former one of its key; a record without a value deletes it.
+    """Read rows that each replace the former one of their key; a record without a value deletes it.
 
     Attributes:
-        at: The column with the time of a change; None: Kafka's, which a deletion has in any case.
+        at: The column with the time of a change; None for Kafka's time, which a deletion has in any case.
     """
 
     at: str | None = None
 
     def output(self, columns: Columns) -> Columns:
-        """The row's, those beside it, and the changelog's own."""
+        """Return the row's columns, those beside it, and the changelog's own."""
         struct = key_struct(columns, self.key)
         if struct is None:
             said = f"needs decode.key with into: {KEY}: a record without a value says by its key which row is gone"
@@ -131,7 +131,7 @@ class UpsertChanges(RowChanges):
         return Shape(own_fields(columns, self.beside), beside, struct).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All rows at once; those without a value are rows from here on."""
+        """Convert all rows at once; those without a value become rows of deletions."""
         gone = np.zeros(rows.count, bool) if rows.tombstones is None else mask_of(rows.tombstones)
         ops = pa.array(np.where(gone, DELETE, UPDATE), pa.string())
         keyless = gone & mask_of(rows.batch.column(rows.columns.index(KEY)).is_null())
@@ -149,15 +149,15 @@ def flat_changes(
     positions: pa.Array | None = None,
     lineages: pa.Array | None = None,
 ) -> Applied:
-    """Rows as those of a changelog.
+    """Convert rows to those of a changelog.
 
     Args:
-        step: What they are read by.
-        rows: As they were decoded.
+        step: The step that reads them.
+        rows: Decoded rows.
         ops: Their operations.
-        failures: Of those that are none.
-        positions: Of their changes, if they have some.
-        lineages: Likewise.
+        failures: Failures of rows without an operation.
+        positions: Positions of their changes, if they have any.
+        lineages: Source timelines of the positions, if they have any.
     """
     into = rows.columns.behind(step)
     keys = key_values(rows, into.arrow.field(KEY).type if KEY in into.names else None)
@@ -184,7 +184,7 @@ def time_problem(columns: Columns, at: str | None) -> None:
     """Refuse a column that is no time.
 
     Raises:
-        TransformProblem: So it is, or there is none of the name.
+        TransformProblem: The column is no time, or does not exist.
     """
     if at is not None and not isinstance(kind := columns.field(at, ("at",)).field_type, _TIMES):
         said = f"the column '{at}' is {schema_text(kind)}; a change's time is a timestamptz, or milliseconds as long"
@@ -208,7 +208,7 @@ _LINEAGE = "columns"
 
 
 def order_problem(field: ice.NestedField) -> str | None:
-    """Why changes cannot be ordered by a column; None if they can."""
+    """Return why changes cannot be ordered by a column; None if they can."""
     if isinstance(field.field_type, _KINDS):
         return None
     kind = schema_text(field.field_type)
@@ -218,14 +218,14 @@ def order_problem(field: ice.NestedField) -> str | None:
 def order_positions(
     rows: Rows, names: Sequence[str], reads: Mask
 ) -> tuple[pa.Array | None, pa.Array | None, list[RowFailure]]:
-    """The positions of rows and their lineages, and the rows without one.
+    """Return the positions of rows and their source timelines, and the rows without a position.
 
-    A number or a time has 16 digits. A text is what Debezium's connector for PostgreSQL calls a sequence.
+    A number or a time has 16 digits. A text must be a sequence of Debezium's connector for PostgreSQL.
 
     Args:
         rows: The rows.
-        names: Of the columns, the most significant first; without any there is no position.
-        reads: Which rows are read for a snapshot.
+        names: Names of the columns, the most significant first; without any there is no position.
+        reads: Mask of the rows that are read for a snapshot.
     """
     if not names:
         return None, None, []

@@ -1,7 +1,7 @@
 """MongoDB's documents in Debezium's envelope: events whose rows are texts become rows of a changelog.
 
-Each document is read by itself, since its values say their types. Of an update that holds the changed fields alone all
-others are unavailable: they are as they were.
+Each document is read separately, since its values carry their types. If an update has only the changed fields, all
+others are unavailable: they keep their values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WHOLE = "let the connector send whole documents, by capture.mode: change_stream
 
 @dataclass(slots=True)
 class _Documents:
-    """Documents as JSON, with the fields that were not sent, and what is no document."""
+    """Documents as JSON, with the fields that were not sent, and the failures of others."""
 
     texts: list[str | None] = field(default_factory=list)
     unavailable: list[list[str] | None] = field(default_factory=list)
@@ -65,10 +65,10 @@ class _Documents:
 
 @dataclass(frozen=True, slots=True)
 class MongoChanges(Transform):
-    """Each event becomes the document that it is about, with what happened to it.
+    """Convert each event to its document, with the facts of its change.
 
     Attributes:
-        schema: The fields of documents, in the words of schema text; None: a document is one column of text.
+        schema: The fields of documents, in the words of schema text; None for one column with the document's text.
         beside: Columns that records have beside the event.
     """
 
@@ -78,13 +78,13 @@ class MongoChanges(Transform):
 
     @property
     def fields(self) -> tuple[ice.NestedField, ...]:
-        """The columns of a document."""
+        """Return the columns of a document."""
         if self.schema is None:
             return column(_ID, ice.StringType()), column(_DOCUMENT, ice.StringType())
         return tuple(map(optional, rows_of(json_spec(self.schema)).fields))
 
     def output(self, columns: Columns) -> Columns:
-        """The document's, those beside it, and the changelog's own."""
+        """Return the document's columns, those beside it, and the changelog's own."""
         event_problem(columns, documents=True)
         checked_source(kind_at(columns, ("source",)))
         if not isinstance(kind_at(columns, (KEY, "id")), ice.StringType):
@@ -99,7 +99,7 @@ class MongoChanges(Transform):
         return Shape(self.fields, beside, ice.StructType(own)).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All events at once, each document by itself."""
+        """Convert all events at once, each document separately."""
         into = rows.columns.behind(self)
         events = events_of(rows)
         made = self._documents(rows, events.changes)
@@ -151,7 +151,7 @@ class MongoChanges(Transform):
     def _as_fields(
         self, op: str, whole: str | None, partial: Mapping[str, Any] | None, key: str | None
     ) -> tuple[str, list[str] | None]:
-        """The document as JSON of plain values, and the names of its fields that were not sent."""
+        """Return the document as JSON of plain values, and the names of its fields that were not sent."""
         unavailable: list[str] | None = None
         if whole is not None:
             document = plain_document(whole, "$.before" if op == DELETE else "$.after")
@@ -175,7 +175,7 @@ class MongoChanges(Transform):
 
 
 def _changed(partial: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
-    """The changed fields of a document, those that are gone as null, and which the event says something of."""
+    """Return the changed fields of a document, removed ones as null, and all names that the event covers."""
     place = f"$.{_CHANGES}"
     document, removed = described_changes(partial, place)
     if partial.get("truncatedArrays") or any("." in each for each in (*document, *removed)):

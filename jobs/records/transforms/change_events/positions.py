@@ -19,10 +19,11 @@ class Positions:
     """Positions of some changes.
 
     Attributes:
-        texts: Of one width within a lineage, sorted as the source orders its changes; null where there is none.
-        lineages: Within what they are compared; null where there is no position.
-        lacking: Which changes have no position though the source gives them one, as their events are no such
-            connector's, by the field of `source` that they lack.
+        texts: Positions of one width within a source timeline, sorted as the source orders its changes; null without
+            one.
+        lineages: Source timelines within which positions are compared; null without a position.
+        lacking: Mask of the changes that lack a position their source should have, by the field of `source` that they
+            lack: their events are not that connector's.
     """
 
     texts: pa.Array
@@ -31,13 +32,13 @@ class Positions:
 
 
 def no_positions(count: int) -> Positions:
-    """Changes of a source whose events hold nothing that sorts: Kafka's order is theirs."""
+    """Return no positions, for a source whose events hold nothing that sorts: Kafka's order counts."""
     none = pa.nulls(count, pa.string())
     return Positions(none, none, {})
 
 
 def null_unless(values: pa.Array, valid: Mask) -> pa.Array:
-    """The texts where a mask says so, else null."""
+    """Return the texts where a mask is true, else null."""
     if valid.all():
         return values
     indices = np.where(valid, np.arange(len(values)), -1)
@@ -48,15 +49,15 @@ _PG_SEQUENCE = r'^\s*\[\s*(?:null|"(?P<commit>[0-9]{1,19})")\s*,\s*(?:null|"(?P<
 
 
 def postgresql_positions(source: SourceBlock) -> Positions:
-    """PostgreSQL: the end of the last committed transaction, then the place in the log; `commit/lsn`, 16 digits each.
+    """Return PostgreSQL's positions: the end of the last committed transaction, then the log position; 16 digits each.
 
-    Transactions come in the order of their commits, but the places of their changes overlap. `source.sequence` holds
-    both: `["24023119","24023128"]`.
+    The text is `commit/lsn`. Transactions come in the order of their commits, but the log positions of their changes
+    overlap. `source.sequence` holds both: `["24023119","24023128"]`.
 
-    Before a connector has seen the end of a transaction, `sequence` begins with null. The first transaction is then
-    told from the snapshot before it by the commits 1 and 0, which no log has: some of its changes may stand before the
-    place at which the snapshot was taken. Without `sequence` there is no position: by its place alone a change may
-    seem older than one that was committed before it.
+    Before a connector has seen the end of a transaction, `sequence` begins with null. The commits 1 and 0, which no log
+    has, then distinguish the first transaction from the snapshot before it: some of its changes may have a lower log
+    position than the snapshot. Without `sequence` there is no position: by the log position alone a change may seem
+    older than one that was committed before it.
     """
     if not source.has("sequence"):
         return no_positions(source.count)
@@ -70,11 +71,11 @@ def postgresql_positions(source: SourceBlock) -> Positions:
 
 
 def sequence_numbers(texts: pa.Array, reads: Mask) -> tuple[pa.Array, pa.Array]:
-    """The two numbers of texts like `["24023119","24023128"]`; the second is null where a text is none.
+    """Return the two numbers of texts like `["24023119","24023128"]`; the second is null for other texts.
 
     Args:
-        texts: Of `source.sequence`.
-        reads: Which of them are of rows that are read for a snapshot.
+        texts: Texts of `source.sequence`.
+        reads: Mask of the texts whose rows are read for a snapshot.
     """
     parts = pc.extract_regex(texts, _PG_SEQUENCE)
     commit, place = (_unsigned(pc.struct_field(parts, name)) for name in ("commit", "lsn"))
@@ -92,10 +93,10 @@ _FILE = r"^(?P<base>.*)\.(?P<number>[0-9]{1,9})$"
 
 
 def binlog_positions(source: SourceBlock) -> Positions:
-    """MySQL and MariaDB: `file/pos/row`, 8, 16 and 8 digits.
+    """Return the positions of MySQL and MariaDB: `file/pos/row`, 8, 16 and 8 digits.
 
-    They are compared within the binlogs of one server, which the base name of its files and its id stand for. The
-    rows of a first snapshot have the id 0, so the changes behind it are of another lineage, and later.
+    They are compared within the binlogs of one server, identified by the base name of its files and its id. Rows of a
+    first snapshot have the id 0, so the changes behind it are on another, later source timeline.
     """
     file = pc.extract_regex(source.texts("file"), _FILE)
     digits = pc.struct_field(file, "number")
@@ -115,9 +116,9 @@ _LSN_GROUPS = r"^[0-9a-f]{8}(:[0-9a-f]{8})*:[0-9a-f]{2,8}$"
 
 
 def sqlserver_positions(source: SourceBlock) -> Positions:
-    """SQL Server: `commit`, 20 digits.
+    """Return SQL Server's positions: `commit`, 20 digits.
 
-    The number of a change (`__$seqval`) does not ascend within a transaction, so within one Kafka's order counts.
+    The number of a change (`__$seqval`) does not ascend within a transaction, so Kafka's order counts there.
     """
     commit = _lsn(source.texts("commit_lsn"))
     valid = mask_of(pc.less_equal(pc.utf8_length(commit), SQLSERVER_DIGITS))
@@ -127,10 +128,10 @@ def sqlserver_positions(source: SourceBlock) -> Positions:
 
 
 def db2_positions(source: SourceBlock) -> Positions:
-    """Db2, whose changes ascend within a transaction: `commit/change/serial`, 32, 32 and 16 digits, the last zeros."""
+    """Return Db2's positions: `commit/change/serial`, 32, 32 and 16 digits, the last zeros; changes ascend."""
     commit, change = (_lsn(source.texts(name)) for name in ("commit_lsn", "change_lsn"))
     valid = mask_of(pc.less_equal(pc.utf8_length(commit), DB2_DIGITS))
-    # A row of a snapshot has the commit up to which it was read, and no change.
+    # A row of a snapshot has the commit up to which it was read, and no change number.
     lacking = mask_of(source.values.is_valid()) & ~source.reads & ~(valid & mask_of(change.is_valid()))
     serial = number_digits(source.numbers("event_serial_no"))
     parts = [text_digits(commit, DB2_DIGITS), text_digits(change, DB2_DIGITS), serial]
@@ -143,16 +144,17 @@ def _lsn_lineage(source: SourceBlock, connector: str, valid: Mask) -> pa.Array:
 
 
 def _lsn(texts: pa.Array) -> pa.Array:
-    """A number's digits without colons; null where the text is none."""
+    """Return a number's digits without colons; null for other texts."""
     small = pc.ascii_lower(texts)
     groups = pc.match_substring_regex(small, _LSN_GROUPS)
     return pc.if_else(groups, pc.replace_substring(small, ":", ""), pa.scalar(None, pa.string()))
 
 
 def oracle_positions(source: SourceBlock) -> Positions:
-    """Oracle: the system change number of the commit, 16 digits; of a row of a snapshot that at which it was read.
+    """Return Oracle's positions: the commit's system change number in 16 digits; a snapshot's row has that of its
+    reading.
 
-    Transactions come in the order of their commits. Several may have one number, so within one Kafka's order counts.
+    Transactions come in the order of their commits. Several may have one number, so Kafka's order counts within it.
     """
     if not source.has("commit_scn"):
         return no_positions(source.count)
@@ -175,14 +177,15 @@ _KERNELS: Mapping[str, Callable[[SourceBlock], Positions]] = {
     "db2": db2_positions,
     "oracle": oracle_positions,
 }
-"""By `source.connector`. MongoDB's events are not among them: their time is the server's clock since version 6.0, not
-that of its log, so nothing in them sorts."""
+"""Position functions by `source.connector`. MongoDB is not among them: since version 6.0 its events have the time of
+the server's clock, not of its log, so nothing in them sorts.
+"""
 _TOLD_BY = (("pos", "mysql"), ("event_serial_no", "sqlserver"), ("commit_scn", "oracle"), ("sequence", "postgresql"))
-"""Where a file declares `source` without `connector`: a field that tells which one it is."""
+"""Fields that identify the connector if a file declares `source` without `connector`."""
 
 
 def source_positions(source: SourceBlock) -> Positions:
-    """The positions of events; of those of another connector none, so that Kafka's order is theirs."""
+    """Return the positions of events; those of another connector have none, so that Kafka's order counts."""
     if not source.has("connector"):
         named = next((name for field, name in _TOLD_BY if source.has(field)), None)
         return no_positions(source.count) if named is None else _KERNELS[named](source)

@@ -1,4 +1,4 @@
-"""What records of changes have in common: their base, what keys say, former keys, and values that were not sent."""
+"""Common parts of change records: their base, values of keys, former keys, and values that were not sent."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from jobs.records.transforms.transform import (
 
 
 def own_fields(columns: Columns, besides: Collection[str]) -> tuple[ice.NestedField, ...]:
-    """The columns of rows that are the source's: neither the key nor others that a record has beside its value."""
+    """Return the source's columns of rows: neither the key nor others that a record has beside its value."""
     return tuple(each for each in columns if each.name != KEY and each.name not in besides)
 
 
 def with_key_values(
     names: Sequence[str], arrays: Sequence[pa.Array], keys: pa.Array | None, among: Mask
 ) -> list[pa.Array]:
-    """The columns of rows, with the key's values in the columns of its names where they are null.
+    """Return the columns of rows, with nulls in the key's columns replaced by the key's values.
 
     Args:
-        names: Of the columns.
-        arrays: Of one length.
-        keys: Structs; None where there are none.
-        among: The rows that may lack what their key says.
+        names: Names of the columns.
+        arrays: Columns of equal length.
+        keys: Structs; None if there are none.
+        among: Mask of the rows that may lack the values of their key.
     """
     if keys is None or not among.any():
         return list(arrays)
@@ -62,7 +62,7 @@ def with_key_values(
 
 
 def as_kind(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The values in a type that holds all of them; None where it may not."""
+    """Return the values in a type that holds all of them; None if it may not."""
     if array.type.equals(kind):
         return array
     if pa.types.is_integer(array.type) and pa.types.is_integer(kind) and array.type.bit_width < kind.bit_width:
@@ -76,20 +76,20 @@ _NAMES = pa.list_(pa.field("element", pa.string()))
 def without_placeholders(
     names: Sequence[str], arrays: Sequence[pa.Array], placeholder: str, among: Mask
 ) -> tuple[list[pa.Array], pa.Array | None]:
-    """The columns of rows with null in place of placeholders.
+    """Return the columns of rows with null in place of placeholders.
 
-    PostgreSQL leaves large values (TOAST) out of the log where an update did not change them; so does Oracle with some
-    objects. Debezium sends a placeholder then, each type in its own way: the text; its bytes; an array with it as the
+    PostgreSQL leaves large values (TOAST) out of the log if an update did not change them; so does Oracle with some
+    objects. Debezium then sends a placeholder, in a form for each type: the text; its bytes; an array with it as the
     only element; an array of the bytes' numbers; a map from it to itself.
 
     Args:
-        names: Of the columns.
-        arrays: Of one length.
+        names: Names of the columns.
+        arrays: Columns of equal length.
         placeholder: The text that stands for a value that was not sent.
-        among: The rows that may have one.
+        among: Mask of the rows that may have one.
 
     Returns:
-        The columns, and for each row the names of those that had one, null without any; None where no row had one.
+        The columns, and for each row the names of those that had one, null without any; None if no row had one.
     """
     columns, at, which = list(arrays), list[np.ndarray](), list[np.ndarray]()
     if not among.any():
@@ -114,7 +114,7 @@ def without_placeholders(
 
 
 def _placeholders(array: pa.Array, placeholder: str) -> pa.Array | None:
-    """Which values are one; None of a type that none can be of."""
+    """Return a mask of the placeholders; None for a type that cannot hold one."""
     kind = array.type
     if pa.types.is_string(kind):
         return pc.is_in(array, value_set=_texts(placeholder))
@@ -139,7 +139,7 @@ def _elements(values: pa.Array, placeholder: str) -> pa.Array | None:
 
 
 def _lists_of(array: pa.Array, values: pa.Array, found: pa.Array | None, length: int) -> pa.Array | None:
-    """The lists of a length whose first element is found."""
+    """Return a mask of the lists of a length whose first element is found."""
     if found is None:
         return None
     offsets = array.offsets.to_numpy(zero_copy_only=False)
@@ -151,7 +151,7 @@ def _lists_of(array: pa.Array, values: pa.Array, found: pa.Array | None, length:
 
 
 def _byte_lists(array: pa.Array, wanted: bytes) -> pa.Array:
-    """The lists of numbers that are those of some bytes."""
+    """Return a mask of the lists of numbers that are the given bytes."""
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     right = np.diff(offsets) == len(wanted)
     result = np.zeros(len(array), bool)
@@ -167,7 +167,7 @@ def _byte_lists(array: pa.Array, wanted: bytes) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def _texts(placeholder: str) -> pa.Array:
-    """The placeholder in the texts that columns may hold: itself, as JSON, and as text of its bytes."""
+    """Return the placeholder in the texts that columns may hold: itself, as JSON, and as text of its bytes."""
     raw = placeholder.encode()
     quoted = json.dumps(placeholder)
     encoded = (base64.b64encode(raw), base64.urlsafe_b64encode(raw))
@@ -184,20 +184,20 @@ def _texts(placeholder: str) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def _uuid(placeholder: str) -> uuid.UUID:
-    """The UUID that Java names by the placeholder's bytes."""
+    """Return the UUID that Java derives from the placeholder's bytes."""
     digest = hashlib.md5(placeholder.encode(), usedforsecurity=False).digest()
     return uuid.UUID(bytes=digest, version=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChanges(Transform):
-    """Records become rows of a changelog.
+    """Convert records to rows of a changelog.
 
     Attributes:
         unavailable: The text that stands for a value which the source did not send.
-        key: What the row calls a key that is a single value.
-        beside: Columns that records have beside the event, or the row: of headers, and of what no column takes.
-        keys: What decodes keys, for those that headers hold.
+        key: Name in the row for a key that is a single value.
+        beside: Columns that records have beside the event or the row: headers, and data that no column takes.
+        keys: Decoder of keys, for those that headers hold.
     """
 
     name: ClassVar[str] = "changes"
@@ -208,16 +208,16 @@ class RowChanges(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers, one of which may hold the former key of a row."""
+        """Return the headers, one of which may hold the former key of a row."""
         return frozenset({"headers"})
 
 
 def with_key_decoder(chain: Chain, keys: DecoderSpec) -> Chain:
-    """The steps with what decodes keys, where one reads some from headers.
+    """Return the steps with a decoder of keys, if one of them reads keys from headers.
 
     Args:
         chain: The steps.
-        keys: What decodes them, with what finds their writer schemas.
+        keys: The keys' decoder, with the lookup of their writer schemas.
     """
     steps = [
         replace(each, keys=keys) if isinstance(each, RowChanges) and each.key is None else each for each in chain.steps
@@ -230,15 +230,15 @@ _WITH_SCHEMA = rb'^\s*\{\s*"(schema|payload)"\s*:'
 
 
 def old_keys(rows: Rows, key: ice.StructType, keys: DecoderSpec | None) -> tuple[pa.Array | None, list[RowFailure]]:
-    """The old keys of records, as structs; None where no record has one.
+    """Return the old keys of records, as structs; None if no record has one.
 
     Debezium writes an update of a primary key as a deletion under the old key and a creation under the new one, whose
     header `__debezium.oldkey` is the old key: as JSON, as JSON with its schema, or as keys are written.
 
     Args:
-        rows: With the headers.
+        rows: Rows with the headers.
         key: The type of keys.
-        keys: What decodes keys; None where a key is a single value.
+        keys: The keys' decoder; None for keys that are single values.
     """
     raw = last_header(rows.frame, HEADER)
     at = np.flatnonzero(mask_of(raw.is_valid()))

@@ -1,4 +1,4 @@
-"""Cast of Kafka Connect: columns in Connect's types, and which values its class changes in silence."""
+"""Cast of Kafka Connect: columns in Connect's types, and the values that its class changes silently."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ KINDS: dict[str, ice.IcebergType] = {
     "boolean": ice.BooleanType(),
     "string": ice.StringType(),
 }
-"""Connect's types, and the column that frazil makes of each."""
+"""Connect's types, with frazil's column type for each."""
 _ARROW = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "boolean": pa.bool_()}
 _DAY_MS = 86_400_000
 Made = tuple[pa.Array, list[BadValue]]
 
 
 def cast_values(array: pa.Array, target: str, *, lenient: bool) -> Made:
-    """Values in another type.
+    """Cast values to another type.
 
     Args:
         array: Whole numbers, floats, decimals, booleans, texts, bytes (for `string` only), dates or times.
         target: A key of `KINDS`.
-        lenient: Whether a value that Connect changes is changed, where otherwise it is refused.
+        lenient: Whether a value that Connect changes is changed; otherwise it is refused.
 
     Returns:
-        The values, with anything where one is refused, and those that are.
+        The values, arbitrary where one is refused, and the refused ones.
     """
     kind = array.type
     if pa.types.is_string(kind):
@@ -87,7 +87,7 @@ def cast_values(array: pa.Array, target: str, *, lenient: bool) -> Made:
 
 
 def _of_number(array: pa.Array, target: str) -> tuple[pa.Array, np.ndarray, str]:
-    """The numbers in another type, which are changed by it, and of which class that is."""
+    """Return the numbers in another type, a mask of the changed ones, and their error class."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
     floating = pa.types.is_floating(array.type)
@@ -100,7 +100,7 @@ def _of_number(array: pa.Array, target: str) -> tuple[pa.Array, np.ndarray, str]
             lossy = (numbers != 0) & (numbers != 1)
         elif target in BITS and floating:
             made = truncated(numbers.astype(np.float64), BITS[target])
-            # 2^63 - 1 is no double: what was cut off to it would come back as 2^63.
+            # 2^63 - 1 is no double: a number cut off to it would come back as 2^63.
             lossy = (made.astype(np.float64) != numbers) | (numbers >= 2.0**63)
             error = PRECISION_LOSS
         elif target in BITS:
@@ -121,7 +121,7 @@ def _of_number(array: pa.Array, target: str) -> tuple[pa.Array, np.ndarray, str]
 
 
 def _of_decimal(array: pa.Array, target: str) -> tuple[pa.Array, np.ndarray, str]:
-    """Decimals are seldom cast: each by itself. The nearest float of one is what was asked for."""
+    """Cast decimals one by one, as that is rare. The result is the nearest float."""
     made: list[object] = []
     lossy = np.zeros(len(array), dtype=bool)
     for index, each in enumerate(array.to_pylist()):
@@ -155,7 +155,7 @@ def _of_text(array: pa.Array, target: str, *, lenient: bool) -> Made:
 def _whole_of_text(array: pa.Array, target: str) -> Made:
     fits = pc.match_substring_regex(array, WHOLE)
     plain = pc.utf8_ltrim(array, "+")
-    # Numbers of up to 18 digits are read side by side; others are too large, or have zeros in front.
+    # Numbers of up to 18 digits are read together; others are too large, or have leading zeros.
     short = pc.less_equal(pc.utf8_length(plain), 18)
     numbers = pc.if_else(pc.and_(fits, short), plain, pa.scalar(None, pa.string())).cast(pa.int64())
     values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).copy()
@@ -172,7 +172,7 @@ def _whole_of_text(array: pa.Array, target: str) -> Made:
 
 
 def _float_of_text(array: pa.Array, target: str, *, lenient: bool) -> Made:
-    """Each distinct text is read once."""
+    """Read floats; each distinct text is read once."""
     encoded = pc.dictionary_encode(array)
     texts: list[str] = encoded.dictionary.to_pylist()
     parsed = [parsed_double(each) for each in texts]
@@ -209,7 +209,7 @@ def _text(array: pa.Array, *, lenient: bool) -> Made:
 
 
 def _time_text(array: pa.Array, *, lenient: bool) -> Made:
-    """Connect writes the time of day alone before the second day of 1970, and at midnight the date alone."""
+    """Return times as texts; Connect writes only the time before 1970-01-02, and only the date at midnight."""
     base, bad = _base(array, lenient=lenient)
     ms = base.cast(pa.int64())
     if pa.types.is_date(array.type):
@@ -229,7 +229,7 @@ def _time_text(array: pa.Array, *, lenient: bool) -> Made:
 
 
 def _base(array: pa.Array, *, lenient: bool) -> Made:
-    """Dates as days, times and timestamps as milliseconds; finer parts are cut off, which is said unless lenient."""
+    """Return dates as days, times and timestamps as milliseconds; finer parts are refused, or cut off if lenient."""
     if pa.types.is_date(array.type):
         return array.cast(pa.int32()), []
     micros = array.cast(pa.int64())
@@ -254,7 +254,7 @@ _CAST = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectCast(Transform):
-    """Columns in other types, as Connect makes them.
+    """Change columns to other types, with Connect's rules.
 
     Attributes:
         types: Columns at the top, each with a type of Connect.
@@ -267,11 +267,11 @@ class ConnectCast(Transform):
 
     @classmethod
     def of(cls, types: Sequence[tuple[str, str]], *, lenient: bool) -> ConnectCast:
-        """The cast.
+        """Return the cast.
 
         Args:
             types: Columns, each with the name of a type in whatever case.
-            lenient: As of the step.
+            lenient: As for the step.
 
         Raises:
             TransformProblem: Connect has no such type.
@@ -296,7 +296,7 @@ class ConnectCast(Transform):
         )
 
     def apply(self, rows: Rows) -> Applied:
-        """The values in the new types; one that is not what it was makes its row fail."""
+        """Cast the values; a row fails if its value would change."""
         into = rows.columns.behind(self)
         arrays = list(rows.batch.columns)
         failures: list[RowFailure] = []

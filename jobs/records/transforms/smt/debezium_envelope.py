@@ -1,7 +1,7 @@
-"""Envelope of Debezium: the columns before, after, op and source of a change event, and what steps take of them.
+"""Envelope of Debezium: the columns before, after, op and source of a change event, and their use in steps.
 
-The row before a change and the one behind it go into columns that hold both: a schema that grows field by field,
-or that is inferred, may know more of the one than of the other."""
+The rows before and after a change go into columns that hold both: a schema that grows field by field, or that is
+inferred, may know more of one than of the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jobs.records.transforms.transform import Rows
 
 
 def either_fields(after: ice.StructType, before: ice.StructType) -> tuple[ice.NestedField, ...] | None:
-    """The fields of a struct that takes the values of both, in the order of the first one; None if there is none.
+    """Return the fields of a struct that takes the values of both, in the order of the first; None if there is none.
 
     A field that one of them lacks, or that may be null in one, is optional.
     """
@@ -63,7 +63,7 @@ def _either(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType | N
 
 
 def as_either(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values in a type that `either_fields` has made of theirs and of another's."""
+    """Return the values in a type from `either_fields`."""
     if array.type.equals(kind):
         return array
     if pa.types.is_struct(kind):
@@ -81,7 +81,7 @@ def as_either(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def struct_of(array: pa.StructArray, fields: Iterable[pa.Field]) -> pa.StructArray:
-    """Structs with these fields, of which some may be null in all of them; a struct that is null stays so."""
+    """Return structs with these fields, some of which may be null in all of them; a struct that is null stays so."""
     wanted = list(fields)
     names = [array.type.field(number).name for number in range(array.type.num_fields)]
     children = [
@@ -104,15 +104,15 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def row_fields(columns: Columns, smt: str, *, deleted: bool = False) -> tuple[ice.NestedField, ...]:
-    """The fields of the row that an event is about.
+    """Return the fields of an event's row.
 
     Args:
-        columns: Of the events.
-        smt: What messages call the transform.
-        deleted: Whether the row of a deletion is the one before it; else it is what `after` has.
+        columns: Columns of the events.
+        smt: Name of the transform in messages.
+        deleted: Whether a deletion gives the row before it; otherwise the row in `after`.
 
     Raises:
-        TransformProblem: These are no events of Debezium.
+        TransformProblem: The columns are not those of Debezium's events.
     """
     kinds = {each.name: each.field_type for each in columns}
     after, before = kinds.get("after"), kinds.get("before")
@@ -129,7 +129,7 @@ def row_fields(columns: Columns, smt: str, *, deleted: bool = False) -> tuple[ic
 
 
 def before_and_after(rows: Rows, into: Columns) -> tuple[pa.Array, pa.Array]:
-    """The rows before and behind the changes, of one type.
+    """Return the rows before and after the changes, of one type.
 
     Args:
         rows: The events.
@@ -144,19 +144,19 @@ def before_and_after(rows: Rows, into: Columns) -> tuple[pa.Array, pa.Array]:
 
 
 def fields_of(array: pa.StructArray) -> list[str]:
-    """The names of a struct's fields."""
+    """Return the names of a struct's fields."""
     return [array.type.field(number).name for number in range(array.type.num_fields)]
 
 
 def struct_or_null(rows: Rows, name: str) -> pa.Array:
-    """A struct of an event; null in every row where there is no such column."""
+    """Return a struct of an event; null in every row if the column does not exist."""
     if name in rows.columns.names:
         return rows.batch.column(rows.columns.index(name))
     return pa.nulls(rows.count, rows.columns.arrow.field(rows.columns.index("after")).type)
 
 
 def field_path(columns: Columns, text: str) -> tuple[str, ...] | None:
-    """Where a field that is named in Debezium's short way stands; None where there is none."""
+    """Return the path of a field that is named in Debezium's short way; None if it does not exist."""
     if "." in text:
         struct, _, name = text.partition(".")
         return (struct, name) if _has(columns, (struct, name)) else None
@@ -174,7 +174,7 @@ def _has(columns: Columns, path: tuple[str, ...]) -> bool:
 
 
 def kind_at(columns: Columns, path: tuple[str, ...]) -> ice.IcebergType | None:
-    """The type of a column, or of a field of a struct; None where there is none."""
+    """Return the type of a column, or of a field of a struct; None if it does not exist."""
     kind = next((each.field_type for each in columns if each.name == path[0]), None)
     for name in path[1:]:
         fields = kind.fields if isinstance(kind, ice.StructType) else ()
@@ -183,6 +183,6 @@ def kind_at(columns: Columns, path: tuple[str, ...]) -> ice.IcebergType | None:
 
 
 def value_of(rows: Rows, path: tuple[str, ...]) -> pa.Array:
-    """The values at a path of `field_path`; null where a struct above is."""
+    """Return the values at a path of `field_path`; null where a struct above is null."""
     array = rows.batch.column(rows.columns.index(path[0]))
     return pc.struct_field(array, list(path[1:])) if len(path) > 1 else array

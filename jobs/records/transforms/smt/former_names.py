@@ -1,8 +1,8 @@
-"""Former names of transforms: classes and properties of earlier releases, each under its present name and meaning.
+"""Former names of transforms: classes and properties of earlier releases, with their present names and meanings.
 
-Connectors keep their configuration for years: `ReplaceField` had `blacklist` and `whitelist` before Connect 2.7,
-Debezium's unwrap two properties in place of one before 2.5, and the Iceberg sink's transforms another package before
-they moved to Apache. A former name means here what it meant then.
+Connectors keep their configuration for years. `ReplaceField` had `blacklist` and `whitelist` before Connect 2.7,
+Debezium's unwrap had two properties in place of one before 2.5, and the Iceberg sink's transforms had another package
+before they moved to Apache. A former name has its former meaning here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _REPLACE_FIELD: Mapping[str, str] = {"blacklist": "exclude", "whitelist": "inclu
 
 _HANDLING, _TOMBSTONES, _MODE = "delete.tombstone.handling.mode", "drop.tombstones", "delete.handling.mode"
 _UNWRAPPED: Mapping[tuple[str, bool], str] = {
-    # Debezium 2.4, ExtractNewRecordState: what becomes of a deletion, and whether the tombstone behind it is dropped.
-    # A tombstone that it keeps makes no row of a table, so two pairs are one mode here.
+    # Debezium 2.4, ExtractNewRecordState: the action for a deletion, and whether the tombstone behind it is dropped. A
+    # tombstone that it keeps gives no row of a table, so two pairs are one mode here.
     ("drop", True): "drop",
     ("drop", False): "drop",
     ("none", True): "tombstone",
@@ -27,11 +27,11 @@ _UNWRAPPED: Mapping[tuple[str, bool], str] = {
     ("rewrite", True): "rewrite",
     ("rewrite", False): "rewrite-with-tombstone",
 }
-"""The present mode of a former one, and of whether tombstones are dropped."""
+"""The present mode for a former mode, and for whether tombstones are dropped."""
 
 
 def present_class(type_: str) -> str:
-    """The present name of a class; any other name as it is.
+    """Return the present name of a class; any other name unchanged.
 
     Args:
         type_: In full, or without the package.
@@ -43,14 +43,14 @@ def present_class(type_: str) -> str:
 
 
 def present_properties(smt: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a transform under their present names.
+    """Return the properties of a transform under their present names.
 
     Args:
         smt: Short name of its class, such as `ReplaceField$Value`.
         given: Names and values, as texts.
 
     Raises:
-        TransformProblem: A former and the present name are both given, or a former one says what it never meant.
+        TransformProblem: A former and the present name are both given, or a former one has an invalid value.
     """
     translate = _TRANSLATIONS.get(smt.partition("$")[0])
     return translate(given) if translate is not None else dict(given)

@@ -21,12 +21,12 @@ _WORDS = {
     **dict.fromkeys(("Infinity", "+Infinity"), math.inf),
     "-Infinity": -math.inf,
 }
-# What Java's String.trim takes away.
+# Characters that Java's String.trim removes.
 BLANKS = "".join(map(chr, range(33)))
 
 
 def parsed_double(text: str) -> float | None:
-    """What `Double.parseDouble` reads; None where it throws."""
+    """Return the number that `Double.parseDouble` reads; None if it throws."""
     text = text.strip(BLANKS)
     if text in _WORDS:
         return _WORDS[text]
@@ -41,14 +41,14 @@ def parsed_double(text: str) -> float | None:
 
 
 def is_infinite_word(text: str) -> bool:
-    """Whether the text says infinity itself, and does not only go beyond the largest number."""
+    """Return whether the text spells infinity, rather than a number beyond the largest one."""
     return math.isinf(_WORDS.get(text.strip(BLANKS), 0.0))
 
 
 def float_texts(array: pa.Array) -> pa.Array:
-    """Floats as `toString` writes them: at least one digit behind the point, an exponent from 10^7 on and below 10^-3.
+    """Return floats as `toString` writes them: a digit behind the point, an exponent from 10^7 on and below 10^-3.
 
-    The digits are the fewest that give the number back, as in Java since release 19; older ones may write one more.
+    The digits are the fewest that give the number back, as in Java since release 19; older releases may write one more.
     """
     size = pc.abs(array)
     plain = pc.or_(pc.equal(array, 0), pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7)))
@@ -79,25 +79,25 @@ def _scientific(number: float, *, single: bool) -> str:
 
 
 def float_text(number: float) -> str:
-    """One double as `float_texts` writes it."""
+    """Return one double as `float_texts` writes it."""
     plain = number == 0 or 1e-3 <= abs(number) < 1e7
     return repr(number) if plain else _scientific(number, single=False)
 
 
 def decimal_texts(array: pa.Array) -> pa.Array:
-    """Decimals as `BigDecimal.toString` writes them: an exponent only where more than six zeros would lead."""
+    """Return decimals as `BigDecimal.toString` writes them: an exponent replaces more than six leading zeros."""
     if array.type.scale <= 6:
         return array.cast(pa.string())
     return pa.array([None if each is None else str(each) for each in array.to_pylist()], pa.string())
 
 
 def narrowed(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Longs as Java narrows them: the lowest bits count."""
+    """Return longs as Java narrows them: the lowest bits count."""
     return numbers.astype({8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[bits])
 
 
 def truncated(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Doubles as Java makes whole numbers of them: towards zero, not a number is 0, beyond the range its end."""
+    """Return doubles as Java's whole numbers: towards zero, NaN as 0, numbers beyond the range as its end."""
     limit = 63 if bits == 64 else 31
     plain = np.where(np.isnan(numbers), 0.0, numbers)
     inside = (plain >= -(2.0**limit)) & (plain < 2.0**limit)
@@ -108,20 +108,20 @@ def truncated(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 _NAMED = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 _NAMED_BACK = re.compile(r"\\k<([A-Za-z][A-Za-z0-9]*)>")
-# What Python does not know, or reads otherwise.
+# Syntax that Python does not know, or reads otherwise.
 _OTHER = re.compile(r"\\[pPQEGhHRXzN]|\\0|&&|\[[^\]]*\[")
 _GROUP = re.compile(r"\\(.)|\$(\d)|\$\{([A-Za-z][A-Za-z0-9]*)\}|([\\$])", re.DOTALL)
 
 
 def java_pattern(text: str, key: str) -> re.Pattern[str]:
-    """A pattern of Java.
+    """Return a pattern of Java for Python.
 
     Args:
         text: The pattern.
-        key: The property that it stands in.
+        key: The property with the pattern.
 
     Raises:
-        TransformProblem: It is none, or has what only Java knows.
+        TransformProblem: The text is no pattern, or has something that only Java knows.
     """
     if match := _OTHER.search(text):
         hint = "write the characters, such as [A-Za-z] or [0-9]"
@@ -135,15 +135,15 @@ def java_pattern(text: str, key: str) -> re.Pattern[str]:
 
 
 class Replacement:
-    r"""What takes the place of a whole match, in Java's words: `$1`, `${name}`, and `\` before a character.
+    r"""The replacement of a whole match, in Java's syntax: `$1`, `${name}`, and `\` before a character.
 
     Args:
         text: The replacement.
-        pattern: Whose groups it may name.
-        key: The property that it stands in.
+        pattern: The pattern whose groups it may name.
+        key: The property with the replacement.
 
     Raises:
-        TransformProblem: It names a group that the pattern does not have.
+        TransformProblem: The text names a group that the pattern does not have.
     """
 
     def __init__(self, text: str, pattern: re.Pattern[str], key: str) -> None:
@@ -171,12 +171,12 @@ class Replacement:
         self._parts.append(text[end:])
 
     def of(self, match: re.Match[str]) -> str:
-        """The text for a match; a group that took no part gives nothing."""
+        """Return the text for a match; a group that took no part is empty."""
         return "".join(each if isinstance(each, str) else match.group(each[0]) or "" for each in self._parts)
 
 
 def _number(text: str, group: int, end: int, groups: int) -> tuple[int, int]:
-    """The group's number: Java takes further digits as long as there is such a group."""
+    """Return the group's number: Java takes further digits as long as such a group exists."""
     while end < len(text) and text[end] in "0123456789" and group * 10 + int(text[end]) <= groups:
         group = group * 10 + int(text[end])
         end += 1

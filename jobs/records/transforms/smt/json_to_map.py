@@ -1,7 +1,7 @@
 """JsonToMapTransform of the Iceberg sink: the text of a JSON object as a map of texts, or as columns.
 
-Numbers are written as Java writes them. What Java would change in silence (a float with more digits than it has, text
-behind the object) is refused, unless it is asked for."""
+Numbers are written as Java writes them. Values that Java would change silently (a float with more digits than it has,
+text behind the object) are refused, unless the step is lenient."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ _ESCAPES = {number: f"\\u{number:04X}" for number in range(32)} | {
 
 
 def parsed_object(text: str, *, lenient: bool, constants: bool = False) -> dict[str, Any]:
-    """A text's JSON object; of a key that comes twice the last counts.
+    """Return a text's JSON object; if a key comes twice, the last value counts.
 
     Args:
         text: The JSON.
-        lenient: Whether what Java would change in silence is changed.
+        lenient: Whether values are changed as Java silently changes them.
         constants: Whether NaN, Infinity and -Infinity are numbers.
 
     Raises:
-        ValueProblem: It is none, or Java would change what it says.
+        ValueProblem: The text is no object, or Java would change its values.
     """
     decoder = _DECODERS[lenient, constants]
     try:
@@ -76,12 +76,12 @@ def parsed_object(text: str, *, lenient: bool, constants: bool = False) -> dict[
 
 
 def java_text(node: Any) -> str:
-    """A value as text: text as it is, anything else as JSON in Java's words."""
+    """Return a value as text: text unchanged, anything else as JSON in Java's form."""
     return node if isinstance(node, str) else _java_json(node)
 
 
 def for_kind(node: Any, kind: ice.IcebergType) -> Any:
-    """A value with text wherever the type of its column wants text; an empty object or array is null."""
+    """Return a value with text wherever its column's type is text; an empty object or array is null."""
     if node is None or (node in ({}, []) and isinstance(kind, ice.MapType | ice.ListType)):
         return None
     return _within(node, kind)
@@ -111,7 +111,7 @@ def _java_json(node: Any) -> str:
         case int():
             return str(node)
         case float():
-            # Jackson writes what is no number as text.
+            # Jackson writes infinities and NaN as text.
             return float_text(node) if math.isfinite(node) else f'"{float_text(node)}"'
         case str():
             return f'"{node.translate(_ESCAPES)}"'
@@ -151,10 +151,10 @@ _MAP = ice.MapType(1, ice.StringType(), 2, ice.StringType(), value_required=Fals
 
 @dataclass(frozen=True, slots=True)
 class JsonToMap(Transform):
-    """A text of a JSON object becomes the map `payload`, from names to values as text.
+    """Convert a text of a JSON object to the map `payload`, from names to values as text.
 
     Attributes:
-        column: The text's.
+        column: The column of the text.
         lenient: See `parsed_object`.
     """
 
@@ -167,7 +167,7 @@ class JsonToMap(Transform):
         return Columns.of((*stay, column(_PAYLOAD, _MAP)))
 
     def apply(self, rows: Rows) -> Applied:
-        """Each text is read by itself: what stands in it has no type that is known before."""
+        """Read each text separately: the types of its values are not known before."""
         into = rows.columns.behind(self)
         maps: list[list[tuple[str, str]] | None] = []
         failures: list[RowFailure] = []
@@ -185,10 +185,10 @@ class JsonToMap(Transform):
 
 @dataclass(frozen=True, slots=True)
 class JsonToColumns(Transform):
-    """A text of a JSON object becomes columns, with text where a column wants text and there is another value.
+    """Convert a text of a JSON object to columns; other values become text where the column is text.
 
     Attributes:
-        parse: What reads objects whose values are of the columns' types as they are.
+        parse: Parses objects whose values already have the columns' types.
         lenient: See `parsed_object`.
     """
 
@@ -200,7 +200,7 @@ class JsonToColumns(Transform):
         return self.parse.output(columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """Objects that are not as declared are read once more, by themselves."""
+        """Parse all objects together, and those with other values than declared once more, one by one."""
         if rows.count > _FIRST and self._mostly_other(rows.take(np.arange(_FIRST))):
             made = self.parse.apply(self._rewritten(rows, range(rows.count)))
         else:
@@ -212,7 +212,7 @@ class JsonToColumns(Transform):
         return replace(made, rows=made.rows.with_batch(made.rows.columns, arrays))
 
     def _mostly_other(self, rows: Rows) -> bool:
-        """Whether most have other values than those that are declared: then it is not tried for all."""
+        """Return whether most objects have other values than declared: then parsing all together is skipped."""
         return 2 * len(self.parse.apply(rows).failures) > rows.count
 
     def _rewritten(self, rows: Rows, at: Sequence[int]) -> Rows:
@@ -240,7 +240,7 @@ class JsonToColumns(Transform):
 
 
 def _as_sink(array: pa.Array) -> pa.Array:
-    """A column as the sink has it: null within maps and lists of text is the text `null`, an empty one is null."""
+    """Return a column as the sink has it: null in maps and lists of text is the text `null`, an empty one is null."""
     kind = array.type
     if not (pa.types.is_map(kind) or pa.types.is_list(kind)):
         return array

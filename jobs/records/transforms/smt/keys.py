@@ -1,6 +1,6 @@
-"""Transforms of Kafka Connect for keys, `…$Key`: each is its class for values, on the column that holds the key.
+"""Transforms of Kafka Connect for keys, `…$Key`: each is its class for values, on the column with the key.
 
-The column is the one that `decode.key` puts keys into. Without one no row holds what such a class changes: its
+The column is the one that `decode.key` puts keys into. Without one, no row holds data that such a class changes: its
 properties are checked by name, and it does nothing.
 """
 
@@ -42,14 +42,14 @@ from jobs.records.transforms.transform import (
 
 
 def fields_of_key(columns: Columns, name: str) -> Columns | None:
-    """The fields of the key as columns; None of a key that is a single value.
+    """Return the fields of the key as columns; None for a key that is a single value.
 
     Args:
-        columns: At this step.
-        name: The column that holds the key.
+        columns: Columns at this step.
+        name: The column with the key.
 
     Raises:
-        TransformProblem: There is no such column.
+        TransformProblem: The column does not exist.
     """
     if name not in columns.names:
         hint = "which holds the key: a step before left it out, or key_column says its new name"
@@ -60,11 +60,11 @@ def fields_of_key(columns: Columns, name: str) -> Columns | None:
 
 @dataclass(frozen=True, slots=True)
 class WithinStruct(Transform):
-    """Steps on the fields of a key, as if it were the row. A key that is null stays null.
+    """Take steps on the fields of a key, as if it were the row. A key that is null stays null.
 
     Attributes:
-        column: The key's, of structs.
-        steps: On its fields.
+        column: The key's column, a struct.
+        steps: Steps on its fields.
     """
 
     name: ClassVar[str] = "within_struct"
@@ -76,14 +76,14 @@ class WithinStruct(Transform):
         return InOrder(self.steps).asks
 
     def output(self, columns: Columns) -> Columns:
-        """The column with the fields behind the steps."""
+        """Return the columns, with the key's fields behind the steps."""
         fields = fields_of_key(columns, self.column)
         assert fields is not None
         kind = ice.StructType(*InOrder(self.steps).output(fields).fields)
         return Columns.of(retyped(each, kind) if each.name == self.column else each for each in columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """The fields as rows of their own, of the same records."""
+        """Take the steps on the fields as separate rows of the same records."""
         into, at = rows.columns.behind(self), rows.columns.index(self.column)
         fields, keys = fields_of_key(rows.columns, self.column), rows.batch.column(at)
         assert fields is not None
@@ -104,10 +104,10 @@ class WithinStruct(Transform):
 
 @dataclass(frozen=True, slots=True)
 class FieldInPlace(Transform):
-    """A field of a key takes the key's place.
+    """Replace a key by one of its fields.
 
     Attributes:
-        column: The key's, of structs.
+        column: The key's column, a struct.
         path: The names down to the field.
     """
 
@@ -116,7 +116,7 @@ class FieldInPlace(Transform):
     path: tuple[str, ...]
 
     def output(self, columns: Columns) -> Columns:
-        """The column with the field's type; null where a struct above it may be."""
+        """Return the columns, with the field's type for the key; optional if a struct above it may be null."""
         above = columns.field(self.column)
         found, required = above, above.required
         for name in self.path:
@@ -132,7 +132,7 @@ class FieldInPlace(Transform):
         return Columns.of(made if each is above else each for each in columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """The field's values; null where there is no key."""
+        """Replace the key; it is null where there is no key."""
         at = rows.columns.index(self.column)
         found = pc.struct_field(rows.batch.column(at), list(self.path))
         return Applied(rows.with_batch(rows.columns.behind(self), _replaced(rows, at, found)))
@@ -140,10 +140,10 @@ class FieldInPlace(Transform):
 
 @dataclass(frozen=True, slots=True)
 class IntoField(Transform):
-    """A key becomes the one field of a struct, which takes its place. A key that is null stays null.
+    """Replace a key by a struct with the key as its one field. A key that is null stays null.
 
     Attributes:
-        column: The key's.
+        column: The key's column.
         field: The field's name.
     """
 
@@ -166,11 +166,11 @@ class IntoField(Transform):
 
 @dataclass(frozen=True, slots=True)
 class WholeColumn(Transform):
-    """Steps on a key that is a single value, as if it were the only column of the row.
+    """Take steps on a key that is a single value, as if it were the only column of the row.
 
     Attributes:
-        column: The key's.
-        steps: On this column.
+        column: The key's column.
+        steps: Steps on this column.
     """
 
     name: ClassVar[str] = "whole_column"
@@ -192,10 +192,10 @@ class WholeColumn(Transform):
 
 @dataclass(frozen=True, slots=True)
 class NeedsKey(Transform):
-    """A record without a key is refused.
+    """Refuse a record without a key.
 
     Attributes:
-        column: The key's.
+        column: The key's column.
     """
 
     name: ClassVar[str] = "needs_key"
@@ -215,11 +215,11 @@ def _replaced(rows: Rows, at: int, array: pa.Array) -> Sequence[pa.Array]:
 
 
 KEY_COLUMN = "key_column"
-"""Property of frazil's own: the column with the key; the one of `decode.key.into` where a file does not say it."""
+"""Frazil's own property for the column with the key; by default that of `decode.key.into`."""
 
 
 def of_key(type_: str) -> bool:
-    """Whether a class, by whichever name, changes keys."""
+    """Return whether a class, by any of its names, changes keys."""
     return type_.endswith("$Key")
 
 
@@ -231,7 +231,7 @@ def _steps(of: Known, properties: Properties, columns: Columns, lenient: bool) -
     if class_ == "SetSchemaMetadata":
         return of.steps(properties, columns, lenient)
     if not columns.names:
-        # Asked which columns it adds, whatever there are: it changes one.
+        # The caller asks only for added columns, with unknown ones before: it changes one.
         return [WholeColumn(name, ())]
     fields = fields_of_key(columns, name)
     if class_ == "HoistField":
@@ -246,7 +246,7 @@ def _steps(of: Known, properties: Properties, columns: Columns, lenient: bool) -
 
 
 def _whole(class_: str, properties: Properties, columns: Columns, name: str, *, lenient: bool) -> tuple[Transform, ...]:
-    """The steps on a key that is a single value."""
+    """Return the steps on a key that is a single value."""
     if class_ == "Cast" and ":" not in properties.needed("spec"):
         return (ConnectCast.of(((name, properties.text("spec").strip()),), lenient=lenient),)
     if class_ == "TimestampConverter" and not properties.text("field"):
@@ -275,12 +275,12 @@ _HEADERS = frozenset({"headers"})
 
 @dataclass(frozen=True, slots=True)
 class FromHeader(Transform):
-    """A header's text in a column, of several headers with one name the last; a column that is there keeps what it has
-    where a record has no such header.
+    """Put a header's text in a column; the last of several headers of one name counts. An existing column keeps its
+    value if a record has no such header.
 
     Attributes:
-        header: Its name.
-        column: At the top.
+        header: Name of the header.
+        column: Name of the column at the top.
     """
 
     name: ClassVar[str] = "from_header"
@@ -304,7 +304,7 @@ class FromHeader(Transform):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """A header that is no text makes its row fail."""
+        """Set the column; a row fails if its header is no text."""
         into = rows.columns.behind(self)
         found, bad = text_of(last_header(rows.frame, self.header))
         arrays = list(rows.batch.columns)
@@ -341,7 +341,7 @@ def _header_steps(properties: Properties, columns: Columns, lenient: bool) -> Se
 
 
 def _header_placed(header: str, names: Sequence[str], columns: Columns) -> list[Transform]:
-    """The steps that put a header where a path says; structs that are not there are made."""
+    """Return the steps that put a header at a path; missing structs are added."""
     top, within = names[0], names[1:]
     if not all(names):
         raise TransformProblem(f"'{'.'.join(names)}' is no path of a field", ("fields",))

@@ -1,4 +1,4 @@
-"""What is known of a single-message transform: its names, its checked properties, and the steps that it is."""
+"""Known single-message transforms: the names, the checked properties, and the steps of each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from jobs.records.transforms.transform import (
 
 
 class Properties:
-    """What a block says beside `type`.
+    """The properties of a block beside `type`.
 
     Args:
         given: Names and values, as texts; former names count as the present ones.
-        smt: What messages call the transform.
-        known: Every name that it has.
+        smt: Name of the transform in messages.
+        known: All property names of the transform.
 
     Raises:
         TransformProblem: A name is unknown; it is placed at its key.
@@ -49,14 +49,14 @@ class Properties:
         return key in self._given
 
     def text(self, key: str, default: str = "") -> str:
-        """A property as it was written."""
+        """Return a property as it was written."""
         return self._given.get(key, default)
 
     def needed(self, key: str) -> str:
-        """A property that has to be there, and says something.
+        """Return a property that must exist and not be empty.
 
         Raises:
-            TransformProblem: It does not.
+            TransformProblem: It is missing or empty.
         """
         found = self._given.get(key, "")
         if not found:
@@ -64,17 +64,17 @@ class Properties:
         return found
 
     def names(self, key: str) -> tuple[str, ...]:
-        """A list with commas between its entries, trimmed; empty without the property."""
+        """Return a list with commas between its entries, trimmed; empty without the property."""
         found = self._given.get(key, "")
         return tuple(each.strip() for each in found.split(",")) if found.strip() else ()
 
     def needed_names(self, key: str) -> tuple[str, ...]:
-        """A list with at least one entry; raises as `needed` does."""
+        """Return a list with at least one entry; raises as `needed` does."""
         self.needed(key)
         return self.names(key)
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
-        """A list of `one:other`.
+        """Return a list of `one:other` pairs.
 
         Raises:
             TransformProblem: An entry is no such pair.
@@ -88,24 +88,24 @@ class Properties:
         return tuple(found)
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false.
+        """Return a boolean.
 
         Raises:
-            TransformProblem: It says something else.
+            TransformProblem: The value is neither true nor false.
         """
         return self.choice(key, ("true", "false"), str(default).lower(), ignore_case=True) == "true"
 
     def choice(self, key: str, values: Sequence[str], default: str | None = None, *, ignore_case: bool = False) -> str:
-        """One of some words.
+        """Return one of some words.
 
         Args:
             key: The property.
             values: The words.
-            default: Without the property; None: it has to be there.
-            ignore_case: Whether it may be written in whatever case.
+            default: The word without the property; None if it is required.
+            ignore_case: Whether it may be written in any case.
 
         Raises:
-            TransformProblem: It is another one.
+            TransformProblem: The value is another word.
         """
         found = self.needed(key) if default is None else self._given.get(key, default)
         known = {each.casefold() if ignore_case else each: each for each in values}
@@ -118,20 +118,20 @@ class Properties:
 
 
 Steps: TypeAlias = Callable[[Properties, Columns, bool], Sequence[Transform]]
-"""Properties, the columns before the step, and whether it is lenient, to frazil's steps."""
+"""Makes frazil's steps of properties, the columns before the step, and whether it is lenient."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A transform that frazil takes by name.
+    """A transform that frazil supports by name.
 
     Attributes:
         type: Its class.
         properties: The names of its properties.
-        steps: What it is in frazil.
+        steps: Makes its steps in frazil.
         asks: Parts of the frame that it may need.
-        asked_with: The properties without any of which it needs none of them; empty: it always does.
-        leaves: Whether it leaves the columns that there are, and what it adds is known without them.
+        asked_with: Properties of which one must be given for it to need them; empty if it always does.
+        leaves: Whether it keeps the present columns, and the columns that it adds are known without them.
     """
 
     type: str
@@ -143,17 +143,17 @@ class Known:
 
     @property
     def name(self) -> str:
-        """The short name."""
+        """Return the short name."""
         return self.type.rpartition(".")[2]
 
 
 def quoted(name: str) -> str:
-    """The path of a column at the top, whatever its name."""
+    """Return the path of a column at the top, whatever its name."""
     return "`" + name.replace("`", "``") + "`"
 
 
 class InOrder(Transform):
-    """Steps, each on what the one before it left. Without any, rows pass.
+    """Take steps, each on the rows of the one before it. Without any, rows pass.
 
     Args:
         steps: In their order.
@@ -170,7 +170,7 @@ class InOrder(Transform):
 
     @property
     def adds(self) -> frozenset[str] | None:
-        """What all of them add, if each leaves the other columns."""
+        """Return the names that all of them add, if each keeps the other columns."""
         return added_columns(self._steps)
 
     def prepare(self) -> None:
@@ -183,7 +183,7 @@ class InOrder(Transform):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """A row that one refuses or drops does not meet the next."""
+        """Take the steps; a row that one refuses or drops does not reach the next."""
         at: np.ndarray | None = None
         failures: list[RowFailure] = []
         filtered = NO_ROWS

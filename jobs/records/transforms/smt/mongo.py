@@ -44,12 +44,12 @@ _CHANGES = "updateDescription"
 
 @dataclass(frozen=True, slots=True)
 class MongoDocuments(Transform):
-    """The documents before and after a change as plain JSON; of a partial update the document after it is made.
+    """Convert the documents before and after a change to plain JSON; a partial update gets a document after it.
 
     Attributes:
         as_documents: Whether arrays become objects, with the names _0, _1 and so on.
         lenient: Whether an update of a field within another adds a field `a.b`, as the sink does.
-        key: The column of the key, a struct with `id`, of which partial updates get their `_id`; None: they get none.
+        key: The column of the key, a struct with `id`, which gives partial updates their `_id`; None for no `_id`.
     """
 
     name: ClassVar[str] = "mongo_documents"
@@ -64,7 +64,7 @@ class MongoDocuments(Transform):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """Each document is read by itself: its values say their types."""
+        """Read each document separately: its values carry their types."""
         names = rows.columns.names
         batch = rows.batch
         before, after = (batch.column(rows.columns.index(name)).to_pylist() for name in _STATES)
@@ -107,13 +107,13 @@ class MongoDocuments(Transform):
         found, removed = described_changes(changes, place, lenient=self.lenient)
         within = changes.get("truncatedArrays") or any("." in each for each in (*found, *removed))
         if within and not self.lenient:
-            # The sink adds a field of this name, and leaves the one within as it was.
+            # The sink adds a field of this name, and leaves the inner field as it was.
             raise ValueProblem(WRONG_TYPE, "needs changes of whole fields, found one of a field within", place)
         document |= found
         return {name: value for name, value in document.items() if name not in removed}
 
     def _document(self, text: str, place: str) -> dict[str, Any]:
-        """A document with its values in plain words."""
+        """Return a document with plain values."""
         return plain_document(text, place, lenient=self.lenient)
 
     def _plain(self, node: Any) -> Any:
@@ -129,15 +129,15 @@ class MongoDocuments(Transform):
 
 
 def described_changes(changes: Any, place: str, *, lenient: bool = False) -> tuple[dict[str, Any], list[str]]:
-    """The changed fields of a document, and the names of those that are gone.
+    """Return the changed fields of a document, and the names of the removed ones.
 
     Args:
         changes: The `updateDescription` of an event.
-        place: Where it stands, as the path of its failure.
-        lenient: As of `plain_document`.
+        place: Its place, as the path of its failure.
+        lenient: As for `plain_document`.
 
     Raises:
-        ValueProblem: It is none.
+        ValueProblem: The description is invalid.
     """
     if not isinstance(changes, Mapping):
         raise ValueProblem(
@@ -150,15 +150,15 @@ def described_changes(changes: Any, place: str, *, lenient: bool = False) -> tup
 
 
 def plain_document(text: str, place: str, *, lenient: bool = False) -> dict[str, Any]:
-    """A document of MongoDB with its values as JSON has them, whatever names its types have.
+    """Return a document of MongoDB with its values as JSON has them, whatever names its types have.
 
     Args:
-        text: In MongoDB's extended JSON.
-        place: Where it stands, as the path of its failure.
-        lenient: Whether what Java would change in silence is changed.
+        text: The document in MongoDB's extended JSON.
+        place: Its place, as the path of its failure.
+        lenient: Whether values are changed as Java silently changes them.
 
     Raises:
-        ValueProblem: It is none.
+        ValueProblem: The text is no document.
     """
     try:
         found = parsed_object(text, lenient=lenient, constants=True)
@@ -172,7 +172,7 @@ def plain_document(text: str, place: str, *, lenient: bool = False) -> dict[str,
 
 
 def _instant(value: Any) -> str:
-    """A time, given in ms or as text, in ISO 8601."""
+    """Return a time, given in ms or as text, in ISO 8601."""
     if isinstance(value, str):
         return datetime.fromisoformat(value).astimezone(UTC).isoformat()
     return (
@@ -204,7 +204,7 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
     "$symbol": _text,
     "$code": _text,
 }
-"""Values of MongoDB that JSON writes as an object with one name, and what they are."""
+"""Readers of values that MongoDB's JSON writes as an object with one name."""
 
 
 def _finite(number: float) -> float:

@@ -44,11 +44,11 @@ from jobs.records.transforms.transform import (
 
 @dataclass(frozen=True, slots=True)
 class DropNamedFields(Transform):
-    """Of each row those columns are null that a header of its record names. Columns are the same for all rows.
+    """Set the columns to null that a header of the row's record names. Columns are the same for all rows.
 
     Attributes:
-        header: Its value is a list of names in JSON; of several with one name the first counts.
-        compatible: Whether columns that refuse null stay whatever the header says; else they refuse it no more.
+        header: Name of the header, a list of names in JSON; the first of several counts.
+        compatible: Whether required columns stay whatever the header says; otherwise all columns become optional.
     """
 
     name: ClassVar[str] = "drop_named_fields"
@@ -60,13 +60,13 @@ class DropNamedFields(Transform):
         return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
-        """The same; any of them may be null unless the ones that refuse it stay."""
+        """Return the same columns; they are optional unless required ones stay."""
         if self.compatible:
             return columns
         return Columns(tuple(map(optional, columns)))
 
     def apply(self, rows: Rows) -> Applied:
-        """Each list that differs is read once; a row whose header is no list of names fails."""
+        """Set the columns; each distinct list is read once, and a row whose header is no list of names fails."""
         into = rows.columns.behind(self)
         lists = _first_of(rows.frame.part("headers"), self.header).dictionary_encode()
         named: dict[str, list[int]] = {}
@@ -98,17 +98,17 @@ class DropNamedFields(Transform):
 
 
 def _first_of(headers: pa.Array, name: str) -> pa.Array:
-    """For each record the value of its first header of a name; null where there is none."""
+    """Return each record's first header of a name; null without one."""
     entries = headers.flatten()
     at = np.flatnonzero(mask_of(pc.equal(pc.struct_field(entries, "key"), name)))
     first = np.full(len(headers), -1, np.int64)
-    # Of several the first is written last.
+    # The first of several is written last.
     first[pc.list_parent_indices(headers).to_numpy()[at[::-1]]] = at[::-1]
     return pc.struct_field(entries, "value").take(pa.array(first, mask=first < 0))
 
 
 def _listed_names(value: bytes) -> list[str] | None:
-    """The names that a header lists; None if it is no such list."""
+    """Return the names that a header lists; None if it is no such list."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -124,13 +124,13 @@ Added = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class NewRecordState(Transform):
-    """The row as it is behind a change; an event without one before and behind it is dropped.
+    """Replace an event by the row after the change; an event without a row before and after it is dropped.
 
     Attributes:
-        mode: What becomes of a deletion, in Debezium's words.
-        fields: Columns that are added, each with the path of its values in the event.
-        headers: Headers that are added, likewise.
-        topic_field: The field of the row whose text is the topic's name from here on; None: it stays.
+        mode: The action for a deletion, in Debezium's words.
+        fields: Columns to add, each with the path of its values in the event.
+        headers: Headers to add, each with the path of its values in the event.
+        topic_field: The field of the row whose text replaces the topic's name; None if the name stays.
     """
 
     name: ClassVar[str] = "extract_new_record_state"
@@ -141,7 +141,7 @@ class NewRecordState(Transform):
 
     @property
     def rewrites(self) -> bool:
-        """Whether a deletion is a row, which says so."""
+        """Return whether a deletion becomes a row, which is marked."""
         return self.mode.startswith("rewrite")
 
     @property
@@ -191,7 +191,7 @@ class NewRecordState(Transform):
                 values.append((name, texts(value_of(rows, path), kind).cast(pa.binary())))
             frame = frame.with_part("headers", with_headers(frame.part("headers"), values))
         if self.topic_field is not None:
-            # Of a deletion what was before counts, of all others what is behind the change.
+            # A deletion has the row before it, all other events the row after the change.
             of_before = pc.if_else(value_of(rows, ("after",)).is_null(), self._topics(rows, "before"), None)
             topics = pc.coalesce(self._topics(rows, "after"), of_before)
             frame = frame.with_part("topic", pc.coalesce(topics, frame.part("topic")))
@@ -204,7 +204,7 @@ class NewRecordState(Transform):
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    # A cast to its own type looks at what lies within nulls.
+    # A cast to its own type would also check values within nulls.
     return array if array.type.equals(kind) else array.cast(kind)
 
 
@@ -215,7 +215,7 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
     headers = _added(properties, columns, "add.headers", lenient=lenient)
     state = NewRecordState(mode, fields, headers, properties.text("route.by.field") or None)
     compatible = properties.choice("drop.fields.keep.schema.compatible", ("true", "false"), "true") == "true"
-    # The key is none of the row's columns, whatever is dropped from it.
+    # The key is none of the row's columns, so dropping its fields changes nothing.
     properties.choice("drop.fields.from.key", ("true", "false"), "false")
     header = properties.text("drop.fields.header.name")
     return [state, DropNamedFields(header, compatible)] if header else [state]

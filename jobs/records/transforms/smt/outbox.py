@@ -1,4 +1,4 @@
-"""EventRouter of Debezium: the event that a row of an outbox holds, in place of the change of that row."""
+"""EventRouter of Debezium: a change of an outbox's row is replaced by the event that the row holds."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from jobs.records.transforms.transform import (
 
 @dataclass(frozen=True, slots=True)
 class EmptyListsAsNull(Transform):
-    """Optional lists of some columns that are empty are null, within structs and lists as well.
+    """Replace empty lists of some optional columns by null, within structs and lists as well.
 
     Attributes:
-        columns: Names of columns that there are.
+        columns: Names of existing columns.
     """
 
     name: ClassVar[str] = "empty_lists_as_null"
@@ -75,7 +75,7 @@ def _without_empty(array: pa.Array, field: pa.Field) -> pa.Array:
     mask = array.is_null()
     if field.nullable:
         mask = pc.or_(mask, pc.fill_null(pc.equal(pc.list_value_length(array), 0), True))
-    # Of null lists no element is left.
+    # Null lists have no element left.
     offsets = pc.fill_null(pc.list_value_length(array), 0)
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(offsets).cast(pa.int32())])
     values = _without_empty(array.flatten(), kind.value_field)
@@ -91,7 +91,7 @@ _PLACES = ("header", "envelope", "partition")
 
 
 class Placed(NamedTuple):
-    """A field of the outbox's row with the name that it has in the event."""
+    """A field of the outbox's row with its name in the event."""
 
     name: str
     field: str
@@ -99,18 +99,18 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class OutboxEvent(Transform):
-    """An event of an outbox: its payload, with what goes beside it. Updates and deletions of its rows are dropped.
+    """Replace a row of an outbox by its event: the payload and its other fields. Updates and deletions are dropped.
 
     Attributes:
-        payload: The field that holds it.
+        payload: The field with the payload.
         envelope: Columns beside the payload.
-        headers: Headers that are added, the event's id among them.
-        key: The field that is the record's key from here on.
+        headers: Headers to add, with the event's id.
+        key: The field that becomes the record's key.
         topic: The field by which the record is routed.
-        pattern: Of its whole text.
-        replacement: The topic's name from here on.
-        time: The field with the record's time, in ms if it is a number; None: the time of the change.
-        fatal: Whether an update fails, rather than being dropped.
+        pattern: Pattern of its whole text.
+        replacement: The new name of the topic.
+        time: The field with the record's time, in ms if it is a number; None for the time of the change.
+        fatal: Whether an update fails instead of being dropped.
         tombstones: Whether an event with an empty payload has no value.
     """
 
@@ -136,7 +136,7 @@ class OutboxEvent(Transform):
         return Columns.of([*made, *(column(each.name, fields[each.field].field_type) for each in self.envelope)])
 
     def apply(self, rows: Rows) -> Applied:
-        """All rows at once; each topic is looked at once."""
+        """Convert all rows together; each distinct topic is matched once."""
         into = rows.columns.behind(self)
         after, ops = struct_or_null(rows, "after"), value_of(rows, ("op",))
         skipped = mask_of(pc.is_in(ops, value_set=pa.array(["d"] if self.fatal else ["d", "u"])))
@@ -162,14 +162,14 @@ class OutboxEvent(Transform):
         frame = frame.with_part("timestamp", times)
         gone = self._gone(rows, arrays[0])
         if gone is not None:
-            # A text that is no value is not read as JSON, either.
+            # A removed text is not read as JSON, either.
             payload = pc.if_else(gone, pa.scalar(None, arrays[0].type), arrays[0])
             made = made.with_batch(into, [payload.cast(into.arrow.field(0).type), *made.batch.columns[1:]])
         made = replace(made, frame=frame, tombstones=gone)
         return settled(made, failures, np.flatnonzero(skipped))
 
     def _gone(self, rows: Rows, payload: pa.Array) -> pa.Array | None:
-        """The rows without a value: their payload is all of it, and null; or it is empty, if that is asked for."""
+        """Return a mask of the rows without a value: their only column is a null payload; or an empty one, if asked."""
         gone = payload.is_null()
         if self.tombstones and pa.types.is_string(payload.type):
             gone = pc.or_(gone, pc.fill_null(pc.equal(pc.utf8_trim(payload, characters=BLANKS), ""), True))
@@ -186,13 +186,13 @@ class OutboxEvent(Transform):
         return pc.coalesce(pa.array(names, pa.string()).take(encoded.indices), before)
 
     def _times(self, rows: Rows, before: pa.Array) -> tuple[pa.Array, list[RowFailure]]:
-        """Times in UTC: those of the event, else of the change, else of the record."""
+        """Return times in UTC: those of the event, else of the change, else of the record."""
         found = pa.nulls(rows.count, pa.timestamp("us", tz="UTC"))
         failures: list[RowFailure] = []
         for path in ((("after", self.time),) if self.time is not None else ()) + (("ts_ms",),):
             if kind_at(rows.columns, path) is not None:
                 times, odd = instants_of(value_of(rows, path), f"$.{'.'.join(path)}")
-                # If a record has a time already, the other one does not count.
+                # A record's own first time counts.
                 lacking = mask_of(found.is_null())
                 failures += [each for each in odd if lacking[each.row]]
                 found = pc.coalesce(found, times)
@@ -270,7 +270,7 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
 def _placed(
     properties: Properties, fields: Sequence[str], *, lenient: bool
 ) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
-    """The fields that become headers, and those that become columns; a row's partition is the record's own."""
+    """Return the fields that become headers, and those that become columns; partitions stay the records' own."""
     key = "table.fields.additional.placement"
     ignored = properties.choice("table.field.additional.missing", ("error", "ignore"), "error") == "ignore"
     found: dict[str, list[Placed]] = {place: [] for place in _PLACES}

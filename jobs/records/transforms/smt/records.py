@@ -1,4 +1,4 @@
-"""Transforms of Kafka Connect that change fields, or a record's topic, key or headers, or drop it."""
+"""Transforms of Kafka Connect that change fields, or a record's topic, key or headers, or drop the record."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def _extract(properties: Properties, columns: Columns, lenient: bool) -> Sequenc
 
 
 def path_of_field(properties: Properties) -> tuple[str, ...]:
-    """The names of the path that ExtractField takes, in the syntax that it says.
+    """Return the names of the path for ExtractField, in the configured syntax.
 
     Raises:
-        TransformProblem: There is none, or it is none.
+        TransformProblem: The path is missing or invalid.
     """
     text = properties.needed("field")
     version = properties.choice("field.syntax.version", ("V1", "V2"), "V1", ignore_case=True)
@@ -85,7 +85,7 @@ def path_of_field(properties: Properties) -> tuple[str, ...]:
 
 
 def _nested(text: str) -> tuple[str, ...]:
-    """The names of a path in Connect's second syntax: dots between them, backticks around one with dots."""
+    """Return the names of a path in Connect's second syntax: dots between them, backticks around a name with dots."""
     parts: list[str] = []
     at = 0
     while at <= len(text):
@@ -146,7 +146,7 @@ def _insert(properties: Properties, columns: Columns, lenient: bool) -> Sequence
 
 
 def _name(properties: Properties, key: str) -> str:
-    """A name without the mark that says whether it is required or optional."""
+    """Return a name without the mark for required or optional."""
     text = properties.needed(key)
     return text[:-1] if text[-1] in "!?" and len(text) > 1 else text
 
@@ -157,7 +157,7 @@ def _mask(properties: Properties, columns: Columns, lenient: bool) -> Sequence[T
         properties.needed("replacement")
     step = Mask(tuple(map(quoted, fields)), properties.text("replacement") or None)
     if not columns.names:
-        # Asked which columns it adds, whatever there are.
+        # The caller asks only for added columns, with unknown ones before.
         return [step]
     for name in fields:
         if name not in columns.names:
@@ -171,7 +171,7 @@ def _mask(properties: Properties, columns: Columns, lenient: bool) -> Sequence[T
 
 
 def _metadata(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
-    """A name or version of Connect's schema is in no row: nothing is left to do."""
+    """Return no steps: no row has the name or version of Connect's schema."""
     if "schema.name" not in properties and "schema.version" not in properties:
         raise TransformProblem("SetSchemaMetadata needs 'schema.name' or 'schema.version'", ())
     return []
@@ -194,10 +194,10 @@ _PLAIN = (ice.IntegerType, ice.LongType, ice.FloatType, ice.DoubleType, ice.Deci
 
 @dataclass(frozen=True, slots=True)
 class ToJsonKey(PassingStep):
-    """The record's key is made of columns, in their order: `{"id":1,"name":"a"}`. Columns stay.
+    """Set the record's key from columns, in their order: `{"id":1,"name":"a"}`. Columns stay.
 
     Attributes:
-        columns: Their names, at the top.
+        columns: Names of columns at the top.
     """
 
     name: ClassVar[str] = "to_json_key"
@@ -213,7 +213,7 @@ class ToJsonKey(PassingStep):
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """A key for each row; null where a step took the row's value."""
+        """Set a key for each row; null where a step removed the row's value."""
         parts: list[pa.Array | pa.Scalar] = []
         for number, name in enumerate(self.columns):
             parts.append(pa.scalar(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":"))
@@ -226,7 +226,7 @@ class ToJsonKey(PassingStep):
 
 
 def _json_values(array: pa.Array, kind: ice.IcebergType) -> pa.Array:
-    """Each value as JSON; what is no finite number or no boolean is a text."""
+    """Return each value as JSON; values that are no finite number or boolean are texts."""
     if isinstance(kind, ice.BinaryType):
         found: Sequence[str | None] = [
             None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()
@@ -253,11 +253,11 @@ _PLACEHOLDER = re.compile(r"(\$\{topic\}|\$\{timestamp\})")
 
 @dataclass(frozen=True)
 class RouteByPattern(PassingStep):
-    """The topic's name is another one where a pattern matches the whole of it.
+    """Replace the topic's name if a pattern matches the whole of it.
 
     Attributes:
-        pattern: Of the topic's whole name.
-        replacement: The name in its place.
+        pattern: Pattern of the topic's whole name.
+        replacement: The new name.
     """
 
     name: ClassVar[str] = "route_by_pattern"
@@ -276,11 +276,11 @@ class RouteByPattern(PassingStep):
 
 @dataclass(frozen=True)
 class RouteByTime(PassingStep):
-    """The topic's name and the record's time make another name.
+    """Replace the topic's name by one from the name and the record's time.
 
     Attributes:
         parts: Texts, with `${topic}` and `${timestamp}` among them.
-        format: Of the time, in UTC.
+        format: Format of the time, in UTC.
     """
 
     name: ClassVar[str] = "route_by_time"
@@ -296,17 +296,17 @@ class RouteByTime(PassingStep):
 
 
 def with_topic(rows: Rows, topics: pa.Array) -> Rows:
-    """The rows under other names of their topics."""
+    """Return the rows with other names of their topics."""
     return replace(rows, frame=rows.frame.with_part("topic", topics))
 
 
 @dataclass(frozen=True, slots=True)
 class AddHeader(PassingStep):
-    """A header behind those that a record has, the same for all.
+    """Add a header behind those of a record, the same for all.
 
     Attributes:
-        header: Its name.
-        value: Its text.
+        header: Name of the header.
+        value: Text of the header.
     """
 
     name: ClassVar[str] = "add_header"
@@ -318,7 +318,7 @@ class AddHeader(PassingStep):
         return _HEADERS
 
     def apply(self, rows: Rows) -> Applied:
-        """Appended, whether or not there is one of the name."""
+        """Append the header, whether or not one of the name exists."""
         values = pa.repeat(pa.scalar(self.value.encode(), pa.binary()), rows.count)
         headers = with_headers(rows.frame.part("headers"), [(self.header, values)])
         return Applied(replace(rows, frame=rows.frame.with_part("headers", headers)))
@@ -332,7 +332,7 @@ def _regex_router(properties: Properties, columns: Columns, lenient: bool) -> Se
 
 
 def _logical_router(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
-    """Its routing; what it does to the key is in no row."""
+    """Return the steps of its routing; its change of the key is in no row."""
     pattern = java_pattern(properties.needed("topic.regex"), "topic.regex")
     replacement = Replacement(properties.needed("topic.replacement"), pattern, "topic.replacement")
     return [RouteByPattern(pattern, replacement)]

@@ -1,8 +1,8 @@
-"""Patterns of Java's SimpleDateFormat: times read and written by them, in UTC and in English.
+"""Patterns of Java's SimpleDateFormat: it reads and writes times by them, in UTC and in English.
 
-It counts milliseconds where others have a fraction, takes numbers of any length, carries what is beyond a field's range
-into the next one, and ignores what stands behind the text that it knows. So each text is read with whether it says just
-the time that Java makes of it."""
+Java's class counts milliseconds where others have a fraction, accepts numbers of any length, carries a value beyond a
+field's range into the next field, and ignores the rest behind the text that it knows. So each text is read together
+with whether it means exactly the time that Java reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OFFSETS = {
     "X2": re.compile(r"Z|([+-])([0-9]{2})([0-9]{2})"),
     "X3": re.compile(r"Z|([+-])([0-9]{2}):([0-9]{2})"),
 }
-# Other names than those of UTC are known to Java in its own words.
+# Java knows names other than those of UTC in its own words.
 _ZONE = re.compile(
     r"([+-])([0-9]{2})([0-9]{2})|GMT(?![+-])|UTC|Coordinated Universal Time|GMT([+-])([0-9]{1,2}):([0-9]{2})",
     re.IGNORECASE,
@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parsed_text(parts: Sequence[Part], text: str) -> tuple[int, bool] | None:
-    """Milliseconds since 1970 of a text, and whether it says just that; None where it is none."""
+    """Return a text's milliseconds since 1970, and whether it means exactly that; None if it does not match."""
     fields: dict[str, int] = {}
     at, exact = 0, True
     for number, part in enumerate(parts):
@@ -52,11 +52,11 @@ def parsed_text(parts: Sequence[Part], text: str) -> tuple[int, bool] | None:
         if found is None:
             return None
         value, end, plain = found
-        # Of numbers without anything between them, a short last one says nothing certain; nor does a short year.
+        # Of adjacent numbers a short last one is ambiguous; so is a short year.
         fixed = part.letter == "y" or (number > 0 and _is_number(part) and _is_number(parts[number - 1]))
         exact = exact and plain and start == at and not (fixed and end - at < part.count)
         if part.letter == "y" and part.count < 3 and end - start == 2:
-            # The century would be guessed, by the day on which the text is read.
+            # The century would be guessed from the day on which the text is read.
             return None
         at = end
         fields["M" if part.letter == "L" else part.letter] = value
@@ -72,7 +72,7 @@ def _is_number(part: Part) -> bool:
 
 
 def _field(part: Part, text: str, at: int, following: Part | None) -> tuple[int, int, bool] | None:
-    """The value of a field, where it ends, and whether it is written as one would."""
+    """Return the value of a field, its end, and whether it is written in the usual way."""
     match part.letter:
         case "X" | "Z" | "z":
             return _offset(part, text, at)
@@ -97,7 +97,7 @@ def _number(part: Part, text: str, at: int, following: Part | None) -> tuple[int
     if match is None:
         return None
     value = int(match.group())
-    # Three digits of a fraction are milliseconds; zeros are the same anyhow.
+    # Three digits of a fraction are milliseconds; zeros are the same in any number.
     return value, match.end(), part.letter != "S" or len(match.group()) == 3 or value == 0
 
 
@@ -110,7 +110,7 @@ def _name(names: Sequence[str], text: str, at: int, *, short: bool = False) -> t
 
 
 def _offset(part: Part, text: str, at: int) -> tuple[int, int, bool] | None:
-    """Minutes that a zone is ahead of UTC."""
+    """Read a zone's offset from UTC in minutes."""
     match = (_OFFSETS[f"X{part.count}"] if part.letter == "X" else _ZONE).match(text, at)
     if match is None:
         return None
@@ -125,7 +125,7 @@ def _offset(part: Part, text: str, at: int) -> tuple[int, int, bool] | None:
 
 
 def _instant(fields: dict[str, int]) -> tuple[int | None, bool]:
-    """Milliseconds of fields, and whether each is in its range; None beyond the years 1 to 9999."""
+    """Return the milliseconds of fields, and whether each is in its range; None beyond the years 1 to 9999."""
     if fields.get("G") == 0:
         return None, False
     hour = _hour(fields)
@@ -150,7 +150,7 @@ def _instant(fields: dict[str, int]) -> tuple[int | None, bool]:
 
 
 def _hour(fields: dict[str, int]) -> int:
-    """The hour of the day; 24 and, of a half of a day, 12 are 0, and others go on counting."""
+    """Return the hour of the day; 24, and 12 in a half of a day, are 0, and others go on counting."""
     if "H" in fields:
         return fields["H"]
     if "k" in fields:
@@ -165,16 +165,16 @@ _RUN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
 _MOST = {**dict.fromkeys("GyMLdDEuHkKhamsSzZ"), "X": 3}
 _OF_WEEKS = frozenset("YwWF")
 _TURN = 146_097 * 86_400_000
-"""Milliseconds of 400 years, behind which the calendar repeats itself, with its days of the week."""
+"""Milliseconds of 400 years, after which the calendar repeats, with its days of the week."""
 
 
 @dataclass(frozen=True)
 class SimpleDateFormat:
-    """A pattern.
+    """A pattern of SimpleDateFormat.
 
     Attributes:
-        text: As it was written.
-        parts: In their order.
+        text: The pattern as it was written.
+        parts: Its parts in their order.
     """
 
     text: str
@@ -182,17 +182,17 @@ class SimpleDateFormat:
 
     @property
     def letters(self) -> frozenset[str]:
-        """Those that it has."""
+        """Return the letters of the pattern."""
         return frozenset(part.letter for part in self.parts if part.letter)
 
     @property
     def counts_milliseconds(self) -> bool:
-        """Whether it has an S that looks like a fraction of another length than milliseconds, and is none."""
+        """Return whether an S looks like a fraction of another length than milliseconds, which it is not."""
         return any(part.letter == "S" and part.count != 3 for part in self.parts)
 
     @property
     def unreadable(self) -> str | None:
-        """Why texts are not read by it; None if they are."""
+        """Return why the pattern cannot read texts; None if it can."""
         letters = self.letters
         if any(part.letter == "y" and part.count == 2 for part in self.parts):
             return "'yy' leaves the century to be guessed, by the day on which the text is read; write yyyy"
@@ -203,14 +203,14 @@ class SimpleDateFormat:
         return None
 
     def written(self, ms: pa.Array) -> pa.Array:
-        """Instants, in milliseconds since 1970, as texts."""
+        """Return instants, in milliseconds since 1970, as texts."""
         instants, years = _calendar(ms)
         texts = [_written(part, instants, years) for part in self.parts]
         found = pc.binary_join_element_wise(*texts, "", "")
         return pc.if_else(ms.is_valid(), found, pa.scalar(None, pa.string())) if ms.null_count else found
 
     def miswritten(self, ms: pa.Array) -> pa.Array:
-        """Which instants have milliseconds that read as another fraction, as 5 ms by S."""
+        """Return a mask of the instants whose milliseconds read as another fraction, such as 5 ms by S."""
         fraction = pc.millisecond(_calendar(ms)[0])
         wrong = pa.repeat(pa.scalar(False), len(ms))
         for part in self.parts:
@@ -221,19 +221,19 @@ class SimpleDateFormat:
         return pc.fill_null(wrong, False)
 
     def parsed(self, text: str) -> tuple[int, bool] | None:
-        """Milliseconds since 1970 of a text, and whether it says just that; None where it is none."""
+        """Return a text's milliseconds since 1970, and whether it means exactly that; None if it does not match."""
         return parsed_text(self.parts, text)
 
 
 def simple_date_format(text: str, key: str) -> SimpleDateFormat:
-    """A pattern.
+    """Return the pattern of a text.
 
     Args:
         text: The pattern.
-        key: The property that it stands in.
+        key: The property with the pattern.
 
     Raises:
-        TransformProblem: It is none, or has a letter that frazil does not take.
+        TransformProblem: The text is no pattern, or has a letter that frazil does not support.
     """
     parts: list[Part] = []
     for run in _RUN.finditer(text):
@@ -256,7 +256,7 @@ def simple_date_format(text: str, key: str) -> SimpleDateFormat:
 
 
 def _calendar(ms: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Timestamps at the same place of the calendar, in years that Arrow counts, and their true years; 0 is 1 BC."""
+    """Return timestamps at the same place of the calendar, in years that Arrow counts, and true years; 0 is 1 BC."""
     null = ms.is_null().to_numpy(zero_copy_only=False)
     turns, rest = np.divmod(pc.fill_null(ms, 0).to_numpy(), _TURN)
     instants = pa.array(rest * 1_000, mask=null).cast(pa.timestamp("us", tz="UTC"))

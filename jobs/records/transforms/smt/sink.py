@@ -1,4 +1,4 @@
-"""Transforms of the Iceberg sink of Kafka Connect: a copied column, where a record came from, and rows of changes."""
+"""Transforms of the Iceberg sink of Kafka Connect: a copied column, a record's source, and rows of changes."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _PARTS: tuple[tuple[str, ice.IcebergType], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CopyColumn(Transform):
-    """A column once more under another name, behind the others.
+    """Copy a column under another name, behind the others.
 
     Attributes:
-        source: At the top.
-        target: The new one.
+        source: Name of the column at the top.
+        target: Name of the copy.
     """
 
     name: ClassVar[str] = "copy"
@@ -71,12 +71,12 @@ class CopyColumn(Transform):
 
 @dataclass(frozen=True, slots=True)
 class KafkaMetadata(Transform):
-    """Topic, partition, offset and timestamp (ms since 1970) of the record, and perhaps a constant.
+    """Add topic, partition, offset and timestamp (ms since 1970) of the record, and perhaps a constant.
 
     Attributes:
-        prefix: Of the columns' names; the name of the one column, where they are nested.
+        prefix: Prefix of the columns' names, or the name of the struct if they are nested.
         nested: Whether they are fields of a struct.
-        constant: Name and text of one more.
+        constant: Name and text of a further column.
     """
 
     name: ClassVar[str] = "kafka_metadata"
@@ -86,7 +86,7 @@ class KafkaMetadata(Transform):
 
     @property
     def adds(self) -> frozenset[str]:
-        """The struct, or a column for each part."""
+        """Return the name of the struct, or of a column for each part."""
         if self.nested:
             return frozenset({self.prefix})
         names = [name for name, _ in _PARTS] + ([self.constant[0]] if self.constant else [])
@@ -101,7 +101,7 @@ class KafkaMetadata(Transform):
         return Columns.of((*columns, *more))
 
     def apply(self, rows: Rows) -> Applied:
-        """The topic as steps left it; all else is the record's own."""
+        """Add the columns; the topic is as steps left it, all else is the record's own."""
         into = rows.columns.behind(self)
         arrays = [rows.frame.part(name) for name, _ in _PARTS[:3]]
         arrays.append(rows.frame.part("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()))
@@ -148,12 +148,12 @@ _PLACEHOLDER = re.compile(r"(\{db\}|\{table\})")
 
 @dataclass(frozen=True, slots=True)
 class DebeziumChange(Transform):
-    """An event of Debezium as its row, with operation, time, offset, source and target of the change.
+    """Replace an event of Debezium by its row, with operation, time, offset, source and target of the change.
 
     Attributes:
         target: Parts of the target's name, with `{db}` and `{table}` among them.
-        lenient: Whether an operation that is none of a row's is an insertion.
-        key: The column with the record's key, which `_cdc` holds as well; None: it does not.
+        lenient: Whether an unknown operation is an insertion.
+        key: The column with the record's key, which `_cdc` gets as well; None if it does not.
     """
 
     name: ClassVar[str] = "debezium"
@@ -179,7 +179,7 @@ class DebeziumChange(Transform):
         )
 
     def apply(self, rows: Rows) -> Applied:
-        """Of a deletion the row as it was before."""
+        """Convert the events; a deletion gives the row before it."""
         into = rows.columns.behind(self)
         ops, failures = _operations(value_of(rows, ("op",)), _DEBEZIUM_OPS, "$.op", lenient=self.lenient)
         deleted = pc.equal(ops, "D")
@@ -202,10 +202,10 @@ class DebeziumChange(Transform):
 
 @dataclass(frozen=True, slots=True)
 class DmsChange(Transform):
-    """A record of AWS DMS as its row, with operation, time and source of the change.
+    """Replace a record of AWS DMS by its row, with operation, time and source of the change.
 
     Attributes:
-        lenient: Whether an operation that is none of a row's is an insertion.
+        lenient: Whether an unknown operation is an insertion.
     """
 
     name: ClassVar[str] = "dms"
@@ -222,7 +222,7 @@ class DmsChange(Transform):
         return Columns.of((*data.fields, column(_CDC, ice.StructType(*fields), required=True)))
 
     def apply(self, rows: Rows) -> Applied:
-        """The time stays the text that it is."""
+        """Convert the records; the time stays a text."""
         into = rows.columns.behind(self)
         operation, at, schema, table = (value_of(rows, ("metadata", name)) for name in _DMS_FIELDS)
         ops, failures = _operations(operation, _DMS_OPS, "$.metadata.operation", lenient=self.lenient)
@@ -238,7 +238,7 @@ class DmsChange(Transform):
 def _operations(
     found: pa.Array, known: Mapping[str, str], path: str, *, lenient: bool
 ) -> tuple[pa.Array, list[RowFailure]]:
-    """The letters of operations, and the rows with another one; each distinct one is looked at once."""
+    """Return the letters of operations, and the rows with an unknown one; each distinct one is looked up once."""
     encoded = pc.dictionary_encode(found)
     words = encoded.dictionary.to_pylist()
     letters = pa.array([known.get(each, "I") for each in words], pa.string()).take(encoded.indices)
@@ -254,7 +254,7 @@ def _operations(
 
 
 def _missing(array: pa.Array, path: str) -> list[RowFailure]:
-    """The rows without a value that every change has."""
+    """Return failures of the rows without a value that every change has."""
     rows = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     return [RowFailure(int(row), NULL_IN_REQUIRED, "needs a value, found null", path) for row in rows]
 

@@ -48,7 +48,7 @@ KNOWN: Mapping[str, Known] = {
         *KEYS,
     )
 }
-"""By class."""
+"""Supported transforms by class."""
 _DEBEZIUM = "io.debezium.transforms."
 REFUSED: Mapping[str, str] = {
     f"{_DEBEZIUM}Filter": (
@@ -60,17 +60,17 @@ REFUSED: Mapping[str, str] = {
         "region = 'eu' then 'eu' else 'rest' end\", tables: [{match: eu, table: orders.eu}, …]}"
     ),
 }
-"""Why a class is refused, and what to write."""
+"""Why a class is refused, and what to write instead."""
 
 
 def known_smt(type_: str) -> Known:
-    """What there is to know of a class.
+    """Return the definition of a class.
 
     Args:
-        type_: Its name in full, also one of before, or without the package, as `Flatten$Value`.
+        type_: Its name in full, also a former one, or without the package, as `Flatten$Value`.
 
     Raises:
-        TransformProblem: It is unknown, or refused; with what to write.
+        TransformProblem: It is unknown, or refused, with what to write instead.
     """
     found = _by_name(present_class(type_), KNOWN)
     if found is not None:
@@ -95,7 +95,7 @@ _PROPERTIES = {"TopicNameMatches": ("pattern",), "HasHeaderKey": ("name",), "Rec
 
 
 def predicate(block: Mapping[str, str]) -> Condition:
-    """The condition of a predicate.
+    """Return the condition of a predicate.
 
     Args:
         block: Its `type`, in full or by the short name, and its properties.
@@ -115,7 +115,7 @@ def predicate(block: Mapping[str, str]) -> Condition:
             return IsTombstone()
         if kind == "HasHeaderKey":
             return HasHeader(properties.needed("name"))
-        # As Java has it, classes such as \w are ASCII.
+        # In Java's patterns classes such as \w are ASCII.
         return TopicMatches(f"(?a:{java_pattern(properties.needed('pattern'), 'pattern').pattern})")
     except TransformProblem as problem:
         raise TransformProblem(problem.message, ("predicate", *problem.place)) from None
@@ -123,11 +123,11 @@ def predicate(block: Mapping[str, str]) -> Condition:
 
 @dataclass(frozen=True)
 class Smt(Transform):
-    """A transform of Connect. What Connect changes in silence makes the row fail, unless it is lenient.
+    """Take a transform of Connect. A row fails if Connect would change its values silently, unless the step is lenient.
 
     Attributes:
         type: Its class, in full or by its short name, such as `Flatten$Value`.
-        properties: By Connect's names, each with its text.
+        properties: Properties by Connect's names, as texts.
         lenient: Whether values are changed as Connect changes them.
     """
 
@@ -137,28 +137,28 @@ class Smt(Transform):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As dead letters have it."""
+        """Return the name in dead letters."""
         return f"smt.{self.known.name}"
 
     @cached_property
     def known(self) -> Known:
-        """What there is to know of the class.
+        """Return the definition of the class.
 
         Raises:
-            TransformProblem: There is none of this name, or it is not supported.
+            TransformProblem: The class is unknown or not supported.
         """
         return known_smt(self.type)
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the class may ask of a record."""
+        """Return the record's parts that the class may need."""
         known = self.known
         asked = not known.asked_with or not dict(self.properties).keys().isdisjoint(known.asked_with)
         return known.asks if asked else frozenset()
 
     @property
     def adds(self) -> frozenset[str] | None:
-        """The names of the columns that it adds, of a class that leaves the others."""
+        """Return the names of the columns that it adds, if the class keeps the others; else None."""
         known = self.known
         if not known.leaves:
             return None
@@ -166,11 +166,11 @@ class Smt(Transform):
         return InOrder(known.steps(properties, Columns(()), self.lenient)).adds
 
     def output(self, columns: Columns) -> Columns:
-        """Those that Connect's class gives."""
+        """Return the columns that Connect's class gives."""
         return self._steps(columns).output(columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """What Connect's class makes of the values."""
+        """Convert the rows as Connect's class does."""
         return self._steps(rows.columns).apply(rows)
 
     def _steps(self, columns: Columns) -> InOrder:
@@ -182,7 +182,7 @@ class Smt(Transform):
 
     @cached_property
     def _made(self) -> dict[str, InOrder]:
-        """The steps by the columns before them, which are the same for every block."""
+        """Return the cache of steps by the columns before them, which are the same for every block."""
         return {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -190,12 +190,12 @@ class Smt(Transform):
 
 
 def smt_step(smt: Smt, of: Mapping[str, str] | None = None, *, negate: bool = False) -> Transform:
-    """A transform with its predicate.
+    """Return a transform with its predicate.
 
     Args:
         smt: The transform.
-        of: The predicate's `type` and properties; None: every record is transformed.
-        negate: Whether those are for which the predicate does not hold.
+        of: The predicate's `type` and properties; None to transform every record.
+        negate: Whether records are transformed for which the predicate does not hold.
 
     Raises:
         TransformProblem: Class, predicate or a property is unknown.

@@ -1,4 +1,4 @@
-"""TimestampConverter of Kafka Connect: texts, numbers since 1970 and times into each other, by way of milliseconds."""
+"""TimestampConverter of Kafka Connect: converts between texts, numbers since 1970 and times, through milliseconds."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ Made = tuple[pa.Array, list[BadValue]]
 
 @dataclass(frozen=True)
 class ConvertTimestamp(Transform):
-    """One column into another way of saying a time.
+    """Convert one column to another form of a time.
 
     Attributes:
-        column: At the top.
+        column: Name of the column at the top.
         target: A key of `TARGETS`.
-        format: Of texts that are read, or written.
-        precision: Of numbers that are read, or written.
-        lenient: Whether finer parts than milliseconds are cut off, texts are read that are no such time, and texts are
-            written of any year.
+        format: Format of texts that are read, or written.
+        precision: Unit of numbers that are read, or written.
+        lenient: Whether finer parts than milliseconds are cut off, texts are read that are not exactly a time, and
+            texts are written for any year.
     """
 
     name: ClassVar[str] = "timestamp_converter"
@@ -89,7 +89,7 @@ class ConvertTimestamp(Transform):
         )
 
     def apply(self, rows: Rows) -> Applied:
-        """By way of milliseconds; what is no whole one makes its row fail, unless it is lenient."""
+        """Convert through milliseconds; a row fails if its time is not whole in them, unless the step is lenient."""
         into = rows.columns.behind(self)
         at = rows.columns.index(self.column)
         ms, bad = self._read(rows.batch.column(at))
@@ -128,7 +128,7 @@ class ConvertTimestamp(Transform):
         return found, [BadValue(each, PRECISION_LOSS, said) for each in fine]
 
     def _of_text(self, array: pa.Array) -> Made:
-        """Texts that are just as the pattern says side by side, others each by itself."""
+        """Read texts that match the pattern exactly together, others one by one."""
         assert self.format is not None
         found, left = _side_by_side(array, self.format)
         if not len(left):
@@ -180,11 +180,11 @@ class ConvertTimestamp(Transform):
 
 
 def _side_by_side(array: pa.Array, format_: SimpleDateFormat) -> tuple[pa.Array, np.ndarray]:
-    """Milliseconds of texts that frazil's own patterns read as well, and which are left."""
+    """Return milliseconds of texts that frazil's own patterns read as well, and the indices of the others."""
     nothing = pa.nulls(len(array), pa.int64())
     every = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
     letters = format_.letters
-    # Others mean another thing in those patterns.
+    # Other letters mean another thing in those patterns.
     if format_.counts_milliseconds or letters - set("yMdHhamsSXZ") or any(_short(part) for part in format_.parts):
         return nothing, every
     kind = "timestamptz" if letters & set("yMd") else "time"
@@ -198,15 +198,15 @@ def _side_by_side(array: pa.Array, format_: SimpleDateFormat) -> tuple[pa.Array,
 
 
 def _short(part: Part) -> bool:
-    """Whether it is an offset of hours alone, which has minutes in the other patterns."""
+    """Return whether it is an offset of only hours, which has minutes in the other patterns."""
     return part.letter == "X" and part.count == 1
 
 
 def converter(properties: Properties, name: str, *, lenient: bool) -> ConvertTimestamp:
-    """The step on a column.
+    """Return the step on a column.
 
     Raises:
-        TransformProblem: A property says something else than it may.
+        TransformProblem: A property has an invalid value.
     """
     target = properties.choice("target.type", tuple(TARGETS))
     precision = properties.choice("unix.precision", _PRECISIONS, "milliseconds", ignore_case=True)
