@@ -17,7 +17,7 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 SECONDS_FILE = Path(__file__).resolve().parents[1] / "seconds.json"
-# What an unlisted file is taken to need.
+# The needs assumed of an unlisted file.
 DEFAULT_SECONDS = 1.0
 
 
