@@ -23,8 +23,8 @@ class Hook:
     Attributes:
         status, answer: What it answers with.
         posts: The documents that it took, those that it refused included.
-        headers: Of each request, with names in lower case.
-        paths: Of each request.
+        headers: Headers of each request, with names in lower case.
+        paths: Path of each request.
     """
 
     port: int = 0
@@ -67,7 +67,7 @@ class Mailbox:
 
     Attributes:
         refuses: Status with which it answers a mail; 0: it takes it.
-        mails: What it took.
+        mails: The mails that it took.
         logins: User and password of each login.
     """
 

@@ -21,7 +21,7 @@ _numbers = itertools.count()
 
 
 def _name() -> str:
-    """One catalog's, of all that a database has."""
+    """A name for one catalog, unique in its database."""
     return f"lake_{os.getpid()}_{next(_numbers)}"
 
 
@@ -42,7 +42,7 @@ def database_catalog(server: DatabaseServer, warehouse: str | Path, **more: str)
 
 
 def objects_properties(server: ObjectServer, *, endpoint: str | None = None) -> dict[str, str]:
-    """How to get at files in S3; `endpoint`: of a proxy before the server."""
+    """Settings for access to files in S3; `endpoint`: that of a proxy before the server."""
     return {
         "s3.endpoint": endpoint or server.endpoint,
         "s3.region": "us-east-1",
@@ -85,5 +85,5 @@ def with_jars(session: SparkSession, settings: Settings) -> SparkSession:
 
 
 def properties_of(catalog: Mapping[str, Any]) -> dict[str, str]:
-    """Of a catalog's settings."""
+    """The properties of a catalog's settings."""
     return dict(catalog["properties"])

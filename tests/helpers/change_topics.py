@@ -20,9 +20,9 @@ class Change:
     """A record that is a change.
 
     Attributes:
-        table: Of the source.
+        table: Table of the source.
         op: Debezium's.
-        position: What the source says of it, as text.
+        position: Position in the source's log, as text.
         key: The record's, as text; None if it has none.
         row: The image behind the change, or before it where there is none behind it.
     """
@@ -52,7 +52,7 @@ class ChangeTopics:
 
     Args:
         address: The broker.
-        prefix: Of the topics.
+        prefix: Prefix of the topics.
     """
 
     def __init__(self, address: str, prefix: str) -> None:

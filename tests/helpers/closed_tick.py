@@ -19,7 +19,7 @@ def tick(home: str, reported: int | None = None) -> None:
 
     Args:
         home: The deployment's folder; Dagster's record is in its `dagster`, the cursor in its `cursor.json`.
-        reported: The process dies once so many events are told; None: it does not.
+        reported: The process dies once so many events are reported; None: it does not.
     """
     folder, cursor = Path(home) / "dagster", Path(home) / "cursor.json"
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from orchestration.cli.main import main
 
 
 def frazil(place: Path | Any, *arguments: str) -> Result:
-    """What a command does.
+    """Result of a command.
 
     Args:
         place: The home, or a test's world that has one.

@@ -63,7 +63,7 @@ _KINDS: Mapping[str, ice.IcebergType] = {
     "place": ice.StringType(),
     "n": ice.IntegerType(),
 }
-# As Debezium sends them, where psycopg reads something else.
+# Columns read in the form that Debezium sends, where psycopg reads something else.
 _READ = {
     "paid": "paid::numeric",
     "code": "code::text",
@@ -78,7 +78,7 @@ class ComparedSource(MirrorWorld):
 
     Args:
         home: A folder of its own.
-        server: Where the table is made.
+        server: Server of the table.
         mirror: What the mirror's block says beside.
     """
 

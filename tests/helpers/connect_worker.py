@@ -44,12 +44,12 @@ class ConnectWorker:
     on from there when it is started again.
 
     Args:
-        folder: Its own, made if it is not there.
+        folder: Folder of the worker, made if it does not exist.
         address: The broker.
-        jars: Its class path.
+        jars: Class path of the worker.
         settings: The worker's own, over the address, the REST listener and the file of offsets.
         connectors: The configuration of each by its name, `tasks.max` included.
-        options: Of the JVM.
+        options: Options of the JVM.
         log4j2: What it logs, and where.
     """
 
@@ -169,7 +169,7 @@ class ConnectWorker:
         raise self._error(f"The Connect worker was not ready within {_READY_SECONDS:.0f} s")
 
     def lives(self) -> bool:
-        """Whether the JVM is there; asks nothing of it."""
+        """Whether the JVM runs; sends it no request."""
         return self._process is not None and self._process.poll() is None
 
     def check(self) -> None:

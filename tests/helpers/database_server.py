@@ -25,11 +25,11 @@ _NOBODY = 65534
 
 @dataclass(frozen=True)
 class DatabaseServer:
-    """Where it is.
+    """Address of the server.
 
     Attributes:
         port: On 127.0.0.1.
-        pid: Of its first process.
+        pid: Id of its first process.
     """
 
     port: int
@@ -37,11 +37,11 @@ class DatabaseServer:
 
     @property
     def url(self) -> str:
-        """Without the password."""
+        """The URI without the password."""
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        """Of another database, without the password."""
+        """The URI of another database, without the password."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
 
@@ -52,7 +52,7 @@ def database_server(*settings: str, backup: Path | None = None, port: int | None
     Args:
         settings: Each as `name=value`, over those of a small server.
         backup: What `backed_up` gave: it begins with this, which goes with it too; without it is empty.
-        port: Which nobody has; a free one without it.
+        port: A port that nobody has; without it a free one is chosen.
     """
     with tempfile.TemporaryDirectory(prefix="frazil-postgres-") as name:
         folder, at = Path(name), port or free_ports(1)[0]
@@ -96,7 +96,7 @@ def backed_up(server: DatabaseServer, folder: Path) -> Path:
     """A copy of a server's data as they are now, made while it runs; its slots are not in it.
 
     Args:
-        folder: Where it is put; it is not there yet.
+        folder: Folder of the server, which does not exist yet.
     """
     run_client("pg_basebackup", server, "-D", str(folder), "--checkpoint=fast")
     return folder
@@ -123,7 +123,7 @@ def _make(binaries: Path, data: Path, log: IO[bytes], as_user: dict[str, Any]) -
 
 
 def _user() -> dict[str, Any]:
-    """Whose process the server is."""
+    """The user that runs the server's process."""
     return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
 
 

@@ -83,7 +83,7 @@ class DeadLetterWorld:
 
     @property
     def given(self) -> tuple[StreamSpec, Settings, Catalog]:
-        """What replays and decisions are given first."""
+        """The first arguments of replays and decisions."""
         return self.spec, self.settings, self.catalog
 
     @property
@@ -134,7 +134,7 @@ class DeadLetterWorld:
         return offsets
 
     def append(self, table: Table, rows: pa.RecordBatch) -> None:
-        """As another writer does."""
+        """Append rows as another writer does."""
         writer = TargetWriter(table.metadata, table.io, file_prefix="test")
         writer.write(rows)
         commit_once(table, Append(writer.close()), summary={}, properties={})
@@ -146,11 +146,11 @@ class DeadLetterWorld:
         return dry_run(self.spec, self.catalog, ReplayRequest(**request))
 
     def landed(self) -> Counter[str]:
-        """How often each record stands in the stream's table, by its id."""
+        """How often each record is in the stream's table, by its id."""
         return Counter(self.sink().scan(selected_fields=("id",)).to_arrow().column("id").to_pylist())
 
     def lives(self) -> dict[int, dict[str, Any]]:
-        """The letters by offset."""
+        """The dead letters by offset."""
         rows = self.dead().scan().to_arrow().to_pylist()
         found = {row["offset"]: row for row in rows}
         assert len(found) == len(rows), "one letter per record"

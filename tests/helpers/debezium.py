@@ -11,7 +11,7 @@ from jobs.clients.install.artifacts import OnProgress, resolve_jars, unpacked
 from tests.helpers.connect_worker import SMALL_JVM, ConnectWorker
 from tests.helpers.database_server import DATABASE, PASSWORD, USER, DatabaseServer
 
-# What a server needs for Debezium, as settings of `database_server`.
+# The settings of `database_server` that Debezium needs.
 LOGICAL = ("wal_level=logical", "max_replication_slots=20", "max_wal_senders=20")
 SIGNALS = "debezium_signal"
 """Table of signals, which the connector asks for incremental snapshots by: id, type, data."""
@@ -35,15 +35,15 @@ def debezium_worker(
     Its topics are `NAME.public.TABLE`, with keys, values and headers in Connect's JSON with schemas.
 
     Args:
-        folder: For the worker.
+        folder: Folder for the worker.
         address: The broker.
-        server: With the settings `LOGICAL`.
+        server: Server with the settings `LOGICAL`.
         name: Prefix of its topics, name of its slot and publication: small letters, digits and underscores.
-        tables: Of the schema `public`; they are there, and so is `SIGNALS`.
-        more: Of the connector, over what is set here.
-        settings: Of the worker, over what is set here.
-        options: Of the JVM.
-        on_progress: Told when the connector is fetched.
+        tables: Tables of the schema `public`; they exist, and so does `SIGNALS`.
+        more: Settings of the connector, over those made here.
+        settings: Settings of the worker, over those made here.
+        options: Options of the JVM.
+        on_progress: Called when the connector is fetched.
     """
     *jars, archive = _artifacts(on_progress)
     connector: dict[str, str] = {
@@ -84,7 +84,7 @@ def create_signals(connection: Any) -> None:
     """Make the table of signals.
 
     Args:
-        connection: Of psycopg, to the server's database.
+        connection: Connection of psycopg to the server's database.
     """
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {SIGNALS} (id varchar(64) PRIMARY KEY, type varchar(32) NOT NULL, data text)"
@@ -100,8 +100,8 @@ def follower(connection: Any, name: str) -> int | None:
     """The server's process that sends the log to a connector; None before its first snapshot is done.
 
     Args:
-        connection: Of psycopg, to the server's database.
-        name: Of its slot.
+        connection: Connection of psycopg to the server's database.
+        name: Name of its slot.
     """
     found = connection.execute(
         "SELECT active_pid FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid"
@@ -115,8 +115,8 @@ def signal_snapshot(connection: Any, tables: list[str]) -> None:
     """Ask the connector to read tables of `public` beside what changes in them: an incremental snapshot.
 
     Args:
-        connection: Of psycopg, to the server's database.
-        tables: Which, with a primary key each.
+        connection: Connection of psycopg to the server's database.
+        tables: Tables to read, with a primary key each.
     """
     asked = json.dumps({"type": "incremental", "data-collections": [f"public.{table}" for table in tables]})
     connection.execute(f"INSERT INTO {SIGNALS} VALUES (gen_random_uuid()::text, 'execute-snapshot', %s)", (asked,))

@@ -46,7 +46,7 @@ def write_file(home: Path, more: str = "closes: hour", partition_by: str = "", b
     """The stream's file.
 
     Args:
-        more: Of its event time.
+        more: Further settings of its event time.
         besides: Further blocks, such as `GATE`.
     """
     (home / "streams").mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class EventStream:
     """The stream's tables, and what one driver commits to them.
 
     Args:
-        settings: Of its deployment.
+        settings: Settings of its deployment.
         spec: The stream.
     """
 
@@ -95,7 +95,7 @@ class EventStream:
         """A batch of rows with these event times, behind which the watermark stands here.
 
         Args:
-            late: Of them, the late ones by the begin of their hour.
+            late: The late ones among the rows, by the beginning of their hour.
             letters: Rows that its stamp says the dead letters get, and which they do not have yet.
             through: Through when the stream is complete with it.
             before: Through when it was before it, by its driver's word.

@@ -46,19 +46,19 @@ class EvolvingStream:
     Args:
         home: The deployment's folder.
         name: The stream's id, and its topic.
-        columns: Of the table, in the words of schema text.
+        columns: Columns of the table, as schema text.
         epoch: The driver's.
         decode: More of the block `decode`.
-        key: The columns of the key's struct, of a stream whose file does not declare them.
+        key: Columns of the key's struct, of a stream whose file does not declare them.
         mask: The masked columns.
         more: Further blocks of the stream's file.
         evolve: The block `evolve`.
 
     Attributes:
-        keys: Of the records that have one, by offset.
-        headers: Likewise, by name.
+        keys: Keys of the records that have one, by offset.
+        headers: Headers of records, by offset.
         runs: How often the tasks of a batch were run.
-        surveys: How often that was a survey, in all.
+        surveys: How many of these runs, in all, were surveys.
         survey: Whether it is one then, or as exact as any run.
         between: Called after the tasks of each run.
     """
@@ -162,7 +162,7 @@ class EvolvingStream:
 
     @property
     def files(self) -> list[Path]:
-        """The data files that there are, referenced or not."""
+        """The data files that exist, referenced or not."""
         return sorted(Path(self.table.location().removeprefix("file://")).rglob("*.parquet"))
 
 
@@ -218,7 +218,7 @@ def block(
 
 
 def rows_of(columns: str) -> Schema:
-    """The columns that a schema's text says."""
+    """The columns of a schema's text."""
     return iceberg_schema(parse_schema(columns))
 
 

@@ -37,7 +37,7 @@ def reference(syntax: Syntax, row: Mapping[str, Typed], kind: Callable[[Syntax],
 
     Args:
         syntax: The expression.
-        row: Its columns.
+        row: Columns of the row.
         kind: The one type of the values of a CASE or COALESCE.
 
     Raises:

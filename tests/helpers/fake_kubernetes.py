@@ -26,12 +26,12 @@ class FakeKubernetes:
     """Its state, which a test looks at and changes.
 
     Attributes:
-        address: Where it answers.
+        address: Address of the server.
         token: Who asks has to have it.
-        pods: By namespace and name.
+        pods: The pods by namespace and name.
         faults: What the next requests are answered with: a status, and whether the request is carried out all the same.
         requests: Method and path of each, in order, with its status.
-        graces: What each removed pod was given to end, in seconds.
+        graces: Seconds that each removed pod was given to end.
         deaf: Whether pods do not end when they are asked to.
         given: The environment of containers that are processes of this machine; None: there are none.
     """

@@ -19,11 +19,11 @@ class FaultyProxy:
     """What it does to the next connections that bring a request.
 
     Attributes:
-        port: Where it listens, on 127.0.0.1.
+        port: Port of the proxy, on 127.0.0.1.
         fault: `cut`: the request is passed on, and the connection ends before the answer; `twice`: the request is
             passed on a second time, and the second answer counts; `silent`: nothing is passed on, and nothing
             answered; `refused`: the connection ends at once; `409`: the proxy itself answers so.
-        times: How many requests it is for; further ones pass.
+        times: Number of requests that are treated so; further ones pass.
         only: A request is meant only if it has this in it.
     """
 

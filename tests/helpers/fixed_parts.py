@@ -17,7 +17,7 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 SECONDS_FILE = Path(__file__).resolve().parents[1] / "seconds.json"
-# Of a file that is not listed. One with real parts takes far longer than the rest, so each has an entry.
+# An unlisted file counts as this. Files with real parts take far longer, so each has an entry.
 DEFAULT_SECONDS = 1.0
 REAL_PARTS = "tests/integration/"
 

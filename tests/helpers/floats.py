@@ -1,4 +1,4 @@
-"""What float a number's text is, by exact arithmetic alone."""
+"""The float that a number's text stands for, by exact arithmetic alone."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ class Forked:
     """A process that runs a function; used like `subprocess.Popen`.
 
     Args:
-        run: Of a module, since the process imports it by its name.
-        arguments: Its arguments.
+        run: Function of a module, since the process imports it by its name.
+        arguments: Arguments of the function.
         env: Environment variables on top of this process's own.
-        folder: Where the file with its output goes.
+        folder: Folder of the file with its output.
     """
 
     def __init__(self, run: Callable[..., object], *arguments: Any, env: Mapping[str, str], folder: Path) -> None:
@@ -55,7 +55,7 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Id of the process."""
         assert self._process.pid is not None
         return self._process.pid
 

@@ -31,14 +31,14 @@ Rule = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class GuardedBroker:
-    """What a test has of it.
+    """Addresses and files of the broker.
 
     Attributes:
-        address: For those who must prove themselves (SASL_SSL).
+        address: Address for those who must prove themselves (SASL_SSL).
         open_address: Without a login, where everything is allowed.
         tls: Certificates.
         tokens: Who issues tokens.
-        folder: Its own.
+        folder: Folder of the broker.
         admin: Somebody who may do everything.
     """
 
@@ -73,8 +73,8 @@ def guarded_broker(folder: Path, *, token_seconds: int = 5, certificates: bool =
     """Run it until the end.
 
     Args:
-        folder: For all of it.
-        token_seconds: How long tokens live.
+        folder: Folder for all files.
+        token_seconds: Lifetime of tokens.
         certificates: Whether clients prove themselves by one that its authority has signed, and by nothing else.
     """
     tls = make_tls(folder)
@@ -88,7 +88,7 @@ def guarded_broker(folder: Path, *, token_seconds: int = 5, certificates: bool =
             "sasl.oauthbearer.jwks.endpoint.url": tokens.keys.as_uri(),
             "sasl.oauthbearer.expected.audience": "kafka",
             "sasl.oauthbearer.expected.issuer": ISSUER,
-            # Whoever does not prove himself anew in time is cut off.
+            # Clients that do not prove themselves again in time are cut off.
             f"{listener}.connections.max.reauth.ms": "60000",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",

@@ -26,7 +26,7 @@ _OPENED = ("java.lang", "java.net", "java.util", "java.util.concurrent", "java.n
 
 @dataclass(frozen=True)
 class HiveServer:
-    """Where it is.
+    """Address of the server.
 
     Attributes:
         port: On 127.0.0.1.
@@ -36,7 +36,7 @@ class HiveServer:
 
     @property
     def uri(self) -> str:
-        """Of the catalog."""
+        """The URI of the catalog."""
         return f"thrift://{HOST}:{self.port}"
 
 
@@ -45,7 +45,7 @@ def hive_server(folder: Path) -> Iterator[HiveServer]:
     """Run it until the end.
 
     Args:
-        folder: For its database and its log.
+        folder: Folder for its database and its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]

@@ -41,7 +41,7 @@ class HostileChanges:
     """A database and what was done to it.
 
     Attributes:
-        connection: Of psycopg, with autocommit.
+        connection: Connection of psycopg, with autocommit.
         made: Changes that were committed, by table and Debezium's operation, without rows that snapshots read.
     """
 
@@ -81,7 +81,7 @@ class HostileChanges:
         """Go on in the same database as it was backed up.
 
         Args:
-            connection: As the former one.
+            connection: Connection of psycopg, with autocommit.
         """
         self.connection = connection
         self.made.clear()

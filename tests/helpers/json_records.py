@@ -71,7 +71,7 @@ kinds: st.SearchStrategy[DeclaredType] = st.recursive(
     ),
     max_leaves=4,
 )
-"""Of a stream's file."""
+"""Types of a stream's file."""
 
 writers_primitives = st.one_of(
     primitives,
@@ -90,7 +90,7 @@ writers_kinds: st.SearchStrategy[DeclaredType] = st.recursive(
     ),
     max_leaves=4,
 )
-"""Of a stream's file, and of writers' schemas."""
+"""Types of a stream's file, and of writers' schemas."""
 
 _WHOLE = ["{}.0", "{}.00e2", "{}e3", "{}0E-1", "{}.5", "{}e-1", "{}.25e2", "{}e9", "{}e18", "{}e19"]
 digits = st.text("0123456789", min_size=1, max_size=40).map(lambda text: text.lstrip("0") or "0")

@@ -77,7 +77,7 @@ class Lake:
         return self.catalog.load_table(name)
 
     def take_over(self) -> Target:
-        """As a driver that starts, which knows nothing but the tables."""
+        """Take the table over as a driver that starts, which knows nothing but the tables."""
         target = Target(connect_catalog(self.settings), NAME, STREAM)
         newest = target.read()
         epoch = 1 + target.greatest_epoch()
@@ -132,7 +132,7 @@ class Lake:
         self.rows += count
 
     def ids(self, snapshot_id: int | None = None) -> Counter[int]:
-        """How often each row stands in the table."""
+        """How often each row is in the table."""
         return Counter(self.table().scan(snapshot_id=snapshot_id, selected_fields=("id",)).to_arrow()["id"].to_pylist())
 
     def maintain(
@@ -184,7 +184,7 @@ class Lake:
 
 
 class Writer(threading.Thread):
-    """Lands batches until it is told to end, as a driver does beside a compaction."""
+    """Lands batches until it is stopped, as a driver does beside a compaction."""
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(name="writer", daemon=True)
@@ -215,5 +215,5 @@ class Writer(threading.Thread):
 
 
 def later() -> datetime:
-    """When everything that was committed is old."""
+    """A time at which everything that was committed is old."""
     return datetime.now(UTC) + LATER

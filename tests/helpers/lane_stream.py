@@ -66,13 +66,13 @@ class LaneStream:
         log: The records of its topics.
         monkeypatch: Has samples read from the log.
         epoch: The driver's.
-        registry: Where a schema registry is.
+        registry: URL of a schema registry.
         more: Further blocks of its file.
 
     Attributes:
         runs: How often the tasks of the last batch were run.
-        headers: Of records, by their offsets, whatever their topics.
-        keys: Of records, by their topics and offsets.
+        headers: Headers of records, by their offsets, whatever their topics.
+        keys: Keys of records, by their topics and offsets.
     """
 
     keys: Mapping[tuple[str, int], bytes] = MappingProxyType({})
@@ -134,7 +134,7 @@ class LaneStream:
             yield [SampleRecord(at, offset, value, self.keys.get((at.topic, offset))) for offset, value in found]
 
     def _opened(self, epoch: int) -> OpenStream:
-        """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
+        """Open the stream as the driver does, without Kafka: claimed, and completed from earlier drivers' records."""
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
         targets = known_targets(self.spec, self.catalog, {}, parking=True)
         folder = stream_folder(self.settings, "shop")

@@ -1,4 +1,4 @@
-"""What processes listen on, as the kernel says: each socket with its address, so that none is open by oversight."""
+"""Listening sockets of processes, by the kernel: each with its address, so that none is open by oversight."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Listening:
 
     Attributes:
         command: The command line of the process that holds it.
-        address: Where it listens; of an IPv4 address within IPv6 the IPv4 one.
+        address: Address that it listens on; of an IPv4 address within IPv6 the IPv4 one.
     """
 
     pid: int

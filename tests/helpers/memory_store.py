@@ -18,7 +18,7 @@ class InMemoryStore:
         within: Whose documents this shares, as the part below `prefix`.
 
     Attributes:
-        documents: By their whole keys.
+        documents: The documents by their whole keys.
         before, after: By operation: called within it, before it does anything, and once others may see what it did;
             where a slow store would be held up, and one that is away would raise OSError.
         durable: The whole keys of the documents that were last written durably.

@@ -17,7 +17,7 @@ CHANGES = [
     change("c", 16, id=10, name="gone"),
     change("d", 17, id=10),
 ]
-"""Of the first six rows: three keys have another row behind them, and two have none."""
+"""Changes of the first six rows: three keys have another row behind them, and two have none."""
 
 CHANGED_ROWS = {
     (0,): {"id": 0, "name": "n0", "note": "x"},
@@ -27,7 +27,7 @@ CHANGED_ROWS = {
     (5,): {"id": 5, "name": "n5", "note": "x"},
     (9,): {"id": 9, "name": "neun", "note": "9"},
 }
-"""What the six rows are by them."""
+"""The rows after these changes."""
 
 REPEATS = [change("u", 18, 10, id=1, name="old", note="old"), change("d", 19, 16, id=4)]
 """Changes that were sent before those."""

@@ -58,7 +58,7 @@ class MirrorWorld:
     Args:
         session: None if nothing is merged by Spark.
         row: The columns of the source's row, as a spec declares them; those of the key are required in the mirror.
-        buckets: Of the mirror's partitions, by the first column of the key.
+        buckets: Number of buckets of the mirror's partitions, by the first column of the key.
         scattered: Whether records have no keys.
     """
 

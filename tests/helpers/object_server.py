@@ -23,11 +23,11 @@ KEY, SECRET = "frazil-tests", "a-secret-of-the-tests"
 
 @dataclass(frozen=True)
 class ObjectServer:
-    """Where it is, with `KEY` and `SECRET` as credentials and the bucket `BUCKET`.
+    """Address of the server, with `KEY` and `SECRET` as credentials and the bucket `BUCKET`.
 
     Attributes:
-        endpoint: Such as `http://127.0.0.1:8333`.
-        pid: Of its process, which may be stopped and continued by a test.
+        endpoint: URL of the server, such as `http://127.0.0.1:8333`.
+        pid: Id of its process, which a test may stop and continue.
     """
 
     endpoint: str

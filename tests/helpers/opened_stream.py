@@ -26,7 +26,7 @@ KINDS = ("INS", "UPD", "DEL", "OWN", "other")
 
 
 class MemoryKafka:
-    """What the opening of a stream asks Kafka, answered from the log of a stream.
+    """Kafka's answers to the opening of a stream, from the log of the stream.
 
     Attributes:
         first: The first offset that the log still keeps.
@@ -97,7 +97,7 @@ class OpenedStream(RoutedStream):
         ]
 
     def land_elsewhere(self, count: int = 5) -> None:
-        """As `land_next`, by a driver of its own."""
+        """Land as `land_next` does, by a driver of its own."""
         with self.opened():
             self.land_next(count)
 

@@ -24,7 +24,7 @@ __all__ = ["Killed", "audited", "killed"]
 
 CHANGES, DELETES, DEAD = "orders.changes", "orders.deletes", f"{SINK}_dead"
 PARK: dict[str, Any] = {**ROUTE, "on_table_error": "park"}
-# What each comes to: UPD goes to both tables.
+# Operations of the records; UPD goes to both tables.
 KINDS = ["INS", "UPD", "DEL", "OWN", "other"]
 
 
@@ -48,7 +48,7 @@ def replayed(one: AnyStream) -> ReplayResult:
 
 
 def landed(*offsets: int) -> dict[str, list[int]]:
-    """Where records of these offsets belong, those that no table takes among the dead letters."""
+    """The offsets in each table, those that no table takes among the dead letters."""
     found: dict[str, list[int]] = {}
     for offset in offsets:
         kind = KINDS[offset % 5]
@@ -63,7 +63,7 @@ def rows_of(one: RoutedStream) -> dict[str, list[int]]:
 
 
 def dropped(home: Path) -> RoutedStream:
-    """A stream that has landed once, and one of whose tables was dropped then."""
+    """A stream that has landed once; afterwards one of its tables was dropped."""
     one = RoutedStream(home, PARK)
     one.land(*records(0))
     one.catalog.drop_table(DELETES)

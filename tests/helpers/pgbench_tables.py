@@ -10,7 +10,7 @@ from typing import Any
 from tests.helpers.database_server import DatabaseServer, run_client
 
 _ACCOUNTS = 500
-# Its own script (TPC-B), which takes 100,000 accounts for granted.
+# pgbench's own script (TPC-B), which takes 100,000 accounts for granted.
 _SCRIPT = f"""\
 \\set aid random(1, {_ACCOUNTS})
 \\set tid random(1, 10)
@@ -38,8 +38,8 @@ class PgbenchTables:
         made: Changes that were committed, by table and Debezium's operation, without rows that snapshots read.
 
     Args:
-        server: Where it is.
-        connection: Of psycopg, with autocommit.
+        server: The server of the tables.
+        connection: Connection of psycopg, with autocommit.
     """
 
     def __init__(self, server: DatabaseServer, connection: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a gate's run and a remake do, as functions that a process of its own runs; see `forked`."""
+"""Publishing and copying a branch, as functions that a process of its own runs; see `forked`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.quality.publishing.remake import remake
 
 
 def judge_and_publish(home: str, bad: Sequence[int]) -> None:
-    """What a run of the gate does, with a contract that refuses these ids."""
+    """Publish by a contract that refuses these ids, as a run does."""
 
     def judge(interval: Interval) -> Verdict:
         paths = [each.file_path.removeprefix("file://") for each in interval.files]
@@ -32,7 +32,7 @@ def judge_and_publish(home: str, bad: Sequence[int]) -> None:
 
 
 def remake_branch(home: str) -> None:
-    """What maintenance does with a branch that has grown."""
+    """Maintain a branch that has grown, as maintenance does."""
     spec = load_stream(Path(home) / "streams/payments.yaml")
     with connect_catalog(Settings.embedded(Path(home))) as catalog:
         remake(catalog, spec.table.name, [spec], "ingest", needed=lambda snapshot, stamp: False)

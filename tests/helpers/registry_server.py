@@ -22,18 +22,18 @@ def basic(user: str, password: str) -> str:
 
 @dataclass
 class RegistryServer:
-    """What it answers, and what it was asked.
+    """The registry's answers, and the requests that it got.
 
     Attributes:
-        schemas: By id.
+        schemas: The schemas by id.
         subjects: Their versions.
         newest: Kind and text of the newest version of subjects; its number is 1, its id the place here from 1.
         guids: Schemas by GUID; None of a registry that has none.
         authorization: The header that it wants; None lets everybody in.
-        token_answer: What the identity provider at `/token` answers: a status and a body.
+        token_answer: Answer of the identity provider at `/token`: a status and a body.
         broken: The status and the text of every answer, in place of the right one.
         asked: The paths, with the headers.
-        forms: What was sent to `/token`.
+        forms: The forms that were sent to `/token`.
     """
 
     schemas: dict[int, str] = field(default_factory=lambda: {1: SCHEMA})

@@ -28,7 +28,7 @@ class RestStandIn:
     Attributes:
         answers: For the next commits, the status that each is answered with, and whether it is carried out all the
             same. Further ones are answered as the catalog behind says.
-        commits: How many were asked for.
+        commits: Number of commits that were requested.
         config: Makes what is handed out with a table that is loaded.
     """
 

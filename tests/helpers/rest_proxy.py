@@ -25,19 +25,19 @@ _CUT = 0
 
 @dataclass
 class RestProxy:
-    """What it does with what comes.
+    """Treatment of requests.
 
     Attributes:
         target: The port of the catalog.
-        port: Its own, on 127.0.0.1.
+        port: Port of the proxy, on 127.0.0.1.
         answers: For the next commits, what each is answered with (0: the connection is cut) and whether it is carried
             out all the same.
         lifetime: How many requests a token is good for; None: no token is asked for.
         headless: Tables are shown with their newest snapshot alone, as some catalogs do.
-        commits, tokens: How many were asked for.
+        commits, tokens: How many commits and tokens were requested.
         vend: Makes the keys, as properties, that are handed out with a table of such a location, in place of the
             catalog's own.
-        renewed: How often keys were asked for alone.
+        renewed: How often keys alone were requested.
     """
 
     target: int
@@ -57,7 +57,7 @@ class RestProxy:
 
     @property
     def uri(self) -> str:
-        """Of the catalog, by way of the proxy."""
+        """The URI of the catalog through the proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     def token(self, asked: str) -> tuple[int, dict[str, Any]]:

@@ -15,7 +15,7 @@ from tests.helpers.waiting import wait_for
 
 @dataclass(frozen=True)
 class RestServer:
-    """Where it is.
+    """Address of the server.
 
     Attributes:
         port: On 127.0.0.1.
@@ -25,17 +25,17 @@ class RestServer:
 
     @property
     def uri(self) -> str:
-        """Of the catalog."""
+        """The URI of the catalog."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @contextlib.contextmanager
 def rest_server(folder: Path, properties: Mapping[str, str]) -> Iterator[RestServer]:
-    """Run it until the end. It asks nobody who he is.
+    """Run the server until the end of the block. It authenticates nobody.
 
     Args:
-        folder: For its database.
-        properties: Of the catalog behind it, such as `warehouse`; those of S3 are handed out to who loads a table.
+        folder: Folder for its database.
+        properties: Properties of the catalog behind it, such as `warehouse`; clients that load a table get those of S3.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with small_jvm([*resolve_jars("rest_catalog"), *resolve_jars("aws")], folder / "rest.log") as gateway:

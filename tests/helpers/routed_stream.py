@@ -87,7 +87,7 @@ class RoutedStream(EvolvingStream):
         self.runner = MemoryRunner(self, kafka)
 
     def _opened(self, home: Path, epoch: int) -> OpenStream:
-        """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
+        """Open the stream as the driver does, without Kafka: claimed, and completed from earlier drivers' records."""
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
         targets: dict[str, Target] = {}
         for each in self.spec.target_names:

@@ -25,11 +25,11 @@ from tests.helpers.waiting import wait_for
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request was answered with.
+    """Answer to a request.
 
     Attributes:
         document: The body as JSON has it; None where it is empty.
-        headers: By name in lower case.
+        headers: Headers by name in lower case.
     """
 
     status: int
@@ -41,7 +41,7 @@ def ask(url: str, method: str, path: str, body: object = None, **headers: str) -
     """Send a request; a body that is no bytes is sent as JSON.
 
     Args:
-        headers: With `_` for the hyphens that a name cannot have here.
+        headers: Headers; `_` stands for the hyphens that an argument's name cannot have.
     """
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     named = {"Content-Type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}

@@ -56,7 +56,7 @@ class SessionKeys:
     """Keys of one session.
 
     Attributes:
-        ends: When they end, seconds since 1970.
+        ends: End of the keys, seconds since 1970.
     """
 
     access: str
@@ -79,8 +79,8 @@ def session_keys(seconds: int, policy: Mapping[str, Any] | None = None) -> Sessi
     """New ones, for the tests' server (`object_server`).
 
     Args:
-        seconds: For how long.
-        policy: What they are for, as AWS writes it; None: everything.
+        seconds: Lifetime of the keys.
+        policy: What the keys are for, as AWS writes it; None: everything.
     """
     now, session = int(time.time()), uuid.uuid4().hex
     assumed = f"arn:aws:sts::000000000000:assumed-role/Session/{session}"

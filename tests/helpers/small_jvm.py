@@ -16,7 +16,7 @@ def small_jvm(jars: Sequence[Path], log: Path, options: Sequence[str] = ()) -> I
     """Start one with these jars on its class path; gives py4j's gateway to it.
 
     Args:
-        log: Where it prints to.
+        log: File of its output.
         options: Further ones of the JVM.
     """
     # Imported here: only tests with a JVM need it.

@@ -17,7 +17,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "pgbench_branches": ("bid",),
     "pgbench_tellers": ("tid",),
 }
-"""Of the tables that have one."""
+"""Key columns of the tables that have a key."""
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
@@ -27,8 +27,8 @@ class Rows:
     """All rows of the tables with keys, at a position of the source's log.
 
     Attributes:
-        lsn: Where the log was; every change before it is in the rows.
-        tables: By table and key.
+        lsn: Position of the log; every change before it is in the rows.
+        tables: Rows by table and key.
     """
 
     lsn: int
@@ -39,7 +39,7 @@ def rows_of(connection: Any) -> Rows:
     """The rows as they are now.
 
     Args:
-        connection: Of psycopg, with autocommit.
+        connection: Connection of psycopg, with autocommit.
     """
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

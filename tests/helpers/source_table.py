@@ -24,7 +24,7 @@ class SourceTable:
 
     Attributes:
         simple: Whether no key changes, and nothing is truncated.
-        rows: By key.
+        rows: The rows by key.
         log: Every change, in the order in which it was sent; the same one may be there twice.
         events: Every change once.
     """
@@ -42,7 +42,7 @@ class SourceTable:
         self.offsets: list[int] = [0] * PARTITIONS
 
     def run(self, changes: int) -> None:
-        """So many things happen, some of them twice in the log."""
+        """Make so many changes, some of them twice in the log."""
         for _ in range(changes):
             self._happen()
             if self.events and self.random.random() < 0.02:

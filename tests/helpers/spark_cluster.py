@@ -39,9 +39,9 @@ class SparkCluster:
     Attributes:
         folder: All that the cluster's processes write, each worker within a folder of its own.
         port: The master's, which it keeps when it is started again.
-        ui_port: Of the master's page and JSON.
-        memory: Of a worker.
-        given: What workers have in their environment beside, for drivers that they run.
+        ui_port: Port of the master's page and JSON.
+        memory: Memory of a worker.
+        given: Further environment of the workers, for drivers that they run.
     """
 
     folder: Path
@@ -53,12 +53,12 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """As `spark.master` names it."""
+        """The URL for `spark.master`."""
         return f"spark://127.0.0.1:{self.port}"
 
     @property
     def conf(self) -> dict[str, str]:
-        """What `spark.conf` of a deployment says for this cluster."""
+        """The `spark.conf` of a deployment for this cluster."""
         return {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": _QUICK,
@@ -132,7 +132,7 @@ class SparkCluster:
         process.wait()
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself."""
+        """The state that the master reports."""
         return dict(json.loads(self.page("/json/")))
 
     def page(self, path: str) -> str:
@@ -141,7 +141,7 @@ class SparkCluster:
             return str(answer.read().decode())
 
     def alive_workers(self) -> int:
-        """How many the master has; 0 while it does not answer, or does not have all its pages yet."""
+        """Number of the master's workers; 0 while it does not answer, or does not have all its pages yet."""
         with contextlib.suppress(OSError, json.JSONDecodeError):
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
         return 0

@@ -14,13 +14,13 @@ from tests.helpers.problem_places import without_columns
 
 
 def settings_of(home: Path, text: str) -> Settings:
-    """The settings of a deployment whose file says so."""
+    """The settings of a deployment with such a file."""
     (home / "frazil.yaml").write_text(text, encoding="utf-8")
     return load_settings(None, home=home)
 
 
 def settings_problems(home: Path, text: str) -> list[str]:
-    """What is wrong with them; no form of the error shows the secret `hunter2`."""
+    """The problems of such settings; no form of the error shows the secret `hunter2`."""
     with pytest.raises(SpecError) as error:
         settings_of(home, text)
     shown = "".join(traceback.format_exception(error.value)) + repr(error.value.__context__)
@@ -29,7 +29,7 @@ def settings_problems(home: Path, text: str) -> list[str]:
 
 
 def stream_problems(folder: Path, text: str) -> list[str]:
-    """What is wrong with a stream's file, each with its line in front."""
+    """The problems of a stream's file, each with its line in front."""
     path = folder / "payments.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SpecError) as error:

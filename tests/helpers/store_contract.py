@@ -11,7 +11,7 @@ import pytest
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.store import StateStore
 
-# Of creators at once; SeaweedFS lets those who lose wait for a second.
+# Number of creators at once; SeaweedFS lets those who lose wait for a second.
 ROUNDS = {False: 20, True: 2}
 
 

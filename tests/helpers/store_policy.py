@@ -12,11 +12,11 @@ _FOLDERS = {"tables": "lake/warehouse", "state": "lake/frazil"}
 
 
 def documented_policy(of: Literal["tables", "state"], folder: str) -> dict[str, Any]:
-    """What the page grants.
+    """The actions that the page grants.
 
     Args:
-        of: Whom.
-        folder: Such as `s3://BUCKET/FOLDER`.
+        of: Whether the policy is for tables or for the state.
+        folder: Folder of the store, such as `s3://BUCKET/FOLDER`.
     """
     path, documented = folder.removeprefix("s3://"), _FOLDERS[of]
     blocks = re.findall(r"^```json\n(.+?)^```", _PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -21,14 +21,14 @@ _BUSY = (
 
 @dataclass
 class StoreProxy:
-    """What it does with the next requests that write.
+    """Treatment of the next requests that write.
 
     Attributes:
         target: The port of the server.
-        port: Its own, on 127.0.0.1.
+        port: Port of the proxy, on 127.0.0.1.
         fault: `503`: it is answered so, and nothing else happens; `done 503`: the same, but it was carried out; `cut`:
             it is carried out, and the connection ends before the answer; `half`: the connection ends amid the request.
-        times: How many requests it is for; further ones pass.
+        times: Number of requests that are treated so; further ones pass.
         only: A request is meant only if its path has this in it.
     """
 
@@ -41,7 +41,7 @@ class StoreProxy:
 
     @property
     def endpoint(self) -> str:
-        """Of the store, by way of the proxy."""
+        """The endpoint of the store through the proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     def arm(self, fault: Fault, times: int = 1, only: str = "") -> None:

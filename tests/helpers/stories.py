@@ -45,7 +45,7 @@ def forget_records(one: AnyStream) -> None:
 
 
 def audited(one: AnyStream, *, gone: str | None = None) -> StreamAudit:
-    """The stream adds up, but for records of one table that is gone; returns what was found."""
+    """Assert that the stream adds up, but for records of one table that is gone; returns the audit."""
     fill_ledger(one.catalog, one.settings, [one.spec])
     found = audit(one.stream.spec.model_copy(), one.settings, one.catalog, full=True)
     problems = [each for each in found.problems if not (each.kind == "not_counted" and each.table == gone)]

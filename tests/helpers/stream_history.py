@@ -173,7 +173,7 @@ class StreamHistory:
 
 
 def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
-    """What an audit of the two says, without catalog and files."""
+    """Audit tables against ledger, without catalog and files."""
     found = StreamAudit("payments", full=True)
     of_sink, of_dead = expected_rows(SINK_TARGET, sink.ledger), expected_rows(DEAD_TARGET, dead.ledger)
     found.tables = [TableAudit(SINK_TARGET), TableAudit(DEAD_TARGET)]

@@ -30,7 +30,7 @@ def spec_with(
 
     Args:
         nameable: The tables that values of records may name.
-        parkable: Those that are parked where they are gone or refuse their commit.
+        parkable: The targets that are suspended where they are gone or refuse their commit.
     """
     given = {"nameable": nameable, "parkable": parkable, **more}
 

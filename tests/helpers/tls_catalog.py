@@ -20,7 +20,7 @@ def silent_catalog(tls: Tls, *, certificates: bool = False) -> Iterator[str]:
     """Run it until the end; gives its URI.
 
     Args:
-        tls: Of the authority that has signed its certificate.
+        tls: Files of the authority that has signed its certificate.
         certificates: It takes nobody without one of the same authority.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -22,16 +22,16 @@ ISSUER = "https://idp.test"
 
 @dataclass
 class TokenServer:
-    """Where it is, and what it does.
+    """State of the server.
 
     Attributes:
-        url: Where tokens are issued.
+        url: URL where tokens are issued.
         keys: File with the public key that signs them, for a broker.
         clients: Secrets by client; may be changed.
-        seconds: How long a token lives.
+        seconds: Lifetime of a token.
         issued: How many tokens were issued, by client and the kind of program that asked (`java` or `librdkafka`).
         refused: How often a client or its secret was not known.
-        away: Answer nobody.
+        away: Whether it answers nobody.
     """
 
     url: str
@@ -48,10 +48,10 @@ def token_server(folder: Path, keystore: Path, clients: Mapping[str, str], secon
     """Run it until the end.
 
     Args:
-        folder: For its public key.
+        folder: Folder for its public key.
         keystore: PEM file of its own private key and certificate, for 127.0.0.1.
         clients: Secrets by client.
-        seconds: How long a token lives.
+        seconds: Lifetime of a token.
     """
     key = jwk.RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
     keys = folder / "keys.json"

@@ -27,8 +27,8 @@ class Case(NamedTuple):
     """An expectation with two sets of rows.
 
     Attributes:
-        type: Its name.
-        arguments: Its arguments.
+        type: Type of the expectation.
+        arguments: Arguments of the expectation.
         good: Values of columns that it accepts.
         bad: Values of columns that it does not accept.
         rejected: How many of the bad rows; None where it is about all of them together.
