@@ -24,7 +24,7 @@ class Opener(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who opens a stream.
 
     Attributes:
-        what: `driver`, `frazil run` or `Dagster run`.
+        what: `driver`, `frazil run`, `frazil takeover` or `Dagster run`.
         attempt: The launch of a driver.
         run_id: Of a Dagster run that drains the stream.
     """
@@ -34,7 +34,7 @@ class Opener(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: str | None = None
 
 
-DRIVER, COMMAND = Opener(), Opener("frazil run")
+DRIVER, COMMAND, TAKEOVER = Opener(), Opener("frazil run"), Opener("frazil takeover")
 
 
 class EpochRecord(msgspec.Struct, frozen=True):
