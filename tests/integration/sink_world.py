@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from jobs.migration.takeover.sink_kafka import SinkKafka
 from jobs.migration.takeover.takeover_plan import TakeoverRequest
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
-from tests.helpers.connect_worker import ConnectWorker
+from tests.helpers.connect_worker import LOG4J2, ConnectWorker
 from tests.helpers.topics import create_topic, messages_of, read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, Pipeline
@@ -29,6 +30,13 @@ QUICK_ABORT = {
     "iceberg.kafka.session.timeout.ms": "6000",
     "iceberg.kafka.heartbeat.interval.ms": "1500",
 }
+
+# The coordinator logs whether all tasks have answered a commit, or it commits without the late ones.
+COMMITS_LOGGED = f"""\
+{LOG4J2}logger.commits.name = org.apache.iceberg.connect.channel.CommitState
+logger.commits.level = INFO
+"""
+_COMMIT_DECISION = re.compile(r"Commit timeout reached|ready, received responses for all")
 
 
 @dataclass
@@ -92,6 +100,7 @@ class SinkWorld:
             resolve_jars("connect"),
             settings={**worker_properties(sink), **QUICK_DEATH, **self.worker_settings},
             connectors={self.connector: properties | overrides},
+            log4j2=COMMITS_LOGGED,
         )
         self.worker.prepare()
         self.worker.start()
@@ -105,6 +114,16 @@ class SinkWorld:
 
     def produce(self, count: int, partition: int | None = None) -> None:
         self.pipeline.produce({GOOD: count}, partition=partition)
+
+    def produce_until(self, condition: Callable[[], object], awaited: str, *partitions: int) -> None:
+        """Produce one record to each partition again and again, which wakes the tasks, until a condition holds."""
+
+        def wake_and_check() -> object:
+            for partition in partitions:
+                self.produce(1, partition=partition)
+            return condition()
+
+        wait_for(wake_and_check, awaited)
 
     def events(self) -> list[ControlEvent]:
         """Decided events on the control topic."""
@@ -145,6 +164,16 @@ class SinkWorld:
         """Wait until the table has every record of the topic, once."""
         total = self.produced()
         wait_for(lambda: self.rows() == total, "the sink's commit", seconds)
+
+    def metadata_files(self) -> set[Path]:
+        """Metadata files of all tables; the sink writes one before it asks the catalog to commit it."""
+        return set((self.pipeline.home / ".frazil" / "warehouse").rglob("*.metadata.json"))
+
+    def committed_without_late_tasks(self) -> bool:
+        """Whether the newest commit that the coordinator began is a partial one."""
+        assert self.worker is not None
+        decisions = _COMMIT_DECISION.findall(self.worker.log.read_text(errors="replace"))
+        return bool(decisions) and decisions[-1] == "Commit timeout reached"
 
     def coordinator(self) -> dict[TopicPartition, int]:
         """Offsets of the control topic that the sink's coordinator has committed."""

@@ -5,6 +5,7 @@ Rows are counted over the joined table by (topic, partition, offset): none is mi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -75,7 +76,7 @@ def killed_before_coordinator_commit(world: SinkWorld) -> None:
     world.kafka().commit(world.sink.coordinator_group, before)
 
 
-def killed_in_partial_commit(world: SinkWorld) -> None:
+def killed_before_commit_of_late_files(world: SinkWorld) -> None:
     """Kill the sink after a partial commit, while files of the late task are announced and in no table."""
     landed_once(world)
     world.produce(SECOND // 2, partition=0)
@@ -84,6 +85,43 @@ def killed_in_partial_commit(world: SinkWorld) -> None:
         world.produce(SECOND // 2, partition=1)
         world.wait_until_announced()
         world.kill()
+
+
+@contextlib.contextmanager
+def partial_commit_held(world: SinkWorld) -> Iterator[None]:
+    """Hold a partial commit at the catalog for the length of the block; the late task has announced files meanwhile.
+
+    Only records wake the tasks. Records of partition 0 make its task answer a commit, and the other task is late.
+    """
+    first, late = (TopicPartition(world.pipeline.stream, number) for number in (0, 1))
+    world.start()
+    world.produce_until(lambda: {first, late} <= world.announced_offsets().keys(), "an answer of both tasks", 0, 1)
+    wait_for(lambda: world.rows() == sum(world.announced_offsets().values()), "the commit of all announced files")
+    wait_for(world.coordinator, "the coordinator's first commit")
+    written = world.metadata_files()
+    with world.catalog_held():
+        world.produce_until(lambda: world.metadata_files() - written, "the metadata of the partial commit", 0)
+        assert world.committed_without_late_tasks()
+        answered = world.announced_offsets()[late]
+        world.produce_until(lambda: world.announced_offsets()[late] > answered, "files of the late task", 1)
+        yield
+
+
+def killed_during_partial_commit(world: SinkWorld) -> None:
+    """Kill the sink while a partial commit waits for the catalog, and files of the late task are announced."""
+    with partial_commit_held(world):
+        world.kill()
+
+
+def killed_after_partial_commit(world: SinkWorld) -> None:
+    """Kill the sink after such a partial commit, before the coordinator commits its offsets of the control topic."""
+    with partial_commit_held(world):
+        rows, coordinator = world.rows(), world.coordinator()
+    # The next commit, with the late files, comes no sooner than its own timeout.
+    wait_for(lambda: world.rows() > rows, "the partial commit")
+    world.kill()
+    wait_for(lambda: world.kafka().members(world.sink.coordinator_group) == 0, "the coordinator to leave its group")
+    world.kafka().commit(world.sink.coordinator_group, coordinator)
 
 
 def killed_right_after_start(world: SinkWorld) -> None:
@@ -100,16 +138,27 @@ KILLS: dict[str, Callable[[SinkWorld], None]] = {
         killed_before_announcement,
         killed_before_table_commit,
         killed_before_coordinator_commit,
-        killed_in_partial_commit,
+        killed_before_commit_of_late_files,
+        killed_during_partial_commit,
+        killed_after_partial_commit,
         killed_right_after_start,
     )
 }
-# An idle task stays in its poll for 15 s, so commits do not wait for it.
-IDLE_TASK = {
+# A task without records stays in its poll until the worker flushes offsets, so commits do not wait for it.
+WOKEN_BY_FLUSH: dict[str, dict[str, str]] = {
     "worker_settings": {"offset.flush.interval.ms": "15000"},
     "sink_settings": {"iceberg.control.commit.timeout-ms": "1000"},
 }
-COMPLETED = {"killed_before_table_commit", "killed_in_partial_commit", "killed_right_after_start"}
+WOKEN_BY_RECORDS: dict[str, dict[str, str]] = {
+    "worker_settings": {"offset.flush.interval.ms": "600000"},
+    "sink_settings": {"iceberg.control.commit.timeout-ms": "10000"},
+}
+OPTIONS = {
+    "killed_before_commit_of_late_files": WOKEN_BY_FLUSH,
+    "killed_during_partial_commit": WOKEN_BY_RECORDS,
+    "killed_after_partial_commit": WOKEN_BY_RECORDS,
+}
+COMPLETED = KILLS.keys() - {"killed_before_announcement", "killed_before_coordinator_commit"}
 
 
 class Worlds:
@@ -122,7 +171,7 @@ class Worlds:
 
     def __getitem__(self, point: str) -> SinkWorld:
         if point not in self._worlds:
-            options = IDLE_TASK if point == "killed_in_partial_commit" else {}
+            options = OPTIONS.get(point, {})
             self._worlds[point] = SinkWorld.make(self._folder / point, self._broker, point, **options)
             KILLS[point](self._worlds[point])
         return self._worlds[point]
@@ -140,11 +189,10 @@ def worlds(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
     killed.stop()
 
 
-@pytest.mark.parametrize("point", sorted(KILLS.keys() - {"killed_in_partial_commit"}))
+@pytest.mark.parametrize("point", sorted(KILLS.keys() - {"killed_before_commit_of_late_files"}))
 def test_nothing_is_missing_or_doubled_over_the_seam(worlds: Worlds, spark: SparkSession, point: str) -> None:
     world, pipeline = worlds[point], worlds[point].pipeline
     before = world.rows()
-    pipeline.numbers = FIRST + SECOND
     plan = take_over_from_sink(pipeline.spec(), pipeline.settings(), world.request(), "tester", "trying it")
     completed = sum(completion.rows for completion in plan.tables)
     assert completed == world.rows() - before, "the table got exactly the completed rows"
@@ -153,11 +201,11 @@ def test_nothing_is_missing_or_doubled_over_the_seam(worlds: Worlds, spark: Spar
     world.produce(LATER)
     pipeline.drain(spark)
     world.assert_joined()
-    assert world.rows() == FIRST + SECOND + LATER
+    assert world.rows() == world.produced()
     seam = seam_of(pipeline.spec(), pipeline.settings(), pipeline.catalog(), plan)
     assert (seam.missing, seam.doubled) == (0, 0)
     assert {partition.gap for partition in seam.partitions} == {0}
-    assert seam.read == FIRST + SECOND + LATER - sum(plan.start.values())
+    assert seam.read == world.produced() - sum(plan.start.values())
     (tag,) = tags_of(pipeline.table().metadata)
     assert tag.name == f"connect-{world.connector}"
     with pytest.raises(TakeoverRefusedError, match="has landed records itself"):
@@ -189,8 +237,10 @@ def run_takeover(world: SinkWorld, steps: str = "") -> subprocess.CompletedProce
 
 
 def test_a_takeover_that_is_killed_goes_on(worlds: Worlds, spark: SparkSession) -> None:
-    world, pipeline = worlds["killed_in_partial_commit"], worlds["killed_in_partial_commit"].pipeline
-    pipeline.numbers = FIRST + SECOND
+    world, pipeline = (
+        worlds["killed_before_commit_of_late_files"],
+        worlds["killed_before_commit_of_late_files"].pipeline,
+    )
     for failpoint in (
         "takeover_before_files",
         "takeover_after_files",

@@ -23,7 +23,7 @@ class Opener(msgspec.Struct, frozen=True, omit_defaults=True):
     """Process that opens a stream.
 
     Attributes:
-        what: `driver`, `frazil run` or `Dagster run`.
+        what: `driver`, `frazil run`, `frazil takeover` or `Dagster run`.
         attempt: Launch of a driver.
         run_id: Id of a Dagster run that makes a one-off run.
     """
@@ -33,7 +33,7 @@ class Opener(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: str | None = None
 
 
-DRIVER, COMMAND = Opener(), Opener("frazil run")
+DRIVER, COMMAND, TAKEOVER = Opener(), Opener("frazil run"), Opener("frazil takeover")
 
 
 class EpochRecord(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from jobs.base.failpoints import step
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.clients.state_store.epochs import Opener
+from jobs.clients.state_store.epochs import TAKEOVER
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -31,7 +31,6 @@ from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
 
 _NAMED = 10
-_OPENER = Opener("frazil takeover")
 
 
 def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions) -> bool:
@@ -43,7 +42,8 @@ def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions) 
     newest = coordinator_stamp(spec, catalog)
     if newest is None:
         return False
-    if all(newest.position.get(partition) == offset for partition, offset in start.items()):
+    # Partitions missing from the stamp start at 0.
+    if all(newest.position.get(partition, 0) == offset for partition, offset in start.items()):
         return True
     if _has_landed_nothing(newest):
         return False
@@ -107,12 +107,12 @@ def stamp_start(
     step("takeover_before_stamp")
     with (
         control_lock(stream_folder(settings, spec.stream), spec.stream),
-        opened(spec.model_copy(update={"source": source}), settings, catalog, kafka, _OPENER) as stream,
+        opened(spec.model_copy(update={"source": source}), settings, catalog, kafka, TAKEOVER) as stream,
     ):
         step("takeover_after_claim")
         newest = stream.anchor.newest
         assert newest is not None, "it was claimed"
-        if any(newest.position.get(partition) != offset for partition, offset in start.items()):
+        if any(newest.position.get(partition, 0) != offset for partition, offset in start.items()):
             raise TakeoverRefusedError(
                 f"stream {spec.stream} was started at other offsets while it took over.",
                 fix="run this again, which looks anew",

@@ -20,12 +20,12 @@ from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.sink_floor import ControlOffsets
 from jobs.migration.takeover.sink import Generation, Sink
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.streaming.driver.tables.previous_targets import TAKEOVER_PREFIX
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.history.stamp_history import as_written, history
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.tables.commit.stamp.errors import CommitRefusedError
 
-_PREFIX = "frazil.takeover."
 _COORDINATOR_PREFIX = "frazil.takeover-coordinator."
 
 
@@ -78,13 +78,13 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def properties(self, stream: str) -> dict[str, str]:
         """As properties of the stream's coordinator table."""
-        return {f"{_PREFIX}{stream}": msgspec.json.encode(self).decode()}
+        return {f"{TAKEOVER_PREFIX}{stream}": msgspec.json.encode(self).decode()}
 
 
 def takeover_record(metadata: TableMetadata, stream: str) -> TakeoverRecord | None:
     """Record of a stream's takeover on its coordinator table; None if there is none."""
     with contextlib.suppress(*DAMAGED):
-        return decode_json(metadata.properties.get(f"{_PREFIX}{stream}", ""), TakeoverRecord)
+        return decode_json(metadata.properties.get(f"{TAKEOVER_PREFIX}{stream}", ""), TakeoverRecord)
     return None
 
 
@@ -151,7 +151,7 @@ def refuse_second_stream(
 def _other_takeovers(name: str, metadata: TableMetadata, own: str) -> Iterator[tuple[str, str]]:
     """Other streams with a takeover that concerns a table, each with its coordinator table."""
     for key, value in sorted(metadata.properties.items()):
-        for prefix, coordinator in ((_PREFIX, name), (_COORDINATOR_PREFIX, value)):
+        for prefix, coordinator in ((TAKEOVER_PREFIX, name), (_COORDINATOR_PREFIX, value)):
             if key.startswith(prefix) and (stream := key.removeprefix(prefix)) != own:
                 yield stream, coordinator
 

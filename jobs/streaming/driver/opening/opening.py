@@ -19,6 +19,7 @@ from jobs.base.system.full_disk import full_disk_named, refuse_if_full
 from jobs.clients.kafka.metadata import KafkaLog
 from jobs.clients.state_store.epochs import (
     DRIVER,
+    TAKEOVER,
     EpochRecord,
     Opener,
     keep_epoch,
@@ -54,6 +55,7 @@ from jobs.streaming.driver.tables.new_rows import NewColumns, own_columns
 from jobs.streaming.driver.tables.parked_tables import reopened_where_unable
 from jobs.streaming.driver.tables.previous_targets import (
     previous_stamps,
+    refuse_handed_back,
     refuse_mirrors,
     refuse_passing_over,
     refuse_rows_of_a_sink,
@@ -115,6 +117,8 @@ def _held(
     """Hold the lease with claimed tables; if another process committed meanwhile, everything is read again."""
     for left in reversed(range(_OPENINGS)):
         stream, lease = _read(spec, settings, catalog, kafka, state)
+        if opener != TAKEOVER:
+            refuse_handed_back(spec.stream, stream.anchor.table.metadata)
         step("before_lease")
         with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
             with _lease_expiry_named(stream, lease):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 
+import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.system.typed_json import decode_json
 from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.documents import DAMAGED
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.parked_places import parked_id
 from jobs.tables.commit.history.stamp_history import as_written, history
@@ -26,6 +30,8 @@ from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
 
 SINK_OFFSETS = "kafka.connect.offsets."
 """Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
+TAKEOVER_PREFIX = "frazil.takeover."
+"""Prefix of the property of a coordinator with the record of a stream's takeover, see `jobs.migration.takeover`."""
 
 
 def refuse_passing_over(
@@ -53,6 +59,31 @@ def refuse_passing_over(
             f"at `source.start`, past the records {describe_ranges(passed)}, which nobody has read.",
             fix=f"in streams/{spec.stream}.yaml name the former tables again, or begin with "
             f"`source.start: {{offsets: {spark_offsets({p: range_.start for p, range_ in passed.items()})}}}`",
+        )
+
+
+class _HandBack(msgspec.Struct, frozen=True):
+    """Part of a takeover's record that tells whether the sink got the position back."""
+
+    connector: str
+    offset_group: str
+    handed_back: float | None = None
+
+
+def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
+    """Refuse to land after `frazil offsets --commit-to-group`, as the sink lands the same records.
+
+    Raises:
+        GapError: The stream gave its position back, and has not taken over again.
+    """
+    record: _HandBack | None = None
+    with contextlib.suppress(*DAMAGED):
+        record = decode_json(coordinator.properties.get(f"{TAKEOVER_PREFIX}{stream}", ""), _HandBack)
+    if record is not None and record.handed_back is not None:
+        raise GapError(
+            f"stream {stream} gave its position back to connector {record.connector} (group {record.offset_group}). "
+            "Both would land the same records.",
+            fix=f"frazil takeover {stream} --from-connect {record.connector}, which goes on where the connector ended",
         )
 
 

@@ -16,6 +16,7 @@ from jobs.migration.takeover.sink_kafka import ControlLog
 from jobs.migration.takeover.takeover_plan import TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_record import takeover_record
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.tables.commit.stamp.errors import GapError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.memory_sink import SinkAndStream
 from tests.helpers.routed_stream import SINK as TABLE
@@ -175,6 +176,17 @@ def test_a_sink_that_has_gone_on_is_not_set_back(taken: SinkAndStream) -> None:
     assert taken.take_over().start == {P0: 15}
 
 
+def test_a_stream_that_gave_its_position_back_lands_nothing_until_it_takes_over(taken: SinkAndStream) -> None:
+    taken.hand_back()
+    with pytest.raises(GapError, match="stream payments gave its position back to connector sink") as refused:
+        taken.stream.land_elsewhere(5)
+    assert (refused.value.fix or "").startswith("frazil takeover payments --from-connect sink")
+    taken.stream.produce(2)
+    taken.kafka.groups["connect-sink"] = {P0: 12}
+    assert taken.take_over().start == {P0: 12}
+    taken.stream.land_elsewhere(5)
+
+
 def test_answers_from_before_the_hand_back_do_not_count(taken: SinkAndStream) -> None:
     taken.kafka.written.append(ControlEvent(0, 3, "connect-sink", Progress({P0: 4})))
     taken.hand_back()
@@ -206,6 +218,7 @@ def test_only_partitions_that_exist_are_handed_back(taken: SinkAndStream) -> Non
     taken.stream.kafka.partitions = 2
     taken.hand_back()
     assert taken.offsets() == {P0: 10, P1: 0}, "partition 1 has not been read yet"
+    taken.take_over()
     taken.stream.land_elsewhere(5)
     taken.kafka.groups.clear()
     taken.stream.kafka.partitions = 1
