@@ -50,6 +50,7 @@ ORDER: dict[str, list[str]] = {
     "jobs.local": ["generate", "broker", "registry", "certify"],
     "jobs.maintenance": ["measure", "plan", "run", "backfill"],
     "jobs.migration": [
+        "connect_worker",
         "connectors",
         "conversion",
         "report",
@@ -172,7 +173,14 @@ ORDER: dict[str, list[str]] = {
     "jobs.streaming.driver": ["context", "tables", "watch", "opening", "batch", "process", "main"],
     "jobs.streaming.supervision": ["documents", "launchers", "processes", "state", "control", "keeper"],
     "jobs.tables.commit": ["stamp", "schema", "history", "recovery", "protocol"],
-    "orchestration.cli.connect": ["compare", "connect_api", "import_connectors", "offsets", "takeover"],
+    "orchestration.cli.connect": [
+        "worker_options",
+        "compare",
+        "connect_api",
+        "import_connectors",
+        "offsets",
+        "takeover",
+    ],
     "orchestration.cli.local": [
         "completion",
         "generate",
