@@ -91,7 +91,7 @@ def _ruled(
     live: bool,
     table: str = "",
 ) -> Change:
-    """A change by the rule of its key. Who makes it follows from the class, and from whether a driver starts anew."""
+    """A change by the rule of its key. Who makes it follows from the class, and from whether a driver restarts."""
     fix = rule.fix.format(stream=stream, table=table) if rule.fix else None
     if rule.kind in (ChangeClass.REWRITE, ChangeClass.RESET, ChangeClass.BREAKING):
         doer = Doer.OPERATOR

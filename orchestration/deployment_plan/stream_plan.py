@@ -143,7 +143,7 @@ def live_settings_changes(streams: Iterable[LiveStream], plans: Iterable[StreamP
 def _in_this_catalog(change: Change, streams: Iterable[LiveStream]) -> Change:
     """A change of the catalog, which only restarts drivers if the catalog has the position of each stream."""
     if change.stops and change.place.startswith("catalog.") and all(each.newest is not None for each in streams):
-        said = "every driver connects anew; tables and positions are in this catalog, too"
+        said = "every driver reconnects; tables and positions are in this catalog, too"
         return replace(change, kind=ChangeClass.RESTART, doer=Doer.APPLY, sentence=said, fix=None)
     return change
 
