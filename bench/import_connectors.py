@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.config.documents.connect_keys import KeyClass
 from jobs.migration.connectors.reading import read_sources
-from jobs.migration.conversion.account import Heading
 from jobs.migration.conversion.conversion import convert
 
 ROOT = Path(__file__).parents[1]
@@ -185,7 +185,7 @@ def _print_answers(counted: Mapping[str, Answers]) -> None:
     columns = {**counted, "all": everything} if len(counted) > 1 else dict(counted)
     print(f"{'':<24}" + "".join(f"{name:>18}" for name in columns))
     rows: list[tuple[str, list[str]]] = [("configurations", [str(one.files) for one in columns.values()])]
-    for heading in map(str, Heading):
+    for heading in map(str, KeyClass):
         shares = [
             f"{one.headings[heading]} ({one.headings[heading] / one.headings.total():.1%})" for one in columns.values()
         ]
@@ -203,7 +203,7 @@ def _print_answers(counted: Mapping[str, Answers]) -> None:
 def _facts(answers: Answers) -> dict[str, object]:
     return {
         "files": answers.files,
-        "keys": {str(heading): answers.headings[str(heading)] for heading in Heading},
+        "keys": {str(heading): answers.headings[str(heading)] for heading in KeyClass},
         "outcomes": dict(answers.outcomes),
         "families": dict(answers.families),
         "secrets": answers.secrets,

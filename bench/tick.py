@@ -56,12 +56,12 @@ def written(home: Path, count: int) -> Deployment:
     return Deployment.at(home)
 
 
-def launched(spec: StreamSpec, settings: Settings) -> None:
-    """Note that this process drives a stream."""
+def launched(spec: StreamSpec, settings: Settings, text: str = "") -> None:
+    """Note that this process drives a stream, launched from a text."""
     folder, now = stream_folder(settings, spec.stream), time.time()
     folder.root.mkdir(parents=True)
     runs, pid = generation(spec, settings), os.getpid()
-    write_launch(folder.store, Launch(1, runs, f"streams/{spec.stream}.yaml", 0, now, group="small"), "")
+    write_launch(folder.store, Launch(1, runs, f"streams/{spec.stream}.yaml", 0, now, group="small"), text)
     note = LaunchedProcess(1, runs, pid, str(start_time(pid)), boot_id(), socket.gethostname(), now, "small")
     write_launched_process(folder.store, note)
 

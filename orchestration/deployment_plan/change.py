@@ -23,10 +23,10 @@ class ChangeClass(StrEnum):
     """A table's metadata, or how something is watched and kept. Rows and positions stay."""
 
     RESTART = "restart"
-    """A driver starts, ends, or starts anew. The stream goes on from its position."""
+    """A driver starts, ends or restarts. The stream goes on from its position."""
 
     REWRITE = "rewrite"
-    """Rows that are there have to be made anew."""
+    """Existing rows have to be rebuilt."""
 
     RESET = "reset"
     """The stream begins at another position: records are read again, or passed over."""
@@ -80,7 +80,7 @@ class Change:
         after: Value of the files, likewise.
         drift: Whether the files did not change here, but what is live.
         step: What `frazil apply` does for it.
-        detail: Offsets, counts and the like. Two plans that differ only here are the same plan.
+        detail: Offsets, counts and the like. Plans that differ only here count as the same.
     """
 
     stream: str | None
@@ -108,9 +108,9 @@ class Change:
 
     @property
     def identity(self) -> str:
-        """What tells it from another change; the same in two plans of the same files and the same live facts."""
-        said = [self.stream, self.subject, self.place, self.kind, self.doer, self.sentence, self.before, self.after]
-        return json.dumps(said, sort_keys=True, default=str)
+        """Text that two plans of the same files and the same live facts have alike."""
+        parts = [self.stream, self.subject, self.place, self.kind, self.doer, self.sentence, self.before, self.after]
+        return json.dumps(parts, sort_keys=True, default=str)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Change:
         """The inverse of `facts`.
 
         Raises:
-            KeyError, ValueError: It is none.
+            KeyError, ValueError: The mapping is no change.
         """
         step = facts["step"]
         return Change(
@@ -165,6 +165,11 @@ class Unknown:
     sentence: str
     fix: str | None = None
 
+    @property
+    def facts(self) -> dict[str, str | None]:
+        """It as JSON."""
+        return {"part": self.part, "sentence": self.sentence, "next": self.fix}
+
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
@@ -192,7 +197,7 @@ class StreamPlan:
             "stream": self.stream,
             "status": self.status,
             "changes": [each.facts for each in self.changes],
-            "unknown": [{"part": each.part, "sentence": each.sentence, "next": each.fix} for each in self.unknown],
+            "unknown": [each.facts for each in self.unknown],
         }
 
 
@@ -257,7 +262,7 @@ class DeploymentPlan:
             "settings": [each.facts for each in self.settings],
             "streams": [each.facts for each in self.streams],
             "problems": list(self.problems),
-            "unknown": [{"part": each.part, "sentence": each.sentence, "next": each.fix} for each in self.unknown],
+            "unknown": [each.facts for each in self.unknown],
         }
 
 
@@ -284,7 +289,7 @@ class Saved:
         """A plan's JSON document.
 
         Raises:
-            KeyError, TypeError, ValueError: It is none.
+            KeyError, TypeError, ValueError: The mapping is no plan.
         """
         if facts["plan"] != 1:
             raise ValueError(f"plan {facts['plan']}")

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from jobs.streaming.supervision.processes.actual import ActualState
 from jobs.streaming.supervision.state.desired import DesiredState
 from orchestration.deployment_plan.change import Change, ChangeClass, Doer, StepAction
 from orchestration.reconcile.decide import Action, Decision
 
-_RESTART, _NOTHING = ChangeClass.RESTART, ChangeClass.NOTHING
+_RESTART = ChangeClass.RESTART
+_SHOWN_KEYS = 5
 
 
 def driver_changes(
-    desired: DesiredState, actual: ActualState, decision: Decision, *, file_changed: bool, new: bool
+    desired: DesiredState,
+    actual: ActualState,
+    decision: Decision,
+    *,
+    file_changed: bool,
+    new: bool,
+    settings_keys: Collection[str] | None = None,
 ) -> list[Change]:
     """What becomes of a stream's driver.
 
@@ -21,6 +30,7 @@ def driver_changes(
         decision: What the supervisor decides of the two.
         file_changed: Whether the file says something else than what the driver was launched with.
         new: Whether the stream has never run.
+        settings_keys: Keys of the settings that have changed since the driver was launched; None if that is not known.
     """
     stream, driver = desired.stream, actual.driver
     waits = desired.control.mode != "running"
@@ -38,7 +48,7 @@ def driver_changes(
             said = "its driver does not get on, or ends and hangs, and is replaced"
             return [_operators(stream, said, f"frazil restart {stream}", decision)]
         case Action.ROLL:
-            return [_rolled(desired, actual, file_changed)]
+            return [_rolled(desired, actual, _cause(file_changed, settings_keys))]
         case Action.STOP:
             return [_ended(stream, "its trigger is available_now, which needs no driver")]
         case Action.HALT:
@@ -74,11 +84,22 @@ def _change(desired: DesiredState, sentence: str, step: StepAction, *, drift: bo
     )
 
 
-def _rolled(desired: DesiredState, actual: ActualState, file_changed: bool) -> Change:
+def _cause(file_changed: bool, settings_keys: Collection[str] | None) -> str:
+    """Why a driver is replaced, as the end of a sentence; empty if its stream's file says it."""
+    if settings_keys:
+        named, more = ", ".join(list(settings_keys)[:_SHOWN_KEYS]), len(settings_keys) - _SHOWN_KEYS
+        return f": the settings have changed since it was launched ({named}{f' and {more} more' if more > 0 else ''})"
+    if file_changed:
+        return ""
+    if settings_keys is None:
+        return ": the settings, or frazil's release, have changed since it was launched"
+    return ": frazil's release, or a secret in a URL of the settings, has changed since it was launched"
+
+
+def _rolled(desired: DesiredState, actual: ActualState, cause: str) -> Change:
     """A driver that is replaced, as it was launched under another generation."""
     runs = actual.heartbeat.generation if actual.heartbeat is not None else None
-    why = "" if file_changed else ": the settings, or frazil's release, have changed since it was launched"
-    said = f"its driver runs generation {runs}, and is replaced by one of generation {desired.generation}{why}"
+    said = f"its driver runs generation {runs}, and is replaced by one of generation {desired.generation}{cause}"
     return Change(
         desired.stream,
         "driver",

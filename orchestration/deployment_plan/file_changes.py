@@ -91,7 +91,7 @@ def _ruled(
     live: bool,
     table: str = "",
 ) -> Change:
-    """A change by the rule of its key. Who makes it follows from the class, and from whether a driver starts anew."""
+    """A change by the rule of its key. Who makes it follows from the class, and from whether a driver restarts."""
     fix = rule.fix.format(stream=stream, table=table) if rule.fix else None
     if rule.kind in (ChangeClass.REWRITE, ChangeClass.RESET, ChangeClass.BREAKING):
         doer = Doer.OPERATOR
@@ -128,8 +128,8 @@ def settings_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
     """What the settings say otherwise than before. Secrets are compared by their references.
 
     Args:
-        before: The settings file of the other side, as JSON has it.
-        after: That of the deployment.
+        before: Settings of the other side, with the names of `frazil.yaml`, as JSON has them.
+        after: Those of the deployment.
     """
     return [
         _ruled(None, "settings", key, key_rule(SETTINGS_KEYS, key), was, now, False)

@@ -1,8 +1,8 @@
 """Classes of keys: what a change of each key of a stream's file, and of the settings, touches.
 
 A key without an entry has that of the block that it stands in. Every key on the first two levels has an entry of its
-own, which a test sees to. Whether a driver starts anew is decided by the generation alone; `restarts` says beforehand
-what that comes to, for a file that is compared with another file.
+own, which a test sees to. The generation alone decides whether a driver restarts. `restarts` says
+that beforehand, for a file that is compared with another file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class KeyRule:
     Attributes:
         kind: The class of the change itself.
         sentence: What follows from it, for a stream that has a position and a table.
-        restarts: Whether a driver that runs starts anew for it.
+        restarts: Whether a running driver restarts for it.
         fix: The command for what frazil does not do by itself; `{stream}` stands for the stream's id.
     """
 
@@ -33,12 +33,32 @@ class KeyRule:
     fix: str | None = None
 
 
+def _block(rule: KeyRule, name: str, keys: str) -> dict[str, KeyRule]:
+    """A block and some of its keys, which have one rule.
+
+    Args:
+        rule: The rule.
+        name: Key of the block.
+        keys: Keys within it, with blanks between them.
+    """
+    return {name: rule, **{f"{name}.{key}": rule for key in keys.split()}}
+
+
 ROWS = "rows differ from here on; earlier rows stay as they are"
 _SHOWN = KeyRule(_METADATA, "Dagster shows it once it has loaded the file", restarts=False)
 _JUDGED = KeyRule(_METADATA, "Dagster's checks go by it once they have loaded the file", restarts=False)
 _KEPT = KeyRule(_METADATA, "the next maintenance goes by it", restarts=False)
 _ROWS = KeyRule(_RESTART, ROWS)
 _PACED = KeyRule(_RESTART, "batches are cut and paced otherwise; rows stay as they are")
+_RESTARTED = KeyRule(_RESTART, "a driver that fails is started again by it")
+_REPLAYED = KeyRule(_METADATA, "replays go by it", restarts=False)
+_PUBLISHED = KeyRule(_METADATA, "publications go by it", restarts=False)
+_CHECKED = KeyRule(_METADATA, "the next check goes by it; rows stay as they are", restarts=False)
+_REBUILT = KeyRule(
+    _REWRITE,
+    "its next merge stops until the mirror is rebuilt",
+    fix="frazil mirror rebuild {stream} --table {table}",
+)
 _NEW_TABLE = "counts for a new table"
 
 STREAM_KEYS: Mapping[str, KeyRule] = {
@@ -47,10 +67,10 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
     "owner": _SHOWN,
     "source": KeyRule(_RESTART, "the stream reads otherwise from its position on"),
     "source.topics": KeyRule(
-        _RESTART, "a new topic is read from source.start on; one that is left out is read no further"
+        _RESTART, "a new topic is read from source.start on; a topic that is left out is no longer read"
     ),
     "source.topics_pattern": KeyRule(
-        _RESTART, "a topic that matches now is read from source.start on; one that does no more is read no further"
+        _RESTART, "a topic that matches now is read from source.start on; one that no longer matches is no longer read"
     ),
     "source.start": KeyRule(
         _RESTART, "no effect on the position: the stream goes on from where it stands. It counts for new topics",
@@ -91,15 +111,15 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
         "(frazil status {stream} --json)",
     ),
     "table.partition_by": KeyRule(
-        _RESTART, "a table that is there keeps its partitions until it is altered; earlier files keep theirs"
+        _RESTART, "an existing table keeps its partitions until it is altered; earlier files keep theirs"
     ),
     "table.kafka_columns": _ROWS,
     "table.branch": KeyRule(_RESTART, "rows land on that branch from here on; other branches do not get them"),
-    "table.properties": KeyRule(_METADATA, f"{_NEW_TABLE}; frazil apply sets them on one that is there"),
-    "table.location": KeyRule(_NOTHING, f"{_NEW_TABLE}; one that is there stays where it lies"),
-    "table.sort_by": KeyRule(_METADATA, f"{_NEW_TABLE}; one that is there is altered in Spark"),
-    "table.identifier_fields": KeyRule(_METADATA, f"{_NEW_TABLE}; frazil apply sets them on one that is there"),
-    "table.force_optional": KeyRule(_NOTHING, f"{_NEW_TABLE}; one that is there keeps its required columns"),
+    "table.properties": KeyRule(_METADATA, f"{_NEW_TABLE}; frazil apply sets them on an existing one"),
+    "table.location": KeyRule(_NOTHING, f"{_NEW_TABLE}; an existing one keeps its location"),
+    "table.sort_by": KeyRule(_METADATA, f"{_NEW_TABLE}; an existing one is altered in Spark"),
+    "table.identifier_fields": KeyRule(_METADATA, f"{_NEW_TABLE}; frazil apply sets them on an existing one"),
+    "table.force_optional": KeyRule(_NOTHING, f"{_NEW_TABLE}; an existing one keeps its required columns"),
     "errors": KeyRule(_RESTART, "failed records are handled otherwise from here on"),
     "errors.tolerance": KeyRule(_RESTART, "failed records stop the stream, or become dead letters, from here on"),
     "errors.retry": KeyRule(_RESTART, "the driver waits otherwise for a service that is unavailable"),
@@ -113,39 +133,22 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
     "errors.dead_letters.topic": KeyRule(_RESTART, "dead letters are published otherwise from here on"),
     "errors.dead_letters.keep": KeyRule(_METADATA, "dead letters expire by it", restarts=False),
     "errors.dead_letters.mask": KeyRule(_RESTART, "dead letters are masked otherwise from here on; earlier ones stay"),
-    "errors.replay": KeyRule(_METADATA, "replays go by it", restarts=False),
-    "errors.replay.automatic": KeyRule(_METADATA, "replays go by it", restarts=False),
-    "errors.replay.park_after": KeyRule(_METADATA, "replays go by it", restarts=False),
-    "errors.replay.rate": KeyRule(_METADATA, "replays go by it", restarts=False),
-    "trigger": _PACED,
-    "trigger.every": _PACED,
+    "errors.replay": _REPLAYED,
+    "errors.replay.automatic": _REPLAYED,
+    "errors.replay.park_after": _REPLAYED,
+    "errors.replay.rate": _REPLAYED,
+    **_block(_PACED, "trigger", "every"),
     "trigger.while_red": KeyRule(_RESTART, "the stream is paced otherwise while a check fails"),
     "group": KeyRule(_RESTART, "another driver carries the stream"),
-    "freshness": _JUDGED,
-    "freshness.warn": _JUDGED,
-    "freshness.fail": _JUDGED,
-    "freshness.by": _JUDGED,
-    "slo": _JUDGED,
-    "slo.lag_records": _JUDGED,
-    "slo.lag_time": _JUDGED,
-    "slo.dead_letter_ratio": _JUDGED,
-    "slo.unknown_fields": _JUDGED,
-    "restart": KeyRule(_RESTART, "a driver that fails is started again by it"),
-    "restart.max_restarts": KeyRule(_RESTART, "a driver that fails is started again by it"),
-    "restart.first_delay": KeyRule(_RESTART, "a driver that fails is started again by it"),
-    "restart.longest_delay": KeyRule(_RESTART, "a driver that fails is started again by it"),
-    "restart.stable_after": KeyRule(_RESTART, "a driver that fails is started again by it"),
+    **_block(_JUDGED, "freshness", "warn fail by"),
+    **_block(_JUDGED, "slo", "lag_records lag_time dead_letter_ratio unknown_fields"),
+    "restart": _RESTARTED,
+    "restart.max_restarts": _RESTARTED,
+    "restart.first_delay": _RESTARTED,
+    "restart.longest_delay": _RESTARTED,
+    "restart.stable_after": _RESTARTED,
     "restart.stalled_after": KeyRule(_RESTART, "a driver that stalls is replaced by it"),
-    "maintenance": _KEPT,
-    "maintenance.enabled": _KEPT,
-    "maintenance.compact": _KEPT,
-    "maintenance.manifests": _KEPT,
-    "maintenance.remake": _KEPT,
-    "maintenance.expire": _KEPT,
-    "maintenance.orphans": _KEPT,
-    "maintenance.metadata": _KEPT,
-    "maintenance.windows": _KEPT,
-    "maintenance.budget": _KEPT,
+    **_block(_KEPT, "maintenance", "enabled compact manifests remake expire orphans metadata windows budget"),
     "maintenance.dead_letters": _KEPT,
     "evolve": KeyRule(_RESTART, "what records need of the table is done, proposed or refused by it from here on"),
     "evolve.add": KeyRule(_RESTART, "new columns of records are added, proposed or refused by it"),
@@ -161,14 +164,13 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
     "event_time.closes": KeyRule(_RESTART, "Dagster gets another asset of closed hours or days"),
     "event_time.zone": KeyRule(_RESTART, "hours or days are closed by that zone"),
     "event_time.since": KeyRule(_RESTART, "hours or days are closed from there on"),
-    "contract": KeyRule(_METADATA, "the next check goes by it; rows stay as they are", restarts=False),
-    "contract.expectations": KeyRule(_METADATA, "the next check goes by it; rows stay as they are", restarts=False),
+    **_block(_CHECKED, "contract", "expectations"),
     "contract.check": KeyRule(_METADATA, "checks are due by it", restarts=False),
-    "contract.dead_letters": KeyRule(_METADATA, "the next check goes by it; rows stay as they are", restarts=False),
-    "contract.tables": KeyRule(_METADATA, "the next check goes by it; rows stay as they are", restarts=False),
-    "publish": KeyRule(_METADATA, "publications go by it", restarts=False),
-    "publish.gate": KeyRule(_METADATA, "publications go by it", restarts=False),
-    "publish.every": KeyRule(_METADATA, "publications go by it", restarts=False),
+    "contract.dead_letters": _CHECKED,
+    "contract.tables": _CHECKED,
+    "publish": _PUBLISHED,
+    "publish.gate": _PUBLISHED,
+    "publish.every": _PUBLISHED,
     "publish.branch": KeyRule(_RESTART, "rows land on that branch from here on, and are published from there"),
     "route": KeyRule(_RESTART, "rows go to other tables from here on; earlier rows stay where they are"),
     "route.by": KeyRule(_RESTART, "rows go to tables by another value from here on; earlier rows stay where they are"),
@@ -189,24 +191,16 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
         fix="name another table for it in mirrors, or put the key back",
     ),
     "mirrors.every": KeyRule(_RESTART, "the mirror is merged into by it"),
-    "mirrors.deletes": KeyRule(
-        _REWRITE,
-        "its next merge stops until the mirror is made anew",
-        fix="frazil mirror rebuild {stream} --table {table}",
-    ),
-    "mirrors.where": KeyRule(
-        _REWRITE,
-        "its next merge stops until the mirror is made anew",
-        fix="frazil mirror rebuild {stream} --table {table}",
-    ),
-    "mirrors.buckets": KeyRule(_NOTHING, "counts for a new mirror; one that is there keeps its buckets"),
+    "mirrors.deletes": _REBUILT,
+    "mirrors.where": _REBUILT,
+    "mirrors.buckets": KeyRule(_NOTHING, "counts for a new mirror; an existing one keeps its buckets"),
     "mirrors.source": KeyRule(_METADATA, "the mirror is compared with that", restarts=False),
 }  # fmt: skip
 
-_CONNECTS = KeyRule(_RESTART, "every driver connects anew")
+_CONNECTS = KeyRule(_RESTART, "every driver reconnects")
 _OTHER_CATALOG = KeyRule(
     _BREAKING,
-    "positions stand in the tables: in another catalog every stream would begin anew",
+    "positions stand in the tables: in another catalog every stream would start over",
     fix="register the tables in the new catalog first, then frazil validate",
 )
 _OTHER_STATE = KeyRule(
@@ -214,13 +208,19 @@ _OTHER_STATE = KeyRule(
     "leases and running drivers are kept in the former store: two drivers could not see each other",
     fix="frazil stop --all; then frazil state copy, as docs/how-to/several-machines.md says",
 )
-_WATCHES = KeyRule(_METADATA, "goes by it at once; no driver starts anew", restarts=False)
-_LAUNCHES = KeyRule(_RESTART, "the next driver is launched so; one that a cluster runs starts anew", restarts=False)
+_WATCHES = KeyRule(_METADATA, "effective at once; no driver restarts", restarts=False)
+_LAUNCHES = KeyRule(_RESTART, "the next driver is launched so; a driver on a cluster restarts", restarts=False)
+
+_OTHER_SESSION = KeyRule(_RESTART, "every driver restarts its Spark session")
+_OTHER_REGISTRY = KeyRule(_RESTART, "drivers whose format needs a registry ask this one; its ids must be the same")
+_OTHER_GROUP = KeyRule(_RESTART, "streams that name no group are carried by another driver")
+_OTHER_METRICS = KeyRule(_RESTART, "every driver notes its metrics' address there")
+_OTHER_LEDGER = KeyRule(_METADATA, "the ledger goes on in another table, from the stamps that are kept", restarts=False)
 
 SETTINGS_KEYS: Mapping[str, KeyRule] = {
     "kafka": _CONNECTS,
     "kafka.bootstrap_servers": KeyRule(
-        _RESTART, "every driver connects anew; if the topics there are others, with other ids, every stream stops"
+        _RESTART, "every driver reconnects; if the topics there are others, with other ids, every stream stops"
     ),
     "kafka.security": _CONNECTS,
     "kafka.isolation": KeyRule(_RESTART, "records of open and aborted transactions are read, or are not, from here on"),
@@ -228,8 +228,7 @@ SETTINGS_KEYS: Mapping[str, KeyRule] = {
     "kafka.address_file": _CONNECTS,
     "kafka.options": _CONNECTS,
     "kafka.admin": _CONNECTS,
-    "registry": KeyRule(_RESTART, "drivers whose format needs a registry ask this one; its ids must be the same"),
-    "registry.url": KeyRule(_RESTART, "drivers whose format needs a registry ask this one; its ids must be the same"),
+    **_block(_OTHER_REGISTRY, "registry", "url"),
     "registry.basic": _CONNECTS,
     "registry.bearer": _CONNECTS,
     "registry.oauth": _CONNECTS,
@@ -243,18 +242,17 @@ SETTINGS_KEYS: Mapping[str, KeyRule] = {
     "catalog.properties.type": _OTHER_CATALOG,
     "catalog.properties.uri": _OTHER_CATALOG,
     "catalog.properties.warehouse": _OTHER_CATALOG,
-    "spark": KeyRule(_RESTART, "every driver starts its session anew"),
-    "spark.master": KeyRule(_RESTART, "every driver starts anew, there"),
-    "spark.driver_memory": KeyRule(_RESTART, "every driver starts its session anew"),
-    "spark.ui_address": KeyRule(_RESTART, "every driver starts its session anew"),
-    "spark.conf": KeyRule(_RESTART, "every driver starts its session anew"),
+    "spark": _OTHER_SESSION,
+    "spark.master": KeyRule(_RESTART, "every driver restarts there"),
+    "spark.driver_memory": _OTHER_SESSION,
+    "spark.ui_address": _OTHER_SESSION,
+    "spark.conf": _OTHER_SESSION,
     "state": _OTHER_STATE,
     "state.folder": _OTHER_STATE,
     "state.store": _OTHER_STATE,
     "state.properties": _CONNECTS,
     "state.timeout": _CONNECTS,
-    "groups": KeyRule(_RESTART, "streams that name no group are carried by another driver"),
-    "groups.default": KeyRule(_RESTART, "streams that name no group are carried by another driver"),
+    **_block(_OTHER_GROUP, "groups", "default"),
     "drivers": _LAUNCHES,
     "drivers.launcher": KeyRule(_RESTART, "the next driver is launched by it; the former one ends one that runs"),
     "drivers.home": _LAUNCHES,
@@ -262,32 +260,11 @@ SETTINGS_KEYS: Mapping[str, KeyRule] = {
     "drivers.spark_submit": _LAUNCHES,
     "drivers.kubernetes": _LAUNCHES,
     "lease_ttl": KeyRule(_RESTART, "every driver renews its lease by it"),
-    "ledger": KeyRule(_METADATA, "the ledger goes on in another table, from the stamps that are kept", restarts=False),
-    "ledger.table": KeyRule(
-        _METADATA, "the ledger goes on in another table, from the stamps that are kept", restarts=False
-    ),
-    "maintenance": _KEPT,
-    "maintenance.enabled": _KEPT,
-    "maintenance.compact": _KEPT,
-    "maintenance.manifests": _KEPT,
-    "maintenance.remake": _KEPT,
-    "maintenance.expire": _KEPT,
-    "maintenance.orphans": _KEPT,
-    "maintenance.metadata": _KEPT,
-    "maintenance.windows": _KEPT,
-    "maintenance.budget": _KEPT,
-    "maintenance.tables": _KEPT,
-    "sources": _WATCHES,
-    "sources.url": _WATCHES,
-    "sources.properties": _WATCHES,
-    "sources.timeout": _WATCHES,
-    "sources.statement_timeout": _WATCHES,
-    "alerts": _WATCHES,
-    "alerts.targets": _WATCHES,
-    "alerts.dagster_url": _WATCHES,
-    "alerts.runbooks": _WATCHES,
-    "metrics": KeyRule(_RESTART, "every driver notes its metrics' address there"),
-    "metrics.folder": KeyRule(_RESTART, "every driver notes its metrics' address there"),
+    **_block(_OTHER_LEDGER, "ledger", "table"),
+    **_block(_KEPT, "maintenance", "enabled compact manifests remake expire orphans metadata windows budget tables"),
+    **_block(_WATCHES, "sources", "url properties timeout statement_timeout"),
+    **_block(_WATCHES, "alerts", "targets dagster_url runbooks"),
+    **_block(_OTHER_METRICS, "metrics", "folder"),
 }  # fmt: skip
 
 

@@ -19,9 +19,10 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.deadline import DeadlineError
 from jobs.clients.catalog.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.clients.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
-from jobs.clients.state_store.epochs import read_epoch, read_file
+from jobs.clients.state_store.epochs import read_epoch, read_file, read_settings
 from jobs.clients.state_store.lease import stream_lease
 from jobs.config.redaction import redacted
+from jobs.config.settings.generation import settings_of_generation
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
@@ -30,7 +31,8 @@ from jobs.streaming.supervision.state.desired import StreamFiles, launched_spec
 from jobs.streaming.supervision.state.observation import Observation, observe
 from jobs.tables.commit.stamp.offsets import Positions
 from jobs.tables.commit.stamp.stamps import Stamp
-from orchestration.deployment_plan.change import Unknown
+from orchestration.deployment_plan.change import Change, Unknown
+from orchestration.deployment_plan.file_changes import settings_changes
 from orchestration.deployment_plan.stream_plan import LiveStream, Waiting, others_in, read_topics
 from orchestration.deployment_plan.table_changes import TableFacts, newest_stamp, rows_tables
 from orchestration.reconcile.decide import decide
@@ -84,6 +86,7 @@ class LiveFacts:
             facts,
             newest,
         )
+        live = replace(live, settings=self._settings_changes(observed))
         others = dict[str, Positions | None]()
         if facts is not None and spec is not None and live.never_ran:
             own = facts.tables.get(spec.table.name)
@@ -143,6 +146,20 @@ class LiveFacts:
                 file = launched_file(observed.folder)
                 known = self._launched.get(file.read_text(encoding="utf-8"))
                 return known or launched_spec(partial(launched_file, observed.folder))
+        return None
+
+    def _settings_changes(self, observed: Observation) -> tuple[Change, ...] | None:
+        """What the settings say otherwise than at the launch of the stream's driver; None if that is not kept."""
+        desired, launch, beat = observed.desired, observed.actual.launch, observed.actual.heartbeat
+        if desired.spec is None or launch is None:
+            return None
+        runs = beat.generation if beat is not None else launch.generation
+        if runs == desired.generation:
+            return ()
+        with contextlib.suppress(FrazilError, OSError):
+            former = read_settings(observed.folder.store, runs)
+            if former is not None:
+                return tuple(settings_changes(former, settings_of_generation(desired.spec, self._settings)))
         return None
 
     def _parsed(self, stream: str, text: str) -> StreamSpec | None:

@@ -13,7 +13,7 @@ from orchestration.deployment_plan.change import Change, DeploymentPlan, StreamP
 from orchestration.deployment_plan.file_changes import settings_changes
 from orchestration.deployment_plan.former_files import moved, read_former, read_settings_file
 from orchestration.deployment_plan.live import LiveFacts
-from orchestration.deployment_plan.stream_plan import plan_against, plan_stream
+from orchestration.deployment_plan.stream_plan import live_settings_changes, plan_against, plan_stream
 from orchestration.reconcile.stream_files import read_files, stream_ids
 from orchestration.reconcile.supervisor_heartbeat import read_supervisor_heartbeat
 from resources.deployment import Deployment
@@ -45,12 +45,14 @@ def make_plan(deployment: Deployment, streams: Sequence[str] = (), against: str 
         # A folder that cannot be read says of no stream that it is removed.
         planned = [each for each in planned if each in files.specs]
     facts = LiveFacts(settings, files, deployment.streams_folder)
-    plans = [plan_stream(each, settings) for each in facts.look(planned)]
+    found = facts.look(planned)
+    plans = [plan_stream(each, settings) for each in found]
     note = read_supervisor_heartbeat(state_store(settings))
     return DeploymentPlan(
         _now(),
         None,
         tuple(_shown(plans, streams)),
+        tuple(live_settings_changes(found, plans)),
         problems=_problems(files.errors, streams),
         supervised=note is not None and not note.is_silent(time.time()),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from jobs.config.settings.settings import Settings
@@ -21,7 +21,11 @@ from orchestration.deployment_plan.change import (
     Unknown,
 )
 from orchestration.deployment_plan.driver_changes import driver_changes
-from orchestration.deployment_plan.file_changes import changed_keys, dagster_changes, file_changes
+from orchestration.deployment_plan.file_changes import (
+    changed_keys,
+    dagster_changes,
+    file_changes,
+)
 from orchestration.deployment_plan.key_classes import ROWS
 from orchestration.deployment_plan.table_changes import TableFacts, foreign_streams, table_changes
 from orchestration.deployment_plan.table_stops import table_stops
@@ -60,6 +64,7 @@ class LiveStream:
         others: By stream without a file, the position at which it stands in this stream's table.
         waiting: Records of topics that come or go; None where nothing was asked.
         unknown: What could not be looked at.
+        settings: What the settings say otherwise than at the launch of its driver; None if that is not kept.
     """
 
     desired: DesiredState
@@ -72,6 +77,7 @@ class LiveStream:
     others: Mapping[str, Positions | None] | None = None
     waiting: Waiting | None = None
     unknown: tuple[Unknown, ...] = ()
+    settings: tuple[Change, ...] | None = None
 
     @property
     def stream(self) -> str:
@@ -97,7 +103,12 @@ def plan_stream(live: LiveStream, settings: Settings) -> StreamPlan:
     new = live.never_ran
     keys = changed_keys(former, spec) if former is not None else frozenset[str]()
     restarts = live.actual.launch is None or live.desired.generation != live.actual.launch.generation
-    driver = driver_changes(live.desired, live.actual, live.decision, file_changed=bool(keys) and restarts, new=new)
+    driver = driver_changes(
+        *(live.desired, live.actual, live.decision),
+        file_changed=bool(keys) and restarts,
+        new=new,
+        settings_keys=None if live.settings is None else [each.place for each in live.settings],
+    )
     changes = [] if former is None else _key_changes(live, former, spec, driver)
     if (former is not None or new) and former is not spec:
         changes += dagster_changes(former, spec, settings, live=True)
@@ -112,6 +123,29 @@ def plan_stream(live: LiveStream, settings: Settings) -> StreamPlan:
     changes += driver
     status: Status = "new" if new else "changed" if any(each.pending for each in changes) else "unchanged"
     return StreamPlan(live.stream, status, tuple(changes), live.unknown)
+
+
+def live_settings_changes(streams: Iterable[LiveStream], plans: Iterable[StreamPlan]) -> list[Change]:
+    """What the settings say otherwise than at the launch of drivers that are replaced, each difference once.
+
+    Args:
+        streams: What is known of the streams.
+        plans: Their plans, in the same order.
+    """
+    found: dict[str, tuple[Change, list[LiveStream]]] = {}
+    for live, plan in zip(streams, plans, strict=True):
+        if any(each.subject == "driver" and each.step is not None for each in plan.changes):
+            for change in live.settings or ():
+                found.setdefault(change.identity, (change, []))[1].append(live)
+    return [_in_this_catalog(change, of) for change, of in found.values()]
+
+
+def _in_this_catalog(change: Change, streams: Iterable[LiveStream]) -> Change:
+    """A change of the catalog, which only restarts drivers if the catalog has the position of each stream."""
+    if change.stops and change.place.startswith("catalog.") and all(each.newest is not None for each in streams):
+        said = "every driver reconnects; tables and positions are in this catalog, too"
+        return replace(change, kind=ChangeClass.RESTART, doer=Doer.APPLY, sentence=said, fix=None)
+    return change
 
 
 def _without_file(live: LiveStream, settings: Settings) -> StreamPlan:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from orchestration.reconcile.halts import HALTS
+from orchestration.reconcile.halts import Halt
 from tests.helpers.import_order import LAYERS, ROOT, package_files
 
 _HEAD = """\
@@ -183,7 +183,7 @@ def _answer_lines() -> list[str]:
 
 
 def _halt_lines() -> list[str]:
-    rows = [f"| `{halt}` | {words.what} | {words.safe} | {words.next} |" for halt, words in HALTS.items()]
+    rows = [f"| `{halt}` | {halt.what} | {halt.safe} | {halt.next_command} |" for halt in Halt]
     return ["| reason | what happened | safe | next |", "|---|---|---|---|", *rows, ""]
 
 

@@ -24,7 +24,7 @@ from jobs.config.settings.settings import SettingsFile, load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.streaming.operator.accept import Answer
 from orchestration.cli.main import main
-from orchestration.reconcile.halts import HALTS, Halt
+from orchestration.reconcile.halts import Halt
 from tests.helpers.import_order import LAYERS, ROOT, package_files
 from tests.reference.config_pages import ROOTS
 from tests.reference.error_page import MIRROR_STOP, STOP, answers, error_classes, section_of, stops
@@ -126,8 +126,7 @@ def test_every_answer_of_an_operator_belongs_to_a_stop() -> None:
     assert given <= named
 
 
-def test_every_halt_has_words() -> None:
-    assert HALTS.keys() == set(Halt)
+def test_every_halt_is_decided_somewhere() -> None:
     source = (ROOT / "orchestration/reconcile/decide.py").read_text(encoding="utf-8")
     assert source.count("Action.HALT,") == source.count("halt=")
     assert [halt for halt in Halt if f"Halt.{halt.name}" not in source] == []

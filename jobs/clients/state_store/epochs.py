@@ -1,13 +1,14 @@
-"""History of a stream's epochs: who opened it in each epoch, and its files by their hashes.
+"""History of a stream's epochs: who opened it in each epoch, and its files and settings by their hashes.
 
 A stamp has epoch, configuration hash and generation. These documents name the process and keep the text of the stream's
-file. They are for people who look back; frazil decides nothing by them. A file contains only references to secrets.
+file and the settings. They are for people who look back; frazil decides nothing by them. Secrets are references there.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from jobs.clients.state_store.store import StateStore
 
 MOST_EPOCHS = 500
 MOST_FILES = 200
+MOST_SETTINGS = 50
 
 
 class Opener(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,6 +100,19 @@ def has_exact_file(store: StateStore, config: str, generation: str) -> bool:
     return store.get(_file_key(config, generation)) is not None
 
 
+def keep_settings(store: StateStore, generation: str, settings: Mapping[str, Any]) -> None:
+    """Keep the settings that count in a generation; the newest `MOST_SETTINGS` are kept."""
+    if store.create_if_absent(_settings_key(generation), msgspec.json.encode(settings)):
+        _keep_newest(store, "settings/*.json", MOST_SETTINGS, lambda key: (store.written_at(key) or 0.0, key))
+
+
+def read_settings(store: StateStore, generation: str) -> dict[str, Any] | None:
+    """The settings that count in a generation; None if they are not kept."""
+    with contextlib.suppress(*DAMAGED):
+        return msgspec.json.decode(store.get(_settings_key(generation)) or b"", type=dict[str, Any])
+    return None
+
+
 def _keep_newest(store: StateStore, pattern: str, most: int, age: Callable[[str], tuple[float, str]]) -> None:
     keys = store.keys(pattern)
     if len(keys) > most:
@@ -111,3 +126,7 @@ def _epoch_key(epoch: int) -> str:
 
 def _file_key(config: str, generation: str) -> str:
     return f"configurations/{config}-{generation or 'none'}.yaml"
+
+
+def _settings_key(generation: str) -> str:
+    return f"settings/{generation}.json"

@@ -7,18 +7,28 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-KeyClass = Literal["same", "approximated", "not_needed", "no_effect", "impossible", "decide"]
-KEY_CLASSES: tuple[KeyClass, ...] = get_args(KeyClass)
 KeyOwner = Literal["connector", "strimzi", "worker", "files", "aiven-files", "jdbc", "debezium", "getindata"]
 _FILE = Path(__file__).with_suffix(".json")
 # Similarity of keys with one wrong letter or another separator; other keys of the same family are less similar.
 _NEAR = 0.88
 _PIECE = re.compile(r"\[|\]|\(|\)|\||\*|[A-Z]{2,}|[^\[\]()|*A-Z]+|[A-Z]")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}")
+
+
+class KeyClass(StrEnum):
+    """What becomes of a key of Kafka Connect when its connector is imported, in the order of the report."""
+
+    SAME = "same"
+    APPROXIMATED = "approximated"
+    NOT_NEEDED = "not_needed"
+    NO_EFFECT = "no_effect"
+    IMPOSSIBLE = "impossible"
+    DECIDE = "decide"
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ def connect_keys() -> tuple[ConnectKey, ...]:
     entries = json.loads(_FILE.read_text(encoding="utf-8"))
     return tuple(
         ConnectKey(
-            *(each["key"], each["class"], each["says"], tuple(each.get("read_by", ()))),
+            *(each["key"], KeyClass(each["class"]), each["says"], tuple(each.get("read_by", ()))),
             **{name: each[name] for name in ("rest", "of") if name in each},
         )
         for each in entries
@@ -98,7 +108,7 @@ def find_key(key: str, *of: KeyOwner) -> ConnectKey | None:
 def _spelled(*of: KeyOwner) -> dict[str, str]:
     """Return the known keys of some owners, by the normalized form in which misspellings are compared."""
     known = [entry for entry in connect_keys() if not of or entry.of in of]
-    read = [entry for entry in known if not entry.rest and entry.key_class != "no_effect"]
+    read = [entry for entry in known if not entry.rest and entry.key_class is not KeyClass.NO_EFFECT]
     return {_plain(key): key for entry in reversed(read) for key in entry.spelled()}
 
 

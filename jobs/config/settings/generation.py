@@ -37,15 +37,31 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     return _digest(meaning)
 
 
+def settings_of_generation(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
+    """The settings that count in a stream's generation, with the names of `frazil.yaml` and secrets as references."""
+    configured = _of_settings(settings, with_registry=spec.decode.needs_registry, reveal=False)
+    if (store := configured.pop("state_store", None)) is not None:
+        configured["state"] = store
+    return configured
+
+
 def group_generation(settings: Settings, version: str) -> str:
     """Return a hash, twelve hexadecimal digits, of everything for which a group's driver has to be restarted."""
     return _digest({"settings": _of_settings(settings, with_registry=True), "version": version})
 
 
-def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
+def _of_settings(settings: Settings, *, with_registry: bool, reveal: bool = True) -> dict[str, Any]:
+    """The settings that a driver has to be started anew for, as JSON.
+
+    Args:
+        settings: The settings.
+        with_registry: Whether the schema registry counts.
+        reveal: Whether secrets that stand in URLs of `frazil.yaml` are written out, as they are for a hash.
+    """
     excluded = {"home", "ledger", "maintenance", "groups", "drivers", "sources", "alerts"}
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
-    _as_written(configured, settings)
+    if reveal:
+        _as_written(configured, settings)
     if settings.drivers.remote:
         # The deployment's folder may have another path there, but paths within it are the same configuration.
         home = re.compile(rf"(?<![^/:=,;]){re.escape(str(settings.home))}(?=/)")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from jobs.config.documents.base import Location, Problem
+from jobs.config.documents.base import Location, Problem, field_path
 from jobs.config.documents.validation import (
     SpecError,
     load_model,
@@ -83,32 +84,99 @@ def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:
     return load_model(path, StreamSpec, show_values=True, rules=STREAM_RULES)
 
 
+Claim = tuple[str, str]
+"""What one file alone may name: `stream` or `table`, and the name."""
+
+
+def _claims(spec: StreamSpec) -> Iterator[tuple[Claim, Location]]:
+    """The claims of a stream, each with the place in its file."""
+    yield ("stream", spec.stream), ("stream",)
+    for target in spec.targets:
+        yield ("table", target.name), _NAMED_AT[target.role]
+    for at, mirror in enumerate(spec.mirrors):
+        if not mirror.is_pattern:
+            yield ("table", mirror.table), ("mirrors", at, "table")
+
+
+def _claimed(claim: Claim, files: Iterable[str]) -> str:
+    kind, name = claim
+    return f"the {kind} '{name}' is claimed by {', '.join(files)}, too"
+
+
+def _route_problem(spec: StreamSpec, name: str, owner: str) -> Problem | None:
+    """A problem of a stream whose values may name a table that another file claims; None if they cannot.
+
+    Args:
+        spec: The stream.
+        name: Table of the other file.
+        owner: The other file, as messages show it.
+    """
+    if spec.route is None or spec.route.to is None:
+        return None
+    claimed = f"'{name}', which {owner} claims"
+    if value_of_table(spec.route.to, name):
+        return ("route", "to"), f"a value may name the table {claimed}"
+    if (late := spec.late_tables) and late.clash(name):
+        return ("event_time", "late"), f"the late rows of a table that a value names may be for {claimed}"
+    return None
+
+
 def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[Problem]]:
     """Returns, by index, the claims of each file that another file also makes."""
-    claims: dict[tuple[str, str], list[tuple[int, Location]]] = defaultdict(list)
+    claims: dict[Claim, list[tuple[int, Location]]] = defaultdict(list)
     for index, (spec, _) in enumerate(loaded):
-        claims["stream", spec.stream].append((index, ("stream",)))
-        for target in spec.targets:
-            claims["table", target.name].append((index, _NAMED_AT[target.role]))
-        for at, mirror in enumerate(spec.mirrors):
-            if not mirror.is_pattern:
-                claims["table", mirror.table].append((index, ("mirrors", at, "table")))
+        for claim, location in _claims(spec):
+            claims[claim].append((index, location))
     problems: dict[int, list[Problem]] = defaultdict(list)
-    for (kind, name), claimants in claims.items():
+    for claim, claimants in claims.items():
         for index, location in claimants:
             others = [loaded[other][1].shown for other, _ in claimants if other != index]
             if others:
-                problems[index].append((location, f"the {kind} '{name}' is claimed by {', '.join(others)}, too"))
+                problems[index].append((location, _claimed(claim, others)))
     for index, (spec, _) in enumerate(loaded):
-        if spec.route is None or spec.route.to is None:
-            continue
         for (kind, name), claimants in claims.items():
             if kind != "table" or index in (each for each, _ in claimants):
                 continue
-            claimed = f"'{name}', which {loaded[claimants[0][0]][1].shown} claims"
-            if value_of_table(spec.route.to, name):
-                problems[index].append((("route", "to"), f"a value may name the table {claimed}"))
-            elif (late := spec.late_tables) and late.clash(name):
-                said = f"the late rows of a table that a value names may be for {claimed}"
-                problems[index].append((("event_time", "late"), said))
+            if problem := _route_problem(spec, name, loaded[claimants[0][0]][1].shown):
+                problems[index].append(problem)
+    return problems
+
+
+def refuse_later_claims(paths: Iterable[Path]) -> list[SpecError]:
+    """Reads files one after the other. Of files that claim the same stream or table, the first is good.
+
+    Returns:
+        One error for each bad file, and for each one that claims what a good file before it claims.
+    """
+    owners: dict[Claim, str] = {}
+    routed: list[tuple[StreamSpec, str]] = []
+    errors: list[SpecError] = []
+    for path in paths:
+        try:
+            spec, document = _load(path)
+        except SpecError as error:
+            errors.append(error)
+            continue
+        if problems := _late_problems(spec, owners, routed):
+            errors.append(located(document, problems, path))
+            continue
+        owners |= {claim: document.shown for claim, _ in _claims(spec)}
+        if spec.route is not None and spec.route.to is not None:
+            routed.append((spec, document.shown))
+    return errors
+
+
+def _late_problems(
+    spec: StreamSpec, owners: Mapping[Claim, str], routed: Iterable[tuple[StreamSpec, str]]
+) -> list[Problem]:
+    """What a stream claims that earlier files claim, or that values in their streams may name."""
+    claims = list(_claims(spec))
+    problems = [(location, _claimed(claim, [owners[claim]])) for claim, location in claims if claim in owners]
+    if spec.route is not None and spec.route.to is not None:
+        of_tables = ((name, owner) for (kind, name), owner in owners.items() if kind == "table")
+        problems += [problem for name, owner in of_tables if (problem := _route_problem(spec, name, owner))]
+    for (kind, name), location in claims:
+        for other, file in routed if kind == "table" else ():
+            if problem := _route_problem(other, name, file):
+                problems.append((location, f"the table '{name}' may be named by {field_path(problem[0])} of {file}"))
     return problems

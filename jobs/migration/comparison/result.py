@@ -111,7 +111,7 @@ class Comparison:
         rows_here: Rows that frazil makes of them.
         rows_there: Rows of the table that were looked at.
         matched: Rows with a partner.
-        equal: Of those, how many mean the same in all columns that both sides have.
+        equal: Matched rows that mean the same in all columns that both sides have.
         differences: By column and reason, the most frequent first.
         only_here: Rows that the table lacks, up to the last record that it has of each partition.
         behind: Rows of records after that one: the sink may still commit them.

@@ -5,21 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from jobs.config.documents.connect_keys import KeyClass
 from jobs.migration.connectors.model import Place, Setting
 from jobs.migration.conversion.references import has_reference, has_template
-
-
-class Heading(StrEnum):
-    """Headings of the report, in its order."""
-
-    SAME = "same"
-    APPROXIMATED = "approximated"
-    NOT_NEEDED = "not_needed"
-    NO_EFFECT = "no_effect"
-    IMPOSSIBLE = "impossible"
-    DECIDE = "decide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +24,7 @@ class Answer:
     """
 
     key: str
-    heading: Heading
+    heading: KeyClass
     says: str
     place: Place
     at: str | None = None
@@ -105,29 +94,29 @@ class Account:
 
     def same(self, key: str, at: str, says: str = "") -> None:
         """The key means the same here, at a place of frazil's files."""
-        self.answer(key, Heading.SAME, says, at)
+        self.answer(key, KeyClass.SAME, says, at)
 
     def approximated(self, key: str, says: str, at: str | None = None) -> None:
         """The key has a counterpart that differs; `says` names the difference and when one notices it."""
-        self.answer(key, Heading.APPROXIMATED, says, at)
+        self.answer(key, KeyClass.APPROXIMATED, says, at)
 
     def not_needed(self, key: str, says: str) -> None:
         """Nothing takes the key's place, and nothing is lost."""
-        self.answer(key, Heading.NOT_NEEDED, says)
+        self.answer(key, KeyClass.NOT_NEEDED, says)
 
     def no_effect(self, key: str, says: str) -> None:
         """The connector never read the key."""
-        self.answer(key, Heading.NO_EFFECT, says)
+        self.answer(key, KeyClass.NO_EFFECT, says)
 
     def impossible(self, key: str, says: str) -> None:
         """frazil cannot do what the key did; `says` names the way out."""
-        self.answer(key, Heading.IMPOSSIBLE, says)
+        self.answer(key, KeyClass.IMPOSSIBLE, says)
 
     def decide(self, key: str, says: str) -> None:
         """A person has to decide what takes the key's place."""
-        self.answer(key, Heading.DECIDE, says)
+        self.answer(key, KeyClass.DECIDE, says)
 
-    def answer(self, key: str, heading: Heading, says: str, at: str | None = None) -> None:
+    def answer(self, key: str, heading: KeyClass, says: str, at: str | None = None) -> None:
         """Record the answer for a key; a key that the document does not have is passed over.
 
         Raises:
@@ -161,13 +150,13 @@ class Account:
 
     def _read(self, answer: Answer) -> Answer:
         """An answer, or what is to decide if it was given without the value: that is a template or a reference."""
-        if answer.key not in self._unread or answer.heading in (Heading.IMPOSSIBLE, Heading.DECIDE):
+        if answer.key not in self._unread or answer.heading in (KeyClass.IMPOSSIBLE, KeyClass.DECIDE):
             return answer
         says = "the value is a template or stands elsewhere, so its default was taken: write the value"
-        return replace(answer, heading=Heading.DECIDE, says=says)
+        return replace(answer, heading=KeyClass.DECIDE, says=says)
 
 
 def sort_answers(answers: Iterable[Answer]) -> list[Answer]:
     """Answers by heading, and by key within one."""
-    order = list(Heading)
+    order = list(KeyClass)
     return sorted(answers, key=lambda answer: (order.index(answer.heading), answer.key))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from jobs.config.documents.connect_keys import KeyOwner, find_key, nearest_key
+from jobs.config.documents.connect_keys import KeyClass, KeyOwner, find_key, nearest_key
 from jobs.migration.connectors.model import Connector, Sources, Worker
-from jobs.migration.conversion.account import Account, Answer, Heading, sort_answers
+from jobs.migration.conversion.account import Account, Answer, sort_answers
 from jobs.migration.conversion.converters import converter_of
 from jobs.migration.conversion.draft import Default, Draft, Question, SecretReference, SettingsDraft, Takeover, Yaml
 from jobs.migration.conversion.references import shown_templates, templates_in
@@ -47,7 +47,7 @@ class ConvertedConnector:
         """`refused` without a converter; `decide` if the stream must not run before a person has decided."""
         if self.family is None:
             return "refused"
-        open_keys = any(answer.heading in (Heading.IMPOSSIBLE, Heading.DECIDE) for answer in self.answers)
+        open_keys = any(answer.heading in (KeyClass.IMPOSSIBLE, KeyClass.DECIDE) for answer in self.answers)
         return "decide" if open_keys or any(question.blocks for question in self.questions) else "converted"
 
 
@@ -147,7 +147,7 @@ def _as_written(answer: Answer, refused: Sequence[str]) -> Answer:
     """An answer, or what is to decide if another connector's value stands at its place."""
     if answer.at is None or not _is_below(answer.at, refused):
         return answer
-    return replace(answer, heading=Heading.DECIDE, says=f"another connector has another value at {answer.at}", at=None)
+    return replace(answer, heading=KeyClass.DECIDE, says=f"another connector has another value at {answer.at}", at=None)
 
 
 def _is_below(at: str, places: Sequence[str]) -> bool:
@@ -161,7 +161,7 @@ def _ask_about_templates(draft: Draft) -> None:
         draft.ask(f"the name of the connector has {shown}: render it first", blocks=True)
     for answer in draft.keys.answers():
         value = draft.keys.raw(answer.key)
-        if templates_in(answer.key, value) and answer.heading is Heading.DECIDE:
+        if templates_in(answer.key, value) and answer.heading is KeyClass.DECIDE:
             shown = shown_templates(answer.key, value)
             draft.ask(f"{answer.key} has {shown}: render it, or write the value", blocks=True)
 
@@ -189,15 +189,15 @@ def _answer_rest(keys: Account, generation: str, owners: Sequence[KeyOwner] = ()
             keys.no_effect(key, "no connector that frazil knows reads it")
         elif entry.read_by and generation and generation not in entry.read_by:
             keys.no_effect(key, f"this release of the sink ignores it; it {entry.says}")
-        elif entry.key_class in ("not_needed", "no_effect"):
-            keys.answer(key, Heading(entry.key_class), _phrase(entry.says))
+        elif entry.key_class in (KeyClass.NOT_NEEDED, KeyClass.NO_EFFECT):
+            keys.answer(key, entry.key_class, _phrase(entry.says))
         elif not keys.raw(key):
             keys.no_effect(key, "is empty")
         elif keys.is_open(key):
             keys.decide(key, f"the value is a template or stands elsewhere; the key {entry.says}")
-        elif entry.key_class == "impossible":
+        elif entry.key_class is KeyClass.IMPOSSIBLE:
             keys.impossible(key, entry.says)
-        elif entry.key_class == "approximated":
+        elif entry.key_class is KeyClass.APPROXIMATED:
             keys.approximated(key, _phrase(entry.says))
         else:
             keys.decide(key, f"was not written; the key {entry.says}")
@@ -214,7 +214,7 @@ def _worker_answers(keys: Account, worker: Worker, connectors: Iterable[Connecto
         entry = find_key(key)
         if key.startswith(("key.converter", "value.converter", "header.converter")):
             keys.not_needed(key, "no imported connector uses it" if used else "no connector of the worker is imported")
-        elif entry is not None and entry.key_class in ("same", "decide") and not used:
+        elif entry is not None and entry.key_class in (KeyClass.SAME, KeyClass.DECIDE) and not used:
             keys.decide(key, f"no connector of the worker is imported; the key {entry.says}")
     _answer_rest(keys, "")
     return tuple(keys.answers())

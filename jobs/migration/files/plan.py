@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from jobs.base.errors import FrazilError
 from jobs.clients.state_store.durable_files import write_durably
-from jobs.config.documents.validation import SpecError
-from jobs.config.settings.loading import load_streams
+from jobs.config.documents.validation import SpecError, shown_path
+from jobs.config.settings.loading import refuse_later_claims
 from jobs.config.settings.settings import load_settings
 from jobs.migration.conversion.conversion import Conversion, ConvertedConnector
 from jobs.migration.conversion.draft import Question, Yaml
@@ -218,12 +217,10 @@ def _validated(
         streams = scratch / "streams"
         streams.mkdir()
         own = {Path(path).name for path in texts}
-        for file in sorted((folder / "streams").glob("*.y*ml")) if (folder / "streams").is_dir() else ():
-            if file.name not in own:
-                shutil.copyfile(file, streams / file.name)
+        others = [file for file in sorted((folder / "streams").glob("*.y*ml")) if file.name not in own]
         for path, text in texts.items():
             (scratch / path).write_text(text, encoding="utf-8")
-        problems = _problems(streams, own)
+        problems = _problems(others, sorted(streams / name for name in own))
         problem = None if settings is None else _settings_problem(scratch, settings)
     if problem is not None and (folder / SETTINGS).exists():
         raise FrazilError(
@@ -251,21 +248,28 @@ def _validated(
     return conversion, texts, problem
 
 
-def _problems(streams: Path, own: set[str]) -> dict[str, str]:
-    """Streams that do not validate, by path, each with its first problem."""
-    found: dict[str, str] = {}
-    while errors := [error for error in load_streams(streams)[1] if error.path and error.path.name in own]:
-        # Of several files that claim one table the last goes, and the others stay.
-        path = max((error.path for error in errors if error.path), key=lambda path: path.name)
-        error = next(error for error in errors if error.path == path)
-        found[f"streams/{path.name}"] = _sentence(error, path)
-        path.unlink()
-    return found
+def _problems(others: Sequence[Path], own: Sequence[Path]) -> dict[str, str]:
+    """Imported streams that do not load, by path, each with its first problem.
+
+    Args:
+        others: Files that the deployment has already. Their claims come first.
+        own: Files of the import. Of several that claim one table, the first stays.
+    """
+    known = set(own)
+    folders = {path.parent for path in (*others, *own)}
+    return {
+        f"streams/{error.path.name}": _sentence(error, folders)
+        for error in refuse_later_claims([*others, *own])
+        if error.path in known
+    }
 
 
-def _sentence(error: SpecError, path: Path) -> str:
+def _sentence(error: SpecError, folders: Iterable[Path]) -> str:
+    """The first problem of an error, in which all files are below `streams/`."""
     problem = error.places[0].sentence if error.places else error.problems[0]
-    return problem.replace(f"{path.parent}/", "streams/")
+    for folder in folders:
+        problem = problem.replace(f"{shown_path(folder)}/", "streams/")
+    return problem
 
 
 def _settings_problem(scratch: Path, settings: str) -> str | None:

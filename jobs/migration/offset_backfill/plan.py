@@ -22,7 +22,7 @@ from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.context.source_topics import coordinator_stamp
 from jobs.streaming.operator.backfill_stream import as_backfill, backfill_id
 from jobs.tables.commit.history.branch import stream_table
-from jobs.tables.commit.history.stamp_history import history
+from jobs.tables.commit.history.stamp_history import history, history_of
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.stamp.log_state import check_identity
 from jobs.tables.commit.stamp.offsets import OffsetRange, PartitionRange, Positions, TopicPartition
@@ -81,6 +81,9 @@ class BackfillPlan:
         unlocated: Rows of the main table without coordinates, such as a sink's: whose they are nobody can tell. None if
             no row of it has any.
         unfinished: Whether an earlier backfill was interrupted within a batch, which is finished first.
+        rolled_back: Tables out of which a rollback has taken backfilled rows, and nobody has answered: the backfill
+            stamps that it stays so.
+        coordinator: The stream's coordinator table: offsets that a rollback has taken out of it are landed again.
     """
 
     stream: str
@@ -89,6 +92,8 @@ class BackfillPlan:
     ranges: Mapping[TopicPartition, OffsetSet]
     unlocated: int | None = 0
     unfinished: bool = False
+    rolled_back: tuple[str, ...] = ()
+    coordinator: str = ""
 
     @property
     def offsets(self) -> int:
@@ -152,6 +157,16 @@ def plan_backfill(
         {reason: each for reason, each in left_out.items() if each},
         ranges,
         _unlocated(spec, catalog),
+        rolled_back=tables_rolled_back(spec, catalog),
+        coordinator=spec.coordinator,
+    )
+
+
+def tables_rolled_back(spec: StreamSpec, catalog: Catalog) -> tuple[str, ...]:
+    """The tables out of which a rollback has taken rows of the stream's backfills, and nobody has answered."""
+    filled = backfill_id(spec.stream)
+    return tuple(
+        name for name in spec.target_names if history_of(stream_table(catalog, spec, name), filled).rolled_back
     )
 
 
@@ -247,8 +262,13 @@ def _covered(
     ]
     found: dict[TopicPartition, list[OffsetRange]] = {}
     for name in names:
-        uuid = str(stream_table(catalog, spec, name).metadata.table_uuid)
+        table = stream_table(catalog, spec, name)
+        uuid, past = str(table.metadata.table_uuid), history_of(table, stream)
         rows = [row for row in read_ledger(catalog, settings, stream, name, None, uuid) if row.table_uuid == uuid]
+        if past.rolled_back:
+            # As the ledger has it once the rollback is answered.
+            since = past.stamped_ancestor.sequence if past.stamped_ancestor else 0
+            rows = [row for row in rows if row.sequence <= since]
         _refuse_other_logs(spec, rows, asked)
         for row in effective_rows(rows):
             # What nobody knows any more may have landed.

@@ -25,7 +25,13 @@ from jobs.config.settings.generation import generation
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.offset_backfill.offset_sets import batches, passes
-from jobs.migration.offset_backfill.plan import BackfillPlan, BackfillRequest, plan_backfill, refuse_unfit
+from jobs.migration.offset_backfill.plan import (
+    BackfillPlan,
+    BackfillRequest,
+    plan_backfill,
+    refuse_unfit,
+    tables_rolled_back,
+)
 from jobs.proof.audit.ledger_fill import fill_ledger
 from jobs.streaming.driver.batch.batch import BatchRunner
 from jobs.streaming.driver.batch.tasks import slice_plan, task_results
@@ -61,6 +67,8 @@ class BackfillResult:
         batches: How many batches were committed.
         finished: Whether a batch that an earlier backfill had left was finished first.
         seconds: From its beginning to its end.
+        kept: Tables whose rollback is kept: backfilled rows that it has taken out stay out, but for offsets that are
+            landed now.
     """
 
     plan: BackfillPlan
@@ -68,6 +76,7 @@ class BackfillResult:
     batches: int
     finished: bool
     seconds: float
+    kept: tuple[str, ...] = ()
 
 
 def run_backfill(
@@ -95,7 +104,7 @@ def run_backfill(
     began = time.monotonic()
     spec = with_named_tables(spec, catalog)
     refuse_unfit(spec, catalog)
-    _accept_rollback(spec, settings, catalog, kafka, note)
+    kept = _accept_rollback(spec, settings, catalog, kafka, note)
     with _opened(spec, settings, catalog, kafka) as stream:
         finished = stream.recovered > 0 or _finish_half(stream, kafka)
         plan = plan_backfill(spec, settings, catalog, kafka, request)
@@ -110,7 +119,7 @@ def run_backfill(
                 on_progress(sum(end.values()) - sum(begins.values()), plan.offsets)
                 begins = end
         fill_ledger(catalog, settings, [spec, as_backfill(spec)])
-        return BackfillResult(plan, counts, number, finished, time.monotonic() - began)
+        return BackfillResult(plan, counts, number, finished, time.monotonic() - began, kept)
 
 
 def unfinished(spec: StreamSpec, settings: Settings, catalog: Catalog) -> bool:
@@ -165,12 +174,18 @@ def _opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Kafka
         ) from None
 
 
-def _accept_rollback(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, note: str) -> None:
-    """If a rollback took out what a backfill had landed: stamp that, so that it can be asked for again."""
-    filled = as_backfill(spec)
-    targets = [Target(catalog, name, filled.stream, branch=spec.branch_of(name)) for name in spec.target_names]
-    if any(target.history().rolled_back for target in targets):
-        record_answer(filled, settings, lambda: kafka, Answer(rollback="keep"), note)
+def _accept_rollback(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, note: str
+) -> tuple[str, ...]:
+    """If a rollback took out what a backfill had landed: stamp that, so that it can be asked for again.
+
+    Returns:
+        The tables that were rolled back.
+    """
+    names = tables_rolled_back(spec, catalog)
+    if names:
+        record_answer(as_backfill(spec), settings, lambda: kafka, Answer(rollback="keep"), note)
+    return names
 
 
 def _finish_half(stream: OpenStream, kafka: KafkaLog) -> bool:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.migration.conversion.account import Answer, Heading
+from jobs.config.documents.connect_keys import KeyClass
+from jobs.migration.conversion.account import Answer
 from jobs.migration.conversion.conversion import Conversion, ConvertedConnector, ConvertedWorker
 from jobs.migration.conversion.draft import SecretReference
 
@@ -72,7 +73,7 @@ def _laid_over(former: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
 def counted(document: Mapping[str, Any]) -> dict[str, int]:
     """Keys by heading, over all connectors and workers."""
     keys = [key for part in ("connectors", "workers") for one in document[part] for key in one["keys"]]
-    return {str(heading): sum(key["heading"] == heading for key in keys) for heading in Heading}
+    return {str(heading): sum(key["heading"] == heading for key in keys) for heading in KeyClass}
 
 
 def _connector(converted: ConvertedConnector, secrets: Iterable[SecretReference]) -> Document:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-TITLES = {
-    "same": "Same",
-    "approximated": "Approximated",
-    "not_needed": "Not needed",
-    "no_effect": "Never had an effect",
-    "impossible": "Impossible",
-    "decide": "To decide",
+from jobs.config.documents.connect_keys import KeyClass
+
+TITLES: Mapping[KeyClass, str] = {
+    KeyClass.SAME: "Same",
+    KeyClass.APPROXIMATED: "Approximated",
+    KeyClass.NOT_NEEDED: "Not needed",
+    KeyClass.NO_EFFECT: "Never had an effect",
+    KeyClass.IMPOSSIBLE: "Impossible",
+    KeyClass.DECIDE: "To decide",
 }
 """Titles of the headings, in the order of the report."""
 _OUTCOMES = {"converted": "converted", "decide": "left to decide", "refused": "not converted"}

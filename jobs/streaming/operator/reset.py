@@ -20,6 +20,7 @@ from jobs.streaming.driver.context.open_stream import OpenStream, known_targets
 from jobs.streaming.driver.context.source_topics import coordinator_stamp
 from jobs.streaming.driver.tables.previous_targets import previous_stamps
 from jobs.streaming.operator.backfill_stream import backfill_id
+from jobs.streaming.operator.backfilled_rows import refusal_of_backfilled
 from jobs.streaming.operator.reset_plan import Counting, ResetPlan, describe_reset
 from jobs.streaming.operator.reset_request import ResetRequest
 from jobs.streaming.operator.take_over import take_over
@@ -166,7 +167,8 @@ def plan_reset(
             anchored,
             older,
             on_count=on_count,
-            obstacle=reset_refusal(spec, settings),
+            obstacle=reset_refusal(spec, settings)
+            or refusal_of_backfilled(spec, settings, catalog, targets, request, made),
             unfinished=unfinished,
         )
 
@@ -191,7 +193,8 @@ def reset(
         The plan that was carried out.
 
     Raises:
-        ResetRefusedError: The stream is not stopped, or the reset is not possible; its position is unchanged.
+        ResetRefusedError: The stream is not stopped, the reset is not possible, or it would double rows of a backfill;
+            its position is unchanged.
     """
     folder = stream_folder(settings, spec.stream)
     with connect_catalog(settings) as catalog:
@@ -210,7 +213,9 @@ def reset(
             # Checked before anything is taken, so that a refusal leaves everything unchanged.
             log = kafka.state(spec.source)
             wanted = request.offsets(spec.stream, log, kafka)
-            reset_moves(spec.stream, {}, log, wanted)
+            planned = reset_moves(spec.stream, newest.position if newest else {}, log, wanted)
+            if obstacle := refusal_of_backfilled(spec, settings, catalog, targets, request, planned):
+                raise obstacle
             unfinished = bool(folder.pending_records())
             older = _stamps_of(targets[spec.coordinator])
             given = (spec.stream, spec.config_hash, lease, targets)

@@ -7,6 +7,7 @@ import gc
 import importlib
 import keyword
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import ClassVar
@@ -14,7 +15,7 @@ from typing import ClassVar
 import click
 from click.shell_completion import CompletionItem
 
-from jobs.base.system.pandas_import import without_pandas
+from jobs.base.system.pandas_import import keep_pandas_out, without_pandas
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -82,6 +83,9 @@ def quick_imports() -> Iterator[None]:
     try:
         with without_pandas():
             yield
+            if "pyarrow" in sys.modules:
+                # A command may make its first array later.
+                keep_pandas_out()
     finally:
         if threads is None:
             # Read once, when NumPy is loaded; what this process starts gets the environment as it was.

@@ -78,7 +78,7 @@ def backfill(
         kafka = KafkaLog(settings.kafka)
         plan = plan_backfill(spec, settings, catalog, kafka, request)
         plan = replace(plan, unfinished=unfinished(spec, settings, catalog))
-        if dry_run or not (plan.offsets or plan.unfinished):
+        if dry_run or not (plan.offsets or plan.unfinished or plan.rolled_back):
             if as_json:
                 print_json(backfill_facts(plan, None))
             else:
@@ -87,8 +87,9 @@ def backfill(
         if not as_json:
             _print_plan(plan)
         else:
-            show_plan(_sentences(plan), as_json=True)
-        consent(f"Land {plan.offsets:,} offsets beside stream {stream}?", yes=yes)
+            show_plan(plan_sentences(plan), as_json=True)
+        keep = f"Keep the rollback of {', '.join(plan.rolled_back)}, and land" if plan.rolled_back else "Land"
+        consent(f"{keep} {plan.offsets:,} offsets beside stream {stream}?", yes=yes)
         note = f"{current_user()}: {reason or 'backfill'}"
         with progress_bar("{task.completed:,.0f} of {task.total:,.0f} offsets", bar=True) as progress:
             task = progress.add_task(f"backfill {stream}", total=plan.offsets)
@@ -134,6 +135,7 @@ def backfill_facts(plan: BackfillPlan, result: BackfillResult | None) -> dict[st
         ],
         "rows_without_coordinates": plan.unlocated,
         "unfinished": plan.unfinished,
+        "rolled_back": list(result.kept if result else plan.rolled_back),
         "read": counts.read,
         "landed": counts.landed,
         "dead": counts.dead,
@@ -153,11 +155,12 @@ def _print_plan(plan: BackfillPlan) -> None:
         for partition, ranges in partitions.items()
     ]
     print_columns(["partition", "offsets", "to land", "why not"], rows, text=["partition", "offsets", "why not"])
-    for line in _sentences(plan):
+    for line in plan_sentences(plan):
         click.echo(line)
 
 
-def _sentences(plan: BackfillPlan) -> Iterator[str]:
+def plan_sentences(plan: BackfillPlan) -> Iterator[str]:
+    """What a plan says beside its ranges."""
     yield (
         f"{plan.stream}: {plan.offsets:,} offsets are to be landed."
         if plan.offsets
@@ -170,6 +173,15 @@ def _sentences(plan: BackfillPlan) -> Iterator[str]:
             f"{plan.unlocated:,} rows of the table do not say which records they are of, such as those of a sink. "
             "If some are of these offsets, they will stand there twice."
         )
+    for table in plan.rolled_back:
+        said = f"Table {table} was rolled back, which took backfilled rows out of it."
+        if table == plan.coordinator:
+            yield f"{said} The offsets of these that are asked for are landed again; the others stay out."
+        else:
+            yield (
+                f"{said} They stay out: a backfill lands what table {plan.coordinator} lacks. To have them back: "
+                f"frazil reset-offsets {plan.stream} --to WHERE, which reads the records again."
+            )
     if plan.unfinished:
         yield "An earlier backfill was interrupted within a batch, which is finished first."
 
@@ -185,5 +197,7 @@ def _print_result(result: BackfillResult) -> None:
         f"{counts.landed:,} landed, {counts.dead:,} dead letters, {counts.tombstones:,} tombstones and "
         f"{counts.filtered:,} filtered, in {result.batches:,} batches and {result.seconds:.1f} s"
     )
+    if result.kept:
+        click.echo(f"The rollback of {', '.join(result.kept)} is kept, as the tables' stamps say.")
     if result.finished:
         click.echo("A batch that an earlier backfill had left was finished first.")

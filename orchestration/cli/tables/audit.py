@@ -37,7 +37,6 @@ from jobs.tables.ledger.ledger_row import WHOLE_TABLE
 from orchestration.cli.common.durations import TimeOption
 from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_columns, print_json, progress_bar
-from orchestration.formatting import thousands
 from resources.deployment import Deployment
 
 _COLUMNS = (
@@ -185,32 +184,24 @@ def print_audit(audit: StreamAudit) -> None:
     console.print(verdict_sentence(audit), markup=False, style=style)
 
 
-def _rows(table: TableAudit) -> Iterator[tuple[str, ...]]:
-    for topic, group in groupby(
-        sorted(table.partitions, key=lambda line: line.partition), lambda line: line.partition.topic
-    ):
+def _rows(table: TableAudit) -> Iterator[list[str | int | None]]:
+    ordered = sorted(table.partitions, key=lambda line: line.partition)
+    for topic, group in groupby(ordered, lambda line: line.partition.topic):
         lines = list(group)
         counts = sum((line.counts for line in lines), Counts())
         rows = [line.rows for line in lines if line.rows is not None]
-        yield (
-            table.table,
-            topic,
-            _numbers(lines),
-            thousands(sum(line.ranges for line in lines)),
-            thousands(counts.read),
-            thousands(counts.landed),
-            thousands(counts.dead),
-            thousands(counts.tombstones),
-            thousands(counts.filtered),
-            thousands(sum(rows) if rows else None),
-            thousands(sum(line.missing for line in lines)),
-            thousands(sum(line.doubled for line in lines)),
-        )
+        yield [
+            *(table.table, topic, _numbers(lines), sum(line.ranges for line in lines)),
+            *(counts.read, counts.landed, counts.dead, counts.tombstones, counts.filtered),
+            sum(rows) if rows else None,
+            sum(line.missing for line in lines),
+            sum(line.doubled for line in lines),
+        ]
     missing = table.missing - sum(line.missing for line in table.partitions)
     doubled = table.doubled - sum(line.doubled for line in table.partitions)
     if missing or doubled:
         # Known as a sum over several partitions only.
-        yield (table.table, "all together", "–", *("–",) * 7, thousands(missing), thousands(doubled))
+        yield [table.table, "all together", None, *(None,) * 7, missing, doubled]
 
 
 def _numbers(lines: list[PartitionSums]) -> str:

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from jobs.config.documents.connect_keys import (
-    KEY_CLASSES,
     ConnectKey,
     connect_answer,
     connect_keys,
@@ -72,7 +71,6 @@ def test_keys_of_workers_and_resources_are_no_keys_of_a_stream() -> None:
 
 @pytest.mark.parametrize("entry", connect_keys(), ids=lambda entry: entry.key)
 def test_an_entry_takes_the_keys_that_it_spells(entry: ConnectKey) -> None:
-    assert entry.key_class in KEY_CLASSES
     assert re.match(r"(is|has) ", entry.says)
     assert not entry.says.endswith(".")
     for key in entry.spelled():

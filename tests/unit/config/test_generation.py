@@ -1,12 +1,13 @@
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.config.settings.generation import generation, generation_of_errors
-from jobs.config.settings.settings import Settings, load_settings
+from jobs.config.settings.generation import generation, generation_of_errors, settings_of_generation
+from jobs.config.settings.settings import Settings, SettingsFile, load_settings
 from jobs.config.stream.models import StreamSpec
 
 BASE: dict[str, Any] = {
@@ -164,3 +165,17 @@ def test_a_routed_stream_keeps_the_generation_that_an_earlier_release_gave_it() 
     plain = {"by": "id", "to": "orders.{value}"}
     told = [generation(spec_with(lambda data, r=r: data.update(route=r)), settings) for r in (named, plain)]
     assert told[0] != told[1]
+
+
+def test_the_settings_of_a_generation_have_the_names_of_the_file_and_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "frazil.yaml"
+    file.write_text(
+        "catalog: {name: lake, properties: {type: sql, warehouse: /lake, uri: 'postgresql+psycopg://me@db/lake?sslpassword=hunter2'}}\n"
+        "state: {store: 'postgresql://me@db/state?sslpassword=hunter3'}\n"
+        "spark: {conf: {spark.x: '${env:WORD}'}}\n"
+    )
+    settings = load_settings(file, home=tmp_path)
+    text = json.dumps(settings_of_generation(spec_with(), settings))
+    assert "hunter" not in text
+    assert '"spark.x": "${env:WORD}"' in text
+    assert set(json.loads(text)) <= {*SettingsFile.model_fields}

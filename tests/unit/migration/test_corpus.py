@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.config.documents.connect_keys import KeyClass
 from jobs.migration.connectors.reading import read_sources
-from jobs.migration.conversion.account import Heading
 from jobs.migration.conversion.conversion import Conversion, convert
 from jobs.migration.files.plan import UNFINISHED, ImportPlan, plan_import, report_text, write_import
 from jobs.migration.report.markdown import report_markdown
@@ -61,7 +61,7 @@ def test_every_case_has_an_expectation() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_what_comes_of_a_configuration(case: Path) -> None:
     conversion, wanted = converted(case), expected(case)
-    known = {"outcome", "streams", "settings", "secrets", "questions", "notes", "takeover", *map(str, Heading)}
+    known = {"outcome", "streams", "settings", "secrets", "questions", "notes", "takeover", *map(str, KeyClass)}
     assert wanted.keys() <= known
 
     found = [] if wanted.get("outcome") in (None, outcome(conversion)) else [f"outcome: {outcome(conversion)}"]
@@ -90,7 +90,7 @@ def heading_differences(conversion: Conversion, wanted: dict[str, Any]) -> list[
         headings |= {answer.key: str(answer.heading) for answer in worker.answers}
     return [
         f"{key} is {headings.get(key)}, not {heading}"
-        for heading in map(str, Heading)
+        for heading in map(str, KeyClass)
         for key in wanted.get(heading, ())
         if headings.get(key) != heading
     ]

@@ -24,11 +24,12 @@ from jobs.clients.state_store.epochs import (
     Opener,
     keep_epoch,
     keep_file,
+    keep_settings,
 )
 from jobs.clients.state_store.lease import Lease, stream_lease
 from jobs.clients.state_store.store_proof import prove_store, unrenewed
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.config.settings.generation import generation
+from jobs.config.settings.generation import generation, settings_of_generation
 from jobs.config.settings.loading import find_stream_file, load_stream
 from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings
 from jobs.config.stream.models import StreamSpec
@@ -328,6 +329,7 @@ def keep_opening(stream: OpenStream, opener: Opener) -> None:
     store, spec = stream.folder.store, stream.spec
     text = _text(spec, stream.settings, stream.folder.root / SPEC_FILE)
     keep_file(store, stream.config, stream.generation, text)
+    keep_settings(store, stream.generation, settings_of_generation(spec, stream.settings))
     keep_epoch(
         store,
         EpochRecord(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from jobs.clients.state_store.epochs import (
     has_exact_file,
     keep_epoch,
     keep_file,
+    keep_settings,
     read_epoch,
     read_file,
+    read_settings,
 )
 from jobs.clients.state_store.local_store import LocalStore
 
@@ -75,3 +78,23 @@ def test_the_files_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
         keep_file(store, config, "g", config)
     # The one that was gone back to was used after the second.
     assert [config for config in ("c1", "c2", "c3") if read_file(store, config, "g")] == ["c1", "c3"]
+
+
+def test_the_newest_settings_are_kept_by_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "MOST_SETTINGS", 2)
+    store = LocalStore(tmp_path)
+    assert read_settings(store, "g1") is None
+    for number in (1, 2, 3):
+        keep_settings(store, f"g{number}", {"lease_ttl": f"{number}s"})
+        os.utime(tmp_path / "settings" / f"g{number}.json", (number, number))
+    assert [read_settings(store, each) for each in ("g1", "g2", "g3")] == [
+        None,
+        {"lease_ttl": "2s"},
+        {"lease_ttl": "3s"},
+    ]
+
+
+def test_damaged_settings_say_nothing(tmp_path: Path) -> None:
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "g1.json").write_bytes(b"[1]")
+    assert read_settings(LocalStore(tmp_path), "g1") is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.migration.conversion.account import Heading
+from jobs.config.documents.connect_keys import KeyClass
 from jobs.migration.conversion.draft import Draft
 from jobs.migration.conversion.file_sinks import convert_aiven_s3_sink, convert_storage_sink
 from tests.unit.migration.conversion.drafts import connector_of, converted
@@ -29,7 +29,7 @@ def the_stream(draft: Draft) -> dict[str, Any]:
     return stream
 
 
-def headings(draft: Draft) -> dict[str, Heading]:
+def headings(draft: Draft) -> dict[str, KeyClass]:
     for key in list(draft.keys.unanswered()):
         draft.keys.no_effect(key, "left")
     return {answer.key: answer.heading for answer in draft.keys.answers()}
@@ -60,14 +60,14 @@ def test_rotation_by_time_is_the_trigger(keys: dict[str, str], every: str | None
     draft = storage(keys)
 
     assert the_stream(draft).get("trigger") == (None if every is None else {"every": every})
-    assert {headings(draft)[key] for key in keys} == {Heading.APPROXIMATED}
+    assert {headings(draft)[key] for key in keys} == {KeyClass.APPROXIMATED}
 
 
 def test_a_partitioner_of_ones_own_is_left_to_a_person() -> None:
     draft = storage({"partitioner.class": "example.ByMoon", "path.format": "YYYY"})
 
-    assert headings(draft)["partitioner.class"] is Heading.DECIDE
-    assert headings(draft)["path.format"] is Heading.NOT_NEEDED
+    assert headings(draft)["partitioner.class"] is KeyClass.DECIDE
+    assert headings(draft)["path.format"] is KeyClass.NOT_NEEDED
     assert any("partitioner.class" in question.text and question.blocks for question in draft.questions)
 
 
@@ -89,7 +89,7 @@ def test_the_time_of_writing_becomes_that_of_the_record() -> None:
 
     assert the_stream(draft)["table"]["partition_by"] == ["day(_kafka_timestamp)"]
     assert [default.key for default in draft.defaults if default.key == "timestamp.extractor"]
-    assert headings(draft)["timezone"] is Heading.APPROXIMATED
+    assert headings(draft)["timezone"] is KeyClass.APPROXIMATED
 
 
 def test_several_topics_have_a_table_each() -> None:
@@ -110,14 +110,14 @@ def test_keys_and_headers_are_columns() -> None:
 
 
 def test_tombstones_that_were_written_cannot_be() -> None:
-    assert headings(storage({"behavior.on.null.values": "write"}))["behavior.on.null.values"] is Heading.IMPOSSIBLE
+    assert headings(storage({"behavior.on.null.values": "write"}))["behavior.on.null.values"] is KeyClass.IMPOSSIBLE
 
 
 def test_hives_database_is_the_proposed_namespace() -> None:
     draft = storage({"hive.integration": "true", "hive.database": "telco", "hive.metastore.uris": "thrift://m:9083"})
 
     assert the_stream(draft)["table"]["name"] == "telco.door_logs"
-    assert headings(draft)["hive.metastore.uris"] is Heading.DECIDE
+    assert headings(draft)["hive.metastore.uris"] is KeyClass.DECIDE
     assert any("telco" in question.text for question in draft.questions)
 
 
@@ -133,4 +133,4 @@ def test_aivens_template_is_a_partition() -> None:
     table = the_stream(draft)["table"]
     assert table["partition_by"] == ["day(_kafka_timestamp)"]
     assert table["kafka_columns"] == {"key": True, "headers": True}
-    assert headings(draft)["timestamp.source"] is Heading.APPROXIMATED
+    assert headings(draft)["timestamp.source"] is KeyClass.APPROXIMATED

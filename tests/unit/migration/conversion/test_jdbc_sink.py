@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.migration.conversion.account import Heading
+from jobs.config.documents.connect_keys import KeyClass
 from jobs.migration.conversion.draft import Draft
 from jobs.migration.conversion.jdbc_sink import convert_jdbc_sink
 from tests.unit.migration.conversion.drafts import connector_of, converted
@@ -30,7 +30,7 @@ def the_stream(draft: Draft) -> dict[str, Any]:
     return stream
 
 
-def headings(draft: Draft) -> dict[str, Heading]:
+def headings(draft: Draft) -> dict[str, KeyClass]:
     for key in list(draft.keys.unanswered()):
         draft.keys.no_effect(key, "left")
     return {answer.key: answer.heading for answer in draft.keys.answers()}
@@ -58,7 +58,7 @@ def test_names_changelog_and_mirror_after_the_sinks_table(written: str, changelo
 def test_leaves_names_that_records_decide_to_a_person() -> None:
     draft = sink(UPSERT | {"collection.name.format": "dwh.${source.table}"}, DEBEZIUM)
 
-    assert headings(draft)["collection.name.format"] is Heading.DECIDE
+    assert headings(draft)["collection.name.format"] is KeyClass.DECIDE
     assert the_stream(draft)["mirrors"][0]["table"] == "raw.prices"
     assert any(question.blocks for question in draft.questions)
 
@@ -191,7 +191,7 @@ def test_keeps_the_chosen_columns() -> None:
     draft = sink({"fields.whitelist": "id, at"})
 
     assert the_stream(draft)["transform"] == [{"keep": ["id", "at"]}]
-    assert headings(draft)["fields.whitelist"] is Heading.SAME
+    assert headings(draft)["fields.whitelist"] is KeyClass.SAME
 
 
 def test_the_group_of_the_sink_is_its_position() -> None:

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from jobs.base.errors import FrazilError
+from jobs.config.documents import validation
+from jobs.config.settings import loading
 from jobs.migration.connectors.reading import read_sources
 from jobs.migration.conversion.conversion import Conversion, convert
 from jobs.migration.files.plan import ImportPlan, plan_import, write_import
@@ -143,6 +145,47 @@ def test_a_table_of_another_stream_is_claimed_as_well(tmp_path: Path) -> None:
         "streams/orders.yaml.undecided": "create",
         "frazil.yaml": "create",
     }
+
+
+def test_a_table_that_values_of_another_stream_may_name_is_claimed(tmp_path: Path) -> None:
+    streams = tmp_path / "home/streams"
+    streams.mkdir(parents=True)
+    (streams / "mine.yaml").write_text(
+        "stream: mine\nsource: {topics: [t]}\ndecode: {value: json, schema: id string}\n"
+        "table: {name: shop.all}\nroute: {by: id, to: 'shop.{value}'}\n"
+    )
+    plan = imported(tmp_path, orders={})
+    assert "streams/orders.yaml.undecided" in actions(plan)
+    (connector,) = plan.conversion.connectors
+    assert "table.name: the table 'shop.orders' may be named by route.to of streams/mine.yaml" in " ".join(
+        question.text for question in connector.questions
+    )
+
+
+def test_a_stream_is_left_out_only_for_one_that_is_written(tmp_path: Path) -> None:
+    """B is left out for a table of a; c shares a table with b alone."""
+    tables = {"iceberg.tables.route-field": "way", "iceberg.table.shop.x.route-regex": "x"}
+    plan = imported(
+        tmp_path,
+        a={"iceberg.tables": "shop.a,shop.x", **tables, "iceberg.table.shop.a.route-regex": "a"},
+        b={"iceberg.tables": "shop.b,shop.x", **tables, "iceberg.table.shop.b.route-regex": "b"},
+        c={"iceberg.tables": "shop.b"},
+    )
+    assert [path for path in actions(plan) if path.endswith(".undecided")] == ["streams/b.yaml.undecided"]
+
+
+def test_each_file_is_read_once_however_many_do_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def load_model(path: Path, *arguments: Any, **options: Any) -> Any:
+        read.append(path.name)
+        return validation.load_model(path, *arguments, **options)
+
+    monkeypatch.setattr(loading, "load_model", load_model)
+    unnamed = {"iceberg.tables": "no name"}
+    plan = imported(tmp_path, same={}, same2={}, same3={}, wrong=unnamed, worse=unnamed)
+    assert sum(path.endswith(".undecided") for path in actions(plan)) == 4
+    assert sorted(read) == [f"{name}.yaml" for name in ("same", "same2", "same3", "worse", "wrong")]
 
 
 def test_settings_that_would_not_validate_stop_before_anything_is_written(tmp_path: Path) -> None:

@@ -18,12 +18,14 @@ from jobs.streaming.driver.batch import batch as batch_module
 from jobs.streaming.driver.context.open_stream import OpenStream
 from jobs.streaming.operator import reset as reset_module
 from jobs.streaming.operator.backfill_stream import backfill_id
-from jobs.streaming.operator.reset import reset
+from jobs.streaming.operator.reset import plan_reset, reset
+from jobs.streaming.operator.reset_plan import ResetPlan
 from jobs.streaming.operator.reset_request import reset_request
 from jobs.tables.commit.history.branch import stream_table
 from jobs.tables.commit.history.stamp_history import history
 from jobs.tables.commit.recovery.reset import ResetRefusedError
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
+from orchestration.cli.streams.backfill import backfill_facts, plan_sentences
 from tests.helpers.evolving_stream import SINK, block
 from tests.helpers.opened_stream import OpenedStream
 from tests.helpers.routed_stream import ROUTE
@@ -96,6 +98,37 @@ def test_skipped_offsets_are_landed_and_others_left_out(read: list[World], tmp_p
     assert world.left_out()["backfilled"] == (OffsetRange(5, 12),) and world.fill().batches == 0
     world.land_elsewhere(0)
     assert world.offsets(SINK) == list(range(17))
+
+
+def test_backfilled_rows_are_removed_before_a_reset_reads_them_again(read: list[World], tmp_path: Path) -> None:
+    world = made(read, tmp_path)
+    world.land_elsewhere(3)
+    world.skip(6)
+    world.fill(BackfillRequest(3, 8))
+    world.produce(2)
+    world.land_elsewhere(0)
+    kafka: Any = world.kafka
+
+    def move(to: int, *, dry_run: bool = False) -> ResetPlan:
+        request = reset_request(f"payments:0={to}")
+        if dry_run:
+            return plan_reset(world.spec, world.settings, lambda: kafka, request)
+        return reset(world.spec, world.settings, lambda: kafka, request, "ada", "again")
+
+    obstacle = move(7, dry_run=True).obstacle
+    assert obstacle is not None and "records of payments-0 [7, 8), which a backfill has landed" in obstacle.message
+    with pytest.raises(ResetRefusedError, match="stand there twice") as refused:
+        move(7)
+    assert refused.value.fix is not None and "--to payments:0=7 --dry-run, and run the DELETE" in refused.value.fix
+    newest = history(stream_table(world.catalog, world.spec, SINK).metadata, "payments").newest
+    assert newest is not None and newest.position == {P0: 11}
+    # The stream's own rows may stand there twice, which an audit knows.
+    assert move(8, dry_run=True).obstacle is None
+    world.catalog.load_table(SINK).delete("_kafka_offset >= 7")
+    move(7)
+    world.land_elsewhere(0)
+    assert world.offsets(SINK) == list(range(11))
+    assert world.audited().doubled == 0
 
 
 def test_several_holes_are_landed_pass_by_pass(read: list[World], tmp_path: Path) -> None:
@@ -221,6 +254,39 @@ def test_a_rollback_of_backfilled_rows_is_landed_again_once_the_stream_has_its_a
     world.fill()
     assert world.offsets(SINK) == list(range(9))
     assert world.audited().problems == []
+
+
+def test_a_plan_lands_again_what_a_rollback_took_out_of_the_coordinator(read: list[World], tmp_path: Path) -> None:
+    world = made(read, tmp_path)
+    world.land_elsewhere(3)
+    world.skip(6)
+    world.fill(BackfillRequest(3, 5))
+    head = world.head(SINK)
+    world.fill()
+    world.roll_back(SINK, head)
+    plan = world.plan()
+    assert (plan.rolled_back, plan.ranges) == ((SINK,), {P0: (OffsetRange(5, 9),)})
+    result = world.fill()
+    assert (result.kept, result.counts.landed) == ((SINK,), 4)
+    assert world.plan().rolled_back == () and world.offsets(SINK) == list(range(9))
+
+
+def test_a_rollback_of_a_further_table_is_named_and_kept(read: list[World], tmp_path: Path) -> None:
+    world = made(read, tmp_path, ROUTE)
+    world.land_elsewhere(5)
+    world.skip(10)
+    head = world.head("orders.deletes")
+    world.fill()
+    world.roll_back("orders.deletes", head)
+    plan = world.plan()
+    assert (plan.rolled_back, plan.offsets) == (("orders.deletes",), 0)
+    (said,) = [each for each in plan_sentences(plan) if "rolled back" in each]
+    assert "Table orders.deletes was rolled back" in said and "They stay out" in said
+    assert backfill_facts(plan, None)["rolled_back"] == ["orders.deletes"]
+    assert world.fill().kept == ("orders.deletes",)
+    assert world.placed()["orders.deletes"] == [1, 2]
+    assert [each.answer for each in world.audited().decisions if each.table == "orders.deletes"][-1] == "rollback_keep"
+    assert world.plan().rolled_back == ()
 
 
 def test_rows_of_others_that_name_their_offsets_are_left_out(read: list[World], tmp_path: Path) -> None:

@@ -296,3 +296,16 @@ def test_imports_of_a_command_leave_the_process_as_it_was(monkeypatch: pytest.Mo
     with quick_imports():
         assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
     assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+
+
+def test_a_command_that_uses_arrow_later_imports_no_pandas() -> None:
+    code = (
+        "import sys\n"
+        "from orchestration.cli.common.lazy_commands import quick_imports\n"
+        "with quick_imports():\n"
+        "    import pyarrow\n"
+        "import pyarrow.dataset\n"
+        "assert pyarrow.array([1]).sum().as_py() == 1\n"
+        "raise SystemExit('pandas' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0

@@ -88,3 +88,19 @@ def test_a_roll_names_both_generations_and_says_if_no_file_is_its_cause() -> Non
         (change,) = driver_changes(WANTED, RUNNING, decided(Action.ROLL), file_changed=file_changed, new=False)
         assert (change.before, change.after) == (runs, "b" * 12)
         assert ("the settings, or frazil's release" in change.sentence) != file_changed
+
+
+@pytest.mark.parametrize("file_changed", [True, False])
+def test_a_roll_names_the_settings_that_changed(file_changed: bool) -> None:
+    how = {"file_changed": file_changed, "new": False}
+    (change,) = driver_changes(
+        WANTED, RUNNING, decided(Action.ROLL), settings_keys=["kafka.options", "spark.conf"], **how
+    )
+    assert change.sentence.endswith(": the settings have changed since it was launched (kafka.options, spark.conf)")
+    (change,) = driver_changes(WANTED, RUNNING, decided(Action.ROLL), settings_keys=list("abcdefg"), **how)
+    assert change.sentence.endswith("(a, b, c, d, e and 2 more)")
+
+
+def test_a_roll_whose_file_and_settings_are_the_same_is_of_the_release() -> None:
+    (change,) = driver_changes(WANTED, RUNNING, decided(Action.ROLL), file_changed=False, new=False, settings_keys=[])
+    assert ": frazil's release, or a secret in a URL of the settings, has changed" in change.sentence

@@ -1,4 +1,4 @@
-"""Every key of a stream's file, and of the settings, has a class; it says when a driver starts anew."""
+"""Every key of a stream's file, and of the settings, has a class; it says when a driver restarts."""
 
 from __future__ import annotations
 

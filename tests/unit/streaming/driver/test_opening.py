@@ -18,9 +18,10 @@ from jobs.clients.state_store.epochs import (
     Opener,
     read_epoch,
     read_file,
+    read_settings,
 )
 from jobs.clients.state_store.stream_folder import stream_folder
-from jobs.config.settings.generation import generation
+from jobs.config.settings.generation import generation, settings_of_generation
 from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.config.stream.models import StreamSpec
@@ -186,6 +187,13 @@ def test_what_was_read_is_kept_also_if_its_file_is_another_by_now(
     assert (spec.config_hash, generation(spec, stream.settings)) == (stream.config, stream.generation)
 
 
+def test_the_settings_are_kept_by_the_generation(tmp_path: Path, file: Path) -> None:
+    stream = open_stream(tmp_path, file)
+    keep_opening(stream, COMMAND)
+    kept_settings = read_settings(stream.folder.store, stream.generation)
+    assert kept_settings == settings_of_generation(stream.spec, stream.settings)
+
+
 def test_no_value_of_a_secret_is_kept(tmp_path: Path, file: Path) -> None:
     stream = open_stream(tmp_path, file)
     keep_opening(stream, COMMAND)
@@ -193,5 +201,6 @@ def test_no_value_of_a_secret_is_kept(tmp_path: Path, file: Path) -> None:
     keep_opening(stream, COMMAND)
     folder = stream.folder.root
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
-    assert len(texts) == 2 and not any("hunter2" in text for text in texts)
+    # File, settings and opening.
+    assert len(texts) == 3 and not any("hunter2" in text for text in texts)
     assert any("${env:FRAZIL_TEST_PW}" in text for text in texts)

@@ -11,7 +11,9 @@ import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import StringType
 
+from jobs.clients.state_store.epochs import keep_settings
 from jobs.clients.state_store.local_store import LocalStore
+from jobs.config.settings.generation import generation, settings_of_generation
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from orchestration.deployment_plan.change import Saved
 from orchestration.deployment_plan.plan import make_plan
@@ -95,6 +97,44 @@ def test_a_changed_file_is_told_by_key_table_and_driver(world: PlanWorld) -> Non
         "| `payments` (changed) | metadata only | table orders.payments: add column note string | by frazil apply |"
         in page
     )
+
+
+def keep_settings_of_driver(world: PlanWorld) -> None:
+    """Keep the settings as a driver does when it opens the stream."""
+    spec, settings = world.spec(), world.settings
+    keep_settings(LocalStore(world.folder()), generation(spec, settings), settings_of_generation(spec, settings))
+
+
+def test_settings_that_changed_since_the_launch_are_told_by_key(world: PlanWorld) -> None:
+    file = world.home / "frazil.yaml"
+    file.write_text("{lease_ttl: 30s, spark: {conf: {spark.x: '${env:WORD}'}}}\n")
+    world.land()
+    world.stand_in()
+    keep_settings_of_driver(world)
+    file.write_text("{lease_ttl: 60s, spark: {conf: {spark.x: '${env:OTHER}'}}}\n")
+    plan = world.plan()
+    assert [(each["place"], each["class"], each["by"], each["before"], each["after"]) for each in plan["settings"]] == [
+        ("spark.conf.spark.x", "restart", "apply", "${env:WORD}", "${env:OTHER}"),
+        ("lease_ttl", "restart", "apply", "30s", "1m"),
+    ]
+    shown = world.frazil("plan")
+    assert "lease_ttl: 30s → 1m. Every driver renews its lease by it" in shown.stdout
+    assert "the settings have changed since it was launched (spark.conf.spark.x, lease_ttl)" in shown.stdout
+
+
+def test_another_address_of_the_same_catalog_only_restarts(world: PlanWorld) -> None:
+    world.land()
+    world.stand_in()
+    keep_settings_of_driver(world)
+    kept = world.folder() / "settings" / f"{generation(world.spec(), world.settings)}.json"
+    kept.write_text(kept.read_text().replace("sqlite:///", "sqlite:////elsewhere"))
+    runs = "0" * 12
+    (world.folder() / "settings" / f"{runs}.json").write_text(kept.read_text())
+    heartbeat = world.folder() / "heartbeat.json"
+    heartbeat.write_text(heartbeat.read_text().replace(generation(world.spec(), world.settings), runs))
+    (change,) = world.plan()["settings"]
+    assert (change["place"], change["class"]) == ("catalog.properties.uri", "restart")
+    assert "in this catalog, too" in change["sentence"]
 
 
 def test_what_no_change_of_the_table_can_do_is_breaking(world: PlanWorld) -> None:
