@@ -11,12 +11,10 @@ from tests.docs.reader import ROOT, Reader
 from tests.docs.worlds import world
 
 pytestmark = pytest.mark.integration
-# Their outputs were recorded from runs; they are not compared yet.
-NOT_COMPARED = {"operate-streams", "replay-connect-queue", "reset-offsets", "time-travel", "write-audit-publish"}
 PAGES = [
     page
     for page in sorted([ROOT / "README.md", *ROOT.glob("docs/get-started/*.md"), *ROOT.glob("docs/how-to/*.md")])
-    if page.exists() and page.stem not in NOT_COMPARED and read_page(page).commands
+    if page.exists() and read_page(page).commands
 ]
 
 
