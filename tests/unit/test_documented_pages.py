@@ -140,13 +140,10 @@ def test_names_the_command_whose_output_or_status_differs(tmp_path: Path, comman
 # How-to pages with commands that no test types, each with the reason; the list may only get shorter.
 NOT_TYPED = {
     "adopt-a-table": "typed in get-started/from-kafka-connect, beside a real sink",
-    "backfill": "tests/integration/test_backfill.py types it",
     "certify": "takes minutes; tests/integration/test_certify.py runs it",
-    "compare-with-the-sink": "typed in get-started/from-kafka-connect, beside a real sink",
     "connect-api": "runs until it is ended; tests/integration/test_connect_api.py asks it",
     "disaster-recovery": "begins with a loss; tests/integration/test_stops.py has the answers",
     "erase-a-person": "Spark's SQL in a shell",
-    "plan-and-apply": "needs a repository with a former file",
     "rotate-secrets": "restarts all drivers",
     "schema-registry": "needs a producer with schemas; tests/integration/test_registry_stream.py runs it",
     "several-machines": "several machines",
