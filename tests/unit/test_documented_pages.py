@@ -142,7 +142,6 @@ NOT_TYPED = {
     "adopt-a-table": "typed in get-started/from-kafka-connect, beside a real sink",
     "certify": "takes minutes; tests/integration/test_certify.py runs it",
     "connect-api": "runs until it is ended; tests/integration/test_connect_api.py asks it",
-    "disaster-recovery": "begins with a loss; tests/integration/test_stops.py has the answers",
     "erase-a-person": "Spark's SQL in a shell",
     "rotate-secrets": "restarts all drivers",
     "schema-registry": "needs a producer with schemas; tests/integration/test_registry_stream.py runs it",
