@@ -139,12 +139,10 @@ def test_names_the_command_whose_output_or_status_differs(tmp_path: Path, comman
 
 # How-to pages with commands that no test types, each with the reason; the list may only get shorter.
 NOT_TYPED = {
-    "adopt-a-table": "typed in get-started/from-kafka-connect, beside a real sink",
     "certify": "takes minutes; tests/integration/test_certify.py runs it",
     "connect-api": "runs until it is ended; tests/integration/test_connect_api.py asks it",
     "erase-a-person": "Spark's SQL in a shell",
     "rotate-secrets": "restarts all drivers",
-    "schema-registry": "needs a producer with schemas; tests/integration/test_registry_stream.py runs it",
     "several-machines": "several machines",
     "take-over-from-connect": "typed in get-started/from-kafka-connect, beside a real sink",
     "upgrade": "two releases; tests/integration/test_earlier_release.py goes on with a former one",
