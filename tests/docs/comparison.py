@@ -36,8 +36,8 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 
-# Progress of what takes longer than a few seconds, which depends on the machine.
-_PROGRESS = re.compile(r"^[^!?].*, \d+0 s$")
+# Progress of commands that take longer than ten seconds, which depends on the machine.
+_PROGRESS = re.compile(r"^\w[^:]*: .*, \d+ (?:s|min)(?:, about .* left)?$")
 
 
 def masked(line: str) -> str:

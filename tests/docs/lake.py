@@ -186,6 +186,7 @@ PAYMENTS = _payments()
 """Twenty payments; two have an amount that is no number."""
 
 LAKES = {
+    "empty": Lake("payments", "", {"payments": ()}),
     "later": Lake("payments", "", {"payments": _later()}),
     "customers": Lake("customers", "", {"shop.public.customers": _changes()}),
     "queue": Lake(

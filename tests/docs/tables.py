@@ -1,6 +1,7 @@
 """Tables of other writers that how-to pages begin with: `python -m tests.docs.tables sink` in a reader's deployment.
 
 `sink` is the table `lake.payments` as Kafka Connect's Iceberg sink makes it of the first payments, without coordinates.
+`job` is the same table as a batch job makes it.
 `hadoop` is a folder `warehouse/payments` as Spark's Hadoop catalog leaves it.
 """
 
@@ -14,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -49,6 +51,13 @@ def make_sink_table(catalog: Catalog) -> None:
     sink_table(catalog, "lake.payments", rows, _COLUMNS)
 
 
+def make_job_table(catalog: Catalog) -> None:
+    """Create `lake.payments` with the first payments, in one append."""
+    catalog.create_namespace("lake")
+    table = catalog.create_table("lake.payments", _COLUMNS)
+    table.append(pa.Table.from_pylist(_rows(), schema=table.schema().as_arrow()))
+
+
 def make_hadoop_table(folder: Path) -> None:
     """Create the table `warehouse/payments` of a folder; a file with the newest version stands for the catalog."""
     catalog = SqlCatalog("former", uri="sqlite://", warehouse=str(folder))
@@ -59,7 +68,8 @@ def make_hadoop_table(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "sink":
-        make_sink_table(connect_catalog(load_settings(None, home=Path.cwd())))
-    else:
+    if sys.argv[1] == "hadoop":
         make_hadoop_table(Path.cwd())
+    else:
+        make = {"sink": make_sink_table, "job": make_job_table}[sys.argv[1]]
+        make(connect_catalog(load_settings(None, home=Path.cwd())))

@@ -11,15 +11,10 @@ from tests.docs.reader import ROOT, Reader
 from tests.docs.worlds import world
 
 pytestmark = pytest.mark.integration
-# Their outputs were recorded from runs; they are not compared yet.
-NOT_COMPARED = {
-    *("operate-streams", "preview", "read-tables", "replay-connect-queue", "reset-offsets", "route-to-many-tables"),
-    *("time-travel", "transforms", "write-audit-publish", "change-a-schema"),
-}
 PAGES = [
     page
     for page in sorted([ROOT / "README.md", *ROOT.glob("docs/get-started/*.md"), *ROOT.glob("docs/how-to/*.md")])
-    if page.exists() and page.stem not in NOT_COMPARED and read_page(page).commands
+    if page.exists() and read_page(page).commands
 ]
 
 
