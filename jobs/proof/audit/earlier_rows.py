@@ -35,5 +35,6 @@ def earlier_rows(table: Table, target: TargetSpec) -> int:
 
 def earlier_rows_sentence(table: str, rows: int) -> str:
     """Sentence with the number."""
-    many = "1 row that does" if rows == 1 else f"{rows:,} rows that do"
-    return f"table {table} has {many} not say which record it is of: others wrote them, and they are not counted"
+    if rows == 1:
+        return f"table {table} has 1 row without a Kafka offset: another writer added it, and it is not counted"
+    return f"table {table} has {rows:,} rows without Kafka offsets: other writers added them, and they are not counted"
