@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.base.system.typed_json import typed_decoder
+from jobs.base.system.typed_json import decode_json, typed_decoder
 from jobs.clients.state_store.documents import DAMAGED
 from jobs.clients.state_store.store import StateStore
 
@@ -109,7 +109,7 @@ def keep_settings(store: StateStore, generation: str, settings: Mapping[str, Any
 def read_settings(store: StateStore, generation: str) -> dict[str, Any] | None:
     """The settings that count in a generation; None if they are not kept."""
     with contextlib.suppress(*DAMAGED):
-        return msgspec.json.decode(store.get(_settings_key(generation)) or b"", type=dict[str, Any])
+        return decode_json(store.get(_settings_key(generation)) or b"", dict[str, Any])
     return None
 
 
