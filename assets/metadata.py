@@ -314,7 +314,7 @@ def as_main_has_it(
 
     Args:
         table: Table on the stream's branch.
-        told: Metadata of that branch.
+        told: Metadata reported for the branch.
         through_ms: Time through which the branch is complete, in milliseconds since 1970.
         watermark_ms: Watermark of the branch, in milliseconds since 1970.
     """

@@ -19,8 +19,8 @@ def deployment(home: Path, address: str, side: Side, topic: str, trigger: Any, b
 
     Args:
         home: A new folder.
-        address: The broker's.
-        side: Which of the two deployments.
+        address: Address of the broker.
+        side: Side of the comparison that the deployment belongs to.
         topic: Topic that the stream reads.
         trigger: Trigger of the stream's file.
         batch: The most records of one.

@@ -323,7 +323,7 @@ class WrittenSecret(Secret):
     Args:
         variables: Variables whose values are in the file, with the values.
         place: Place, in the settings, of the URL that contains the values.
-        url: That URL.
+        url: The URL.
         keys: Keys of the values in the URL.
     """
 

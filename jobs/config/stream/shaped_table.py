@@ -51,7 +51,7 @@ class ChangedColumns:
     Attributes:
         schema: New schema of the table; unchanged columns keep their ids.
         changes: Changes of the table.
-        told: Each change as a sentence.
+        told: Sentences, one for each change.
         decoded: New columns before the steps, if the table keeps them; otherwise None.
     """
 

@@ -106,7 +106,7 @@ class BrokerProcess:
             )
 
     def stop(self) -> bool:
-        """Stop it, whoever started it; returns whether it ran."""
+        """Stop the process, also one of another command; returns whether it ran."""
         return self._service.stop(_STOP_GRACE_SECONDS)
 
     def error(self, message: str) -> BrokerError:
@@ -221,7 +221,7 @@ class LocalBroker:
             return address
 
     def stop(self) -> bool:
-        """Stop the broker, whoever started it; returns whether it ran. Its data stays."""
+        """Stop the broker, also one of another command; returns whether it ran. Its data stays."""
         if not self.folder.is_dir():
             return False
         with service_lock(self.folder, "broker", BrokerError):

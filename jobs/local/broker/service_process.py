@@ -74,7 +74,7 @@ class ServiceProcess:
         self._note.unlink(missing_ok=True)
 
     def stop(self, grace_seconds: float) -> bool:
-        """Stop it, whoever started it; returns whether it ran."""
+        """Stop the process, also one of another command; returns whether it ran."""
         running = self.running()
         if running is not None:
             self.end(*running, grace_seconds)

@@ -114,7 +114,7 @@ class LocalRegistry:
             return url
 
     def stop(self) -> bool:
-        """End the registry, whoever started it; returns whether it ran."""
+        """Stop the registry, also one of another command; returns whether it ran."""
         if not self.folder.is_dir():
             return False
         with service_lock(self.folder, "registry", LocalRegistryError):

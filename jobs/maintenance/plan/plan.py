@@ -42,7 +42,7 @@ class Step:
 
     Attributes:
         scope: Name of the partition; empty for the whole table.
-        partition: That partition; None for the whole table.
+        partition: Partition that the step works on; None for the whole table.
         reason: Reason, a sentence with numbers.
         files_before, files_after: Numbers of what the action counts: data files, delete files, manifests, snapshots;
         the latter is an estimate.

@@ -22,13 +22,13 @@ def sink_obstacle(sink: Sink, worker: ConnectWorker | None, kafka: SinkKafka) ->
     """Why the sink may still commit; None if it cannot.
 
     Args:
-        worker: The worker; None if nobody is to be asked.
+        worker: Worker of the connector; None if none is to be asked.
     """
     return connector_obstacle(sink, worker) or member_obstacle(sink, kafka)
 
 
 def connector_obstacle(sink: Sink, worker: ConnectWorker | None) -> TakeoverRefusedError | None:
-    """The connector's state if it may still commit; None if it is stopped, deleted, or nobody is to be asked."""
+    """The connector's state if it may still commit; None if it is stopped or deleted, or no worker is to be asked."""
     state = worker.state(sink.name) if worker else None
     if state is None or state.stopped:
         return None

@@ -37,7 +37,7 @@ class TakeoverRequest:
 
     Attributes:
         sink: The sink.
-        worker: The worker; None if nobody is to be asked.
+        worker: Worker of the connector; None if none is to be asked.
         stop_connector: Whether the connector may be stopped.
         passed_over: What becomes of files that the sink's coordinator has gone past.
         trust_group: Whether the group is right where it disagrees with the control topic.
