@@ -74,10 +74,10 @@ class LazyCommands(click.Group):
 def quick_imports() -> Iterator[None]:
     """A block for a command's imports, which are most of a short command's time.
 
-    Cycles of garbage are not looked for among classes that stay. NumPy's linear algebra, which no command uses, starts
+    Garbage is not looked for among classes that stay, neither meanwhile nor later. NumPy's linear algebra, which no command uses, starts
     no threads. pyarrow, with its first array, would import pandas, for which few commands have a use; they ask by name.
     """
-    collects, threads = gc.isenabled(), os.environ.get(_BLAS_THREADS)
+    collects, threads, imported = gc.isenabled(), os.environ.get(_BLAS_THREADS), len(sys.modules)
     gc.disable()
     os.environ.setdefault(_BLAS_THREADS, "1")
     try:
@@ -90,6 +90,8 @@ def quick_imports() -> Iterator[None]:
         if threads is None:
             # Read once, when NumPy is loaded; what this process starts gets the environment as it was.
             os.environ.pop(_BLAS_THREADS, None)
+        if len(sys.modules) > imported:
+            gc.freeze()
         if collects:
             gc.enable()
 
