@@ -1,8 +1,10 @@
-"""Pytest plugin that gives each process of a run the same test files in the same order, however fast the machine is.
+"""Pytest plugin that divides the test files of a run over its processes, by the seconds in `tests/seconds.json`.
 
-pytest-xdist hands out tests as processes become free, so the tests that share a process, and their order, differ from
-run to run. Here the files are divided before the first test: the longest first, each to the process that has least to
-do, by the seconds in `tests/seconds.json`. `--record-seconds` updates that file from the run it is given to.
+`--dist load`, which is what a bare `-n` means, gives each process the same files in the same order in each run, however
+fast the machine is: the files are divided before the first test, the longest first, each to the process that has least
+to do. `--dist loadfile` hands the files out as processes become free, the longest first: no process waits for another
+one on a machine whose load differs from that of the recorded run. `--record-seconds` updates the file from the run it
+is given to.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.scheduler.loadscope import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 SECONDS_FILE = Path(__file__).resolve().parents[1] / "seconds.json"
 # An unlisted file counts as this. Files with real parts take far longer, so each has an entry.
@@ -33,6 +37,16 @@ def divide_files(files: Iterable[str], seconds: Mapping[str, float], parts: int)
     return part_of
 
 
+def longest_file(files: Iterable[str], seconds: Mapping[str, float]) -> str:
+    """Return the file that takes longest, of equals the first by name."""
+    return min(files, key=lambda file: (-seconds.get(file, DEFAULT_SECONDS), file))
+
+
+def recorded_seconds() -> dict[str, float]:
+    """Return the seconds of `tests/seconds.json`, by the file's path."""
+    return json.loads(SECONDS_FILE.read_text()) if SECONDS_FILE.exists() else {}
+
+
 def file_of(node_id: str) -> str:
     """Return the path part of a node id."""
     return node_id.split("::", 1)[0]
@@ -45,12 +59,23 @@ class FixedPartScheduling(LoadScopeScheduling):
         """Divide the files when all processes have collected the tests, then hand the parts out."""
         if self.collection is None and self.collection_is_completed:
             node_ids = next(iter(self.registered_collections.values()))
-            seconds = json.loads(SECONDS_FILE.read_text())
-            self.part_of: dict[str, int] = divide_files(map(file_of, node_ids), seconds, self.numnodes)
+            self.part_of: dict[str, int] = divide_files(map(file_of, node_ids), recorded_seconds(), self.numnodes)
         super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
         return f"part {self.part_of[file_of(nodeid)]}"
+
+
+class LongestFirstScheduling(LoadFileScheduling):
+    """Scheduler of pytest-xdist that gives a process that becomes free the longest file that is left."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self.seconds: Mapping[str, float] = recorded_seconds()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(longest_file(self.workqueue, self.seconds), last=False)
+        super()._assign_work_unit(node)
 
 
 class SecondsRecorder:
@@ -66,8 +91,7 @@ class SecondsRecorder:
     def pytest_sessionfinish(self) -> None:
         """Replace the entries of the files that ran, and drop those of files that no longer exist."""
         root = SECONDS_FILE.parents[1]
-        earlier: dict[str, float] = json.loads(SECONDS_FILE.read_text()) if SECONDS_FILE.exists() else {}
-        merged = {**earlier, **{file: round(seconds, 1) for file, seconds in self.seconds.items()}}
+        merged = {**recorded_seconds(), **{file: round(seconds, 1) for file, seconds in self.seconds.items()}}
         lasting = {file: merged[file] for file in sorted(merged) if (root / file).exists()}
         listed = {
             file: seconds
@@ -89,6 +113,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FixedPartScheduling | None:
-    """Use fixed parts unless the command line names a distribution: `load` is what a bare `-n` means."""
-    return FixedPartScheduling(config, log) if config.getoption("dist") == "load" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FixedPartScheduling | LongestFirstScheduling | None:
+    """Choose the scheduler of the two distributions that this plugin knows; pytest-xdist has the others."""
+    match config.getoption("dist"):
+        case "load":
+            return FixedPartScheduling(config, log)
+        case "loadfile":
+            return LongestFirstScheduling(config, log)
+        case _:
+            return None

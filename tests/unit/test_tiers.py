@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from tests.helpers.fixed_parts import REAL_PARTS, SECONDS_FILE, divide_files
+from tests.helpers.fixed_parts import REAL_PARTS, SECONDS_FILE, divide_files, longest_file
 from tests.helpers.tiers import ROOT, is_rest_file, rest_groups
 
 
@@ -50,6 +50,14 @@ def test_files_are_divided_evenly_and_each_time_alike(parts: int) -> None:
 
 def test_an_unlisted_file_counts_as_well() -> None:
     assert set(divide_files(["a", "b", "c"], {}, 3).values()) == {0, 1, 2}
+
+
+def test_the_longest_file_is_handed_out_first() -> None:
+    left, handed_out = {"b", "d", "a", "c"}, []
+    while left:
+        handed_out.append(longest_file(left, {"a": 2.0, "b": 30.0, "c": 2.0}))
+        left.remove(handed_out[-1])
+    assert handed_out == ["b", "a", "c", "d"]
 
 
 def test_each_file_with_real_parts_has_its_seconds() -> None:

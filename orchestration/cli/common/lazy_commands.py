@@ -74,8 +74,9 @@ class LazyCommands(click.Group):
 def quick_imports() -> Iterator[None]:
     """A block for a command's imports, which are most of a short command's time.
 
-    Garbage is not looked for among classes that stay, neither meanwhile nor later. NumPy's linear algebra, which no command uses, starts
-    no threads. pyarrow, with its first array, would import pandas, for which few commands have a use; they ask by name.
+    Garbage is not looked for among classes that stay, neither meanwhile nor later. NumPy's linear algebra, which no
+    command uses, starts no threads. pyarrow, with its first array, would import pandas, for which few commands have a
+    use; they ask by name.
     """
     collects, threads, imported = gc.isenabled(), os.environ.get(_BLAS_THREADS), len(sys.modules)
     gc.disable()
