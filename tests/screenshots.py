@@ -25,6 +25,8 @@ from PIL import Image
 from jobs.base.system.ports import free_ports
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.stream_folder import state_store
+from jobs.quality.publishing.gate import answers_to_held
+from jobs.quality.publishing.main_freshness import MainFreshness
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
 from jobs.streaming.supervision.documents.heartbeat import LastError, Recent, Work
 from jobs.tables.commit.stamp.stamp_fields import Counts
@@ -161,6 +163,13 @@ def take(url: str, page: Page, folder: Path) -> tuple[Path, float]:
     return file, seconds
 
 
+def report_again(world: World) -> None:
+    """Let the next tick report all streams: reports are minutes apart, and the memory forgets when the last one was."""
+    for remembered in world.memory.streams.values():
+        remembered.sink_at = remembered.dead_at = remembered.checks_at = remembered.state_at = 0
+    world.memory.reported_at = 0
+
+
 def drive(prepared: Prepared, stream: str, batches: int, **changes: Any) -> None:
     """Let a stream land batches, and tick the sensor after each."""
     world, topic = prepared.world, f"{stream}.v1"
@@ -176,10 +185,7 @@ def drive(prepared: Prepared, stream: str, batches: int, **changes: Any) -> None
             lag={topic: {"0": waiting, "1": 0}}, recent=Recent(300, 12_000 * (batch + 1), 12_000 * batch, 3 * batch),
         )  # fmt: skip
         world.drive(stream, work=done, log=str(write_log(world, stream)), **changes)
-        # Reports of one stream are minutes apart; here the memory forgets when the former one was.
-        for remembered in world.memory.streams.values():
-            remembered.sink_at = remembered.dead_at = remembered.checks_at = 0
-        world.memory.reported_at = 0
+        report_again(world)
         prepared.tick()
 
 
@@ -249,6 +255,37 @@ def every_stop(home: Path) -> Prepared:
     return made
 
 
+def more_stops(home: Path) -> Prepared:
+    """A stream that another driver fenced, one with a suspended table, and one with quarantined rows."""
+    made = Prepared(home)
+    world, now = made.world, time.time()
+    world.write("accounts")
+    tables = ", ".join(f"{{match: {name}, table: orders.{name}}}" for name in ("cards", "wires", "checks"))
+    world.write("transfers", f"route: {{by: id, tables: [{tables}]}}\n")
+    world.write(
+        "payments",
+        "contract:\n  expectations:\n    - expect_column_values_to_not_be_null: {column: amount}\n"
+        "publish: {gate: contract, every: 5m}\n",
+    )
+    for stream in ("accounts", "transfers", "payments"):
+        drive(made, stream, 3)
+    other = LastError("stream accounts: another driver took over (epoch 6).", "error", now - 1260)
+    world.drive("accounts", state="fenced", error=other, work=work(4), log=str(write_log(world, "accounts")),
+                **dead_process(), lease_state="released", state_since=now - 1260, since=now - 1500)  # fmt: skip
+    parked = work(250, dead=412, parked={"orders.wires": int(now - 4000) * 1000}, parked_letters={"orders.wires": 402})
+    world.drive("transfers", log=str(write_log(world, "transfers")), state_since=now - 3, work=parked)
+    world.drive("payments", work=work(3), state_since=now - 3, log=str(write_log(world, "payments")))
+    held = world.memory.streams["payments"]
+    held.main = MainFreshness(
+        True, 36_000, int(now - 2400) * 1000,
+        held="expect_column_values_to_not_be_null(amount): 12 of 36,000 rows", held_fix=answers_to_held("payments"),
+    )  # fmt: skip
+    held.main_at = int(time.time())
+    report_again(world)
+    made.tick()
+    return made
+
+
 def fifty_in_a_group(home: Path) -> Prepared:
     """Fifty streams that one driver carries."""
     made = Prepared(home)
@@ -291,6 +328,17 @@ PAGES: dict[str, tuple[Callable[[Path], Prepared], Sequence[Page]]] = {
             Page("halted", "/assets/frazil/orders/chargebacks", 1500),
             Page("halted-checks", "/assets/frazil/orders/chargebacks?view=checks&checkDetail=driver_alive"),
             Page("catalog", "/assets"),
+        ),
+    ),
+    "more-stops": (
+        more_stops,
+        (
+            Page("more-stops", "/assets/frazil/supervisor"),
+            Page("fenced", "/assets/frazil/orders/accounts", 1500),
+            Page("suspended", "/assets/frazil/orders/transfers", 1500),
+            Page("suspended-checks", "/assets/frazil/orders/transfers?view=checks"),
+            Page("quarantined", "/assets/frazil/orders/payments", 1500),
+            Page("quarantined-checks", "/assets/frazil/orders/payments?view=checks"),
         ),
     ),
     "fifty": (fifty_in_a_group, (Page("fifty", "/assets/frazil/supervisor"),)),

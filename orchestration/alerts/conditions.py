@@ -28,6 +28,7 @@ from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from jobs.streaming.supervision.state.desired import StreamFiles
 from jobs.streaming.supervision.state.observation import Observation, observe
+from jobs.tables.commit.history.parked_places import unpark_command
 from orchestration.alerts.alarms import (
     ALARM_BY_ID,
     ALARM_BY_STATE,
@@ -223,7 +224,7 @@ def _of_heartbeat(heartbeat: Heartbeat, page: str, now: float | None) -> Iterato
     """
     work = heartbeat.work
     for table, at_ms in sorted(work.parked.items()):
-        fix = f"frazil accept {heartbeat.stream} --unpark {table}, once it takes commits"
+        fix = unpark_command(heartbeat.stream, table)
         letters = work.parked_letters.get(table, 0)
         text = f"Table {table} takes no commits; {letters:,} dead letters were made for it since the driver started"
         yield _condition("table_suspended", heartbeat.stream, at_ms / 1000, text, fix, subject=table, page=page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,6 +23,7 @@ _COLUMNS = ("stream", "state", "since", "lag", "rec/s", "committed", "complete",
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # Dagster shows Markdown on the page itself up to 1,000 characters, and behind a click from there on.
 _SHOWN_LETTERS = 950
+_FIRST_COMMAND = re.compile(r"; then |, once ")
 # An older lag is shown with its age.
 _OLD_SECONDS = 15.0
 
@@ -30,7 +32,7 @@ class Need(IntEnum):
     """How much a stream needs a person, the most first, in the overview."""
 
     NOW = 0  # nothing happens before somebody acts
-    SOON = 1  # a check fails
+    SOON = 1  # a check fails, or a table is suspended
     PERHAPS = 2  # a check warns: it was stopped, Kafka is away
     NONE = 3
 
@@ -73,13 +75,13 @@ def stream_row(
     """The row of the overview for a stream that was looked at."""
     # Left-out keys are what the stream's file asks for, or allows: a report, and no trouble.
     wrong = [verdict for verdict in found if not verdict.passed and verdict.name != "unknown_fields"]
-    need = need_of(decision, wrong)
+    need = need_of(decision, wrong, suspended=bool(stands.suspended))
     # The checks' sentences come first; a state without trouble has no next command.
     fix = stands.fix if need is not Need.NONE else None
     return StreamRow(
         stream=stream,
         key=key,
-        state=stands.state,
+        state=stands.state if need is Need.NONE else _state_in_need(stands, wrong),
         need=need,
         since=stands.since,
         lag=lag,
@@ -91,15 +93,23 @@ def stream_row(
     )
 
 
-def need_of(decision: Decision, wrong: Sequence[CheckOutcome]) -> Need:
+def _state_in_need(stands: StreamState, wrong: Sequence[CheckOutcome]) -> str:
+    """The state; of a stream that is at work with what is wrong: a suspended table, or a check that fails or warns."""
+    first = next((verdict.name for verdict in sorted(wrong, key=lambda verdict: verdict.warn)), "")
+    trouble = "suspended" if stands.suspended else first
+    return f"{stands.state} ({trouble})" if stands.at_work and trouble else stands.state
+
+
+def need_of(decision: Decision, wrong: Sequence[CheckOutcome], *, suspended: bool = False) -> Need:
     """How much a stream needs a person, for the overview.
 
     Args:
         wrong: The checks that do not pass.
+        suspended: Whether a table of the stream is suspended, for whose records it makes dead letters.
     """
     if decision.action is Action.HALT:
         return Need.NOW
-    if any(not verdict.warn for verdict in wrong):
+    if suspended or any(not verdict.warn for verdict in wrong):
         return Need.SOON
     return Need.PERHAPS if wrong else Need.NONE
 
@@ -145,7 +155,7 @@ def _line(row: StreamRow, now: float) -> str:
         name = f"[{name}](../{'/'.join(row.key.path)})"
     state = f"**{cell(row.state)}**" if row.need <= Need.SOON else cell(row.state)
     # The first command alone: what is wider than the column has to be scrolled to. `all_streams` has all of them.
-    fix = f"`{cell(row.fix.partition('; then ')[0])}`" if row.fix else ""
+    fix = f"`{cell(_FIRST_COMMAND.split(row.fix, 1)[0])}`" if row.fix else ""
     return f"| {name} | {state} | {cells['since']} | {cells['lag']} | {fix} |"
 
 

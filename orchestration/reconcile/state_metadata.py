@@ -55,7 +55,7 @@ def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any
         told["state_since"] = instant(stands.since)
     if stands.fix:
         told["next"] = stands.fix
-    if beat is not None and beat.error is not None and stands.code != "running":
+    if beat is not None and beat.error is not None and not stands.at_work:
         told["last_error"] = beat.error.message
     if stands.fix and beat is not None and (tail := log_tail(Path(beat.log))):
         told["log_tail"] = dg.MetadataValue.md(tail)

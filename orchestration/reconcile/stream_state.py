@@ -8,6 +8,7 @@ from jobs.streaming.supervision.documents.launches import LaunchedProcess
 from jobs.streaming.supervision.documents.stall import find_stall
 from jobs.streaming.supervision.processes.actual import ActualState, Driver
 from jobs.streaming.supervision.state.observation import Observation
+from jobs.tables.commit.history.parked_places import unpark_command
 from orchestration.reconcile.decide import Action, Decision
 
 NEVER_RAN = "never ran"
@@ -27,6 +28,7 @@ class StreamState:
         at: When the stream was in this state; seconds since 1970.
         lives: Whether a driver is at work, whose pages can be opened.
         launched: What has launched its newest driver, and how that finds it; None if it is a process like others.
+        suspended: Names of its suspended tables, as its driver has reported them, in their order.
     """
 
     state: str
@@ -35,11 +37,18 @@ class StreamState:
     at: float
     lives: bool
     launched: LaunchedProcess | None = None
+    suspended: tuple[str, ...] = ()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it lands records, or waits between two batches."""
+        return self.state in _AT_WORK
 
     @property
     def code(self) -> str:
         """The state without what changes with every batch: what has to differ to be news."""
-        return "running" if self.state in _AT_WORK else self.state
+        word = "running" if self.at_work else self.state
+        return ", ".join((word, *self.suspended))
 
 
 def stream_state(now: Observation, decision: Decision, at: float) -> StreamState:
@@ -60,10 +69,11 @@ def stream_state(now: Observation, decision: Decision, at: float) -> StreamState
     says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
     if says_why and beat is not None and beat.error is not None:
         fix = beat.error.fix or fix
-    launched = actual.launched_process
-    return StreamState(
-        state, _since(state, now), fix, as_of, lives, launched if launched is not None and launched.remote else None
-    )
+    suspended = tuple(sorted(beat.work.parked)) if beat is not None else ()
+    if suspended:
+        fix = fix or unpark_command(beat.stream, suspended[0])
+    launched = actual.launched_process if actual.launched_process and actual.launched_process.remote else None
+    return StreamState(state, _since(state, now), fix, as_of, lives, launched, suspended)
 
 
 def state_word(now: Observation, decided: str | None = None) -> str:

@@ -20,7 +20,7 @@ from jobs.quality.incremental_scan.validated_position import validated_position
 from jobs.quality.publishing.gate import answers_to_held
 from jobs.quality.publishing.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
 from jobs.streaming.driver.context.completeness import settled_through
-from jobs.tables.commit.history.parked_places import parked_places
+from jobs.tables.commit.history.parked_places import parked_places, unpark_command
 from jobs.tables.commit.history.reissue import as_landed
 from jobs.tables.commit.history.stamp_history import (
     as_written,
@@ -148,7 +148,7 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
         for name, at in sorted(newest.parked.items()):
             letters = places[name].totals.read if name in places else 0
             tables.parked[name] = Parked(datetime.fromtimestamp(at / 1000, UTC), letters)
-        status.fix = status.fix or f"frazil accept {status.stream} --unpark {min(tables.parked)}, once it takes commits"
+        status.fix = status.fix or unpark_command(status.stream, min(tables.parked))
 
 
 def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> None:

@@ -132,6 +132,28 @@ def test_who_is_needed_how_much() -> None:
     for action, wrong in itertools.product(Action, ([], [fails], [warns], [warns, fails])):
         expected = Need.NONE if not wrong else Need.SOON if fails in wrong else Need.PERHAPS
         assert need_of(Decision(action, "so"), wrong) is (Need.NOW if action is Action.HALT else expected)
+        suspended = need_of(Decision(action, "so"), wrong, suspended=True)
+        assert suspended is (Need.NOW if action is Action.HALT else Need.SOON)
+
+
+def test_a_suspended_table_needs_a_hand(orders: World) -> None:
+    """Its stream goes on, and makes dead letters of that table's records: no state and no check says so."""
+    orders.drive("orders", now=NOW, state_since=NOW, work=work())
+    orders.tick(NOW)
+    later = NOW + 200
+    parked = work(parked={"orders.wires": int(NOW) * 1000, "orders.cards": int(NOW) * 1000})
+    orders.drive("orders", now=later, state_since=later, work=parked)
+    done = orders.tick(later)
+    (overview,) = told(done, SUPERVISOR)
+    command = "frazil accept orders --unpark orders.cards, once it takes commits"
+    (line,) = values(overview)["needs_a_hand"].splitlines()[2:]
+    assert "| **waiting (suspended)** | 0s |" in line
+    assert line.endswith("| `frazil accept orders --unpark orders.cards` |")
+    (report,) = [event for event in events(done, dg.AssetObservation) if "state" in values(event)]
+    assert (values(report)["next"], list(values(report)["parked_tables"])) == (
+        command,
+        ["orders.wires", "orders.cards"],
+    )
 
 
 def test_a_name_cannot_break_the_table() -> None:
