@@ -41,6 +41,9 @@ T = TypeVar("T")
 # A catalog behind a network is asked for several tables at once.
 _AT_ONCE = 8
 _CHECK = "frazil validate"
+# A person waits for the plan, which is worth nothing without its tables: longer than a quick look.
+_CATALOG_SECONDS = 30.0
+_SLOW = "frazil doctor, and frazil plan again once the catalog answers"
 
 
 class LiveFacts:
@@ -57,13 +60,14 @@ class LiveFacts:
         self._files: StreamFiles = files
         self._launched: dict[str, StreamSpec] = _texts(folder, files)
         self._catalog: Catalog | FrazilError | None = None
+        self._answered_at: float = 0.0
         self._kafka: KafkaLog | FrazilError | None = None
 
     def look(self, streams: Sequence[str]) -> list[LiveStream]:
         """Look at streams, in their order."""
         wanted = [each for each in streams if each in self._files.specs]
         if wanted:
-            self._catalog = self._catalog or _or_error(lambda: quick_catalog(self._settings))
+            self._catalog = self._catalog or _or_error(lambda: quick_catalog(self._settings, _CATALOG_SECONDS))
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="plan") as pool:
             tables = dict(zip(wanted, pool.map(self._tables, wanted), strict=True))
         return [self._stream(each, tables.get(each)) for each in streams]
@@ -108,14 +112,13 @@ class LiveFacts:
         spec, catalog = self._files.specs[stream], self._catalog
         name = self._settings.catalog.name
         if isinstance(catalog, FrazilError) and not isinstance(catalog, NoCatalogYet):
-            said = f"{self._redacted(catalog.message).rstrip('.')}, so its tables were not looked at"
-            return Unknown("catalog", said, catalog.fix or _CHECK)
+            said = f"{self._redacted(catalog.message).rstrip('.')}, so the tables of {stream} were not looked at"
+            return Unknown("catalog", said, catalog.fix or (_SLOW if isinstance(catalog, DeadlineError) else _CHECK))
 
         def find(table: str) -> TableMetadata | None:
             if catalog is None or isinstance(catalog, FrazilError):
                 return None
-            found = find_table(catalog, table, spec.branch_of(table))
-            return found.metadata if found is not None else None
+            return self._find(catalog, table, spec.branch_of(table))
 
         try:
             lease = stream_lease(self._settings, stream).read()
@@ -125,12 +128,31 @@ class LiveFacts:
             tables = {each: own if each == spec.table.name else find(each) for each in names}
             tables.setdefault(spec.table.name, own)
             letters, newest = find(spec.dead_letter_table), newest_stamp(own, stream)
+        except DeadlineError as problem:
+            said = f"{self._redacted(problem.message)}, so the tables of {stream} were not looked at"
+            return Unknown("catalog", said, _SLOW)
         except FrazilError as problem:
-            if isinstance(problem, DeadlineError):
-                self._catalog = problem
             return Unknown("catalog", self._redacted(problem.message), problem.fix or _CHECK)
         uuids = known | dict(newest.targets if newest is not None else {})
         return TableFacts(tables, frozenset(known), name, letters, uuids)
+
+    def _find(self, catalog: Catalog, table: str, branch: str) -> TableMetadata | None:
+        """A table on a branch. If no question was answered within the time limit, the catalog is not asked again.
+
+        Raises:
+            DeadlineError: The catalog did not answer in time.
+            FrazilError: It refuses.
+        """
+        asked_at = time.monotonic()
+        try:
+            found = find_table(catalog, table, branch, _CATALOG_SECONDS)
+        except DeadlineError as problem:
+            late = DeadlineError(f"{problem.message} about table {table}")
+            if self._answered_at < asked_at:
+                self._catalog = late
+            raise late from None
+        self._answered_at = time.monotonic()
+        return found.metadata if found is not None else None
 
     def _former(self, observed: Observation, newest: Stamp | None) -> StreamSpec | None:
         """The stream as it last ran: by its newest launch, or by its newest opening if that was later."""

@@ -60,7 +60,9 @@ def make_plan(deployment: Deployment, streams: Sequence[str] = (), against: str 
 
 def _shown(plans: Sequence[StreamPlan], streams: Sequence[str]) -> list[StreamPlan]:
     """Without streams that have no file, and of which nothing is left to do, unless they are asked about."""
-    return [each for each in plans if each.changes or each.stream in streams or each.status != "removed"]
+    return [
+        each for each in plans if each.changes or each.unknown or each.stream in streams or each.status != "removed"
+    ]
 
 
 def _problems(errors: Sequence[SpecError], streams: Sequence[str]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from orchestration.deployment_plan.change import DeploymentPlan, StepAction
 from orchestration.deployment_plan.table_changes import alteration_of, properties_to_set
 
 _ACTIONS = (StepAction.ALTER, StepAction.PROPERTIES, StepAction.END, StepAction.ROLL, StepAction.START)
+_STARTING = frozenset({StepAction.ROLL, StepAction.START})
 OF_TABLES = frozenset({StepAction.ALTER, StepAction.PROPERTIES})
 
 
@@ -35,12 +36,14 @@ class Step:
     Attributes:
         table: Which table is altered; empty where a driver is meant.
         sentences: What it makes true.
+        generation: Generation of the driver that is started; None for another step.
     """
 
     stream: str
     action: StepAction
     table: str
     sentences: tuple[str, ...]
+    generation: str | None = None
 
     @property
     def shown(self) -> str:
@@ -51,11 +54,17 @@ class Step:
 def steps_of(plan: DeploymentPlan) -> list[Step]:
     """The steps that carry a plan out: all tables come before all drivers."""
     found: dict[tuple[str, StepAction, str], list[str]] = {}
+    generations = dict[str, str]()
     for change in plan.pending:
         if change.step is not None and change.stream is not None:
             table = change.place if change.step in OF_TABLES else ""
             found.setdefault((change.stream, change.step, table), []).append(change.sentence)
-    steps = [Step(stream, action, table, tuple(said)) for (stream, action, table), said in found.items()]
+            if change.step in _STARTING:
+                generations[change.stream] = change.after
+    steps = [
+        Step(stream, action, table, tuple(said), generations[stream] if action in _STARTING else None)
+        for (stream, action, table), said in found.items()
+    ]
     return sorted(steps, key=lambda each: (_ACTIONS.index(each.action), each.stream, each.table))
 
 

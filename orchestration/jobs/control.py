@@ -47,6 +47,7 @@ class ControlConfig(dg.Config):
     reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag and beside the stream.")
     by: str = Field(default="Dagster UI", description="Who asked for it.")
     request: int = Field(default=0, description="The supervisor's number of the request; 0 for a person's.")
+    generation: str = Field(default="", description="The only generation that may be started; empty for any.")
 
 
 def control_tags(config: ControlConfig) -> dict[str, str]:
@@ -65,7 +66,9 @@ def perform_control(deployment: Deployment, config: ControlConfig) -> ActionResu
     Raises:
         FrazilError: It cannot be done.
     """
-    control = StreamControl(deployment.home, deployment.settings_file, config.stream)
+    control = StreamControl(
+        deployment.home, deployment.settings_file, config.stream, generation=config.generation or None
+    )
     return control.perform(config.action.value, config.reason, config.by)
 
 

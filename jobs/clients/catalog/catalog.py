@@ -175,8 +175,11 @@ def _never(problem: Exception) -> str | None:
     return None
 
 
-def quick_catalog(settings: Settings) -> Catalog:
+def quick_catalog(settings: Settings, seconds: float | None = None) -> Catalog:
     """Return the catalog, unless it does not exist yet or does not answer within seconds.
+
+    Args:
+        seconds: Time limit; None for that of a quick look.
 
     Raises:
         FrazilError: The embedded catalog does not exist yet, or the catalog does not answer.
@@ -186,11 +189,15 @@ def quick_catalog(settings: Settings) -> Catalog:
         database = Path(uri.removeprefix("sqlite:///").partition("?")[0])
         if not database.exists():
             raise NoCatalogYet("no stream has run yet, so the catalog is not there")
-    return within(CATALOG_SECONDS, f"catalog {settings.catalog.name}", lambda: connect_catalog(settings))
+    limit = CATALOG_SECONDS if seconds is None else seconds
+    return within(limit, f"catalog {settings.catalog.name}", lambda: connect_catalog(settings))
 
 
-def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
+def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH, seconds: float | None = None) -> Table | None:
     """Return a table on a branch; None if the table does not exist.
+
+    Args:
+        seconds: Time limit; None for that of a quick look.
 
     Raises:
         FrazilError: The catalog does not answer.
@@ -203,7 +210,7 @@ def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table 
             return None
 
     try:
-        return within(CATALOG_SECONDS, f"catalog {catalog.name}", load)
+        return within(CATALOG_SECONDS if seconds is None else seconds, f"catalog {catalog.name}", load)
     except FrazilError:
         raise
     except Exception as problem:

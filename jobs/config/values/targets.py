@@ -76,3 +76,12 @@ def value_of_table(to: str, name: str) -> str | None:
         return None
     value = name[len(before) : len(name) - len(after)]
     return value if SAFE.fullmatch(value) else None
+
+
+def may_name_same_table(to: str, other: str) -> bool:
+    """Whether values can name one table by both patterns of dynamic tables."""
+    before, _, after = to.partition(VALUE)
+    other_before, _, other_after = other.partition(VALUE)
+    # The shortest name that both could have; the value of each pattern holds what only the other one writes out.
+    name = f"{max(before, other_before, key=len)}x{max(after, other_after, key=len)}"
+    return value_of_table(to, name) is not None and value_of_table(other, name) is not None

@@ -24,7 +24,12 @@ from jobs.migration.takeover.start_stamp import stands_at
 from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obstacle
 from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
 from jobs.migration.takeover.table_completion import read_table_facts
-from jobs.migration.takeover.takeover_record import refuse_second_stream, takeover_record, written_tables
+from jobs.migration.takeover.takeover_record import (
+    refuse_second_route,
+    refuse_second_stream,
+    takeover_record,
+    written_tables,
+)
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.stamp.offsets import TopicPartition
@@ -41,6 +46,7 @@ class TakeoverRequest:
         stop_connector: Whether the connector may be stopped.
         passed_over: What becomes of files that the sink's coordinator has gone past.
         trust_group: Whether the group is right where it disagrees with the control topic.
+        others: Other streams whose `route.to` may name the stream's tables.
     """
 
     sink: Sink
@@ -48,6 +54,7 @@ class TakeoverRequest:
     stop_connector: bool = False
     passed_over: PassedOver | None = None
     trust_group: bool = False
+    others: tuple[StreamSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ def plan_in_catalog(
     refuse_other_brokers(spec, sink, kafka)
     committed = kafka.committed(sink.offset_group, sorted(log.earliest))
     check_group(sink, log, committed)
+    refuse_second_route(spec, sink, catalog, request.others, log.topics)
     # Read again: a sink that runs may have read on since.
     log = KafkaLog(options).state(spec.source)
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}

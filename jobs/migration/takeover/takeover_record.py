@@ -133,19 +133,52 @@ def refuse_second_stream(
     """
     for name, table in tables.items():
         for stream, coordinator in _other_takeovers(name, table.metadata, spec.stream):
-            other = existing_table(catalog, coordinator)
-            record = takeover_record(other.metadata, stream) if other is not None else None
-            if other is None or record is None or record.handed_back is not None:
-                continue
-            newest = history(as_written(other.metadata, stream), stream).newest
-            shared = sorted({partition.topic for partition in newest.position} & set(topics)) if newest else []
-            if record.offset_group == sink.offset_group and shared:
-                raise TakeoverRefusedError(
-                    f"stream {stream} has taken over topic {shared[0]} from connector {record.connector} into table "
-                    f"{name}. Stream {spec.stream} would land its records there a second time.",
-                    fix=f"go on with stream {stream}; or give its position back first: frazil stop {stream}, then "
-                    f"frazil offsets {stream} --commit-to-group {record.offset_group}",
-                )
+            if taken := _taken_topic(stream, coordinator, sink, catalog, topics):
+                raise _second_stream(spec, stream, *taken, f" into table {name}")
+
+
+def refuse_second_route(
+    spec: StreamSpec, sink: Sink, catalog: Catalog, others: Iterable[StreamSpec], topics: Collection[str]
+) -> None:
+    """Refuse a stream whose records may name the same tables as those of another stream of the same topics.
+
+    Tables that records have not named yet carry no record of a takeover, so the other stream's coordinator is asked.
+
+    Args:
+        others: Streams whose `route.to` may name the same tables.
+        topics: Topics that the stream takes over.
+
+    Raises:
+        TakeoverRefusedError: One of them has taken over from the sink, and has not handed its position back.
+    """
+    for other in others:
+        if taken := _taken_topic(other.stream, other.coordinator, sink, catalog, topics):
+            where = ", and route.to of both streams can name the same tables"
+            raise _second_stream(spec, other.stream, *taken, where)
+
+
+def _taken_topic(
+    stream: str, coordinator: str, sink: Sink, catalog: Catalog, topics: Collection[str]
+) -> tuple[TakeoverRecord, str] | None:
+    """Record of another stream that has the sink's position, with one of the topics; None if it has none of them."""
+    table = existing_table(catalog, coordinator)
+    record = takeover_record(table.metadata, stream) if table is not None else None
+    if table is None or record is None or record.handed_back is not None or record.offset_group != sink.offset_group:
+        return None
+    newest = history(as_written(table.metadata, stream), stream).newest
+    shared = sorted({partition.topic for partition in newest.position} & set(topics)) if newest else []
+    return (record, shared[0]) if shared else None
+
+
+def _second_stream(
+    spec: StreamSpec, other: str, record: TakeoverRecord, topic: str, where: str
+) -> TakeoverRefusedError:
+    return TakeoverRefusedError(
+        f"stream {other} has taken over topic {topic} from connector {record.connector}{where}. Stream {spec.stream} "
+        "would land its records there a second time.",
+        fix=f"go on with stream {other}; or give its position back first: frazil stop {other}, then "
+        f"frazil offsets {other} --commit-to-group {record.offset_group}",
+    )
 
 
 def _other_takeovers(name: str, metadata: TableMetadata, own: str) -> Iterator[tuple[str, str]]:

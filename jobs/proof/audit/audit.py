@@ -112,6 +112,7 @@ def audit(
         if each.table is not None and each.target.role == "rows":
             each.facts.earlier = earlier_rows(each.table, each.target)
         found.decisions += each.expected.decisions
+        found.backfilled += [landed for landed in each.expected.backfilled if landed.sequence > each.after]
         totals.add_expected(each.expected, each.after)
     undecided = half.ranges if half is not None else {}
     _count(spec, settings, catalog, audited, totals, on_progress, window, None if table is not None else undecided)
@@ -150,7 +151,8 @@ def _add_backfills(
     made = audit(as_backfill(spec), settings, catalog, full=full, since=since, window=window)
     found.problems += [replace(each, sentence=_of_backfill(each.sentence, spec.stream)) for each in made.problems]
     found.pending += [_of_backfill(each, spec.stream) for each in made.pending]
-    found.decisions += made.decisions
+    # A backfill moves its own positions to what it lands, by stamps of a reset: the ranges say what that was for.
+    found.decisions += [each for each in made.decisions if each.answer != "reset"] + made.backfilled
     found.scanned += made.scanned
     found.recorded += made.recorded
     tables = {each.table: each for each in found.tables}

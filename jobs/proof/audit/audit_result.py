@@ -30,13 +30,16 @@ _TOO_FEW: frozenset[ProblemKind] = frozenset({"missing", "gap"})
 _TOO_MANY: frozenset[ProblemKind] = frozenset({"doubled", "overlap", "unexpected", "both"})
 Verdict = Literal["complete", "undecided", "changed_since", "incomplete"]
 
+# Kind of a decision that stands for what a backfill landed.
+BACKFILLED = "backfilled"
+
 # Most ranges in a sentence.
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorDecision:
-    """A range that an operator passed over, or had read again."""
+    """A range that an operator passed over, had read again, or had landed by a backfill."""
 
     table: str
     kind: str
@@ -208,6 +211,7 @@ class StreamAudit:
         since: Time from which earlier audited commits were counted again; None: none were.
         queue: Records from Kafka Connect's dead-letter topics, which are in no range; None without any.
         backfill: Records of backfills among those counted now; None without any.
+        backfilled: Ranges that are counted now, if this is the audit of a backfill.
         recorded: Rows that this audit added to the ledger before it began.
         scanned: Number of rows read from the tables.
         pending: Commits that are still to come, which are no problem yet.
@@ -221,6 +225,7 @@ class StreamAudit:
     since: datetime | None = None
     queue: Counts | None = None
     backfill: Counts | None = None
+    backfilled: list[OperatorDecision] = field(default_factory=list)
     tables: list[TableAudit] = field(default_factory=list)
     problems: list[AuditProblem] = field(default_factory=list)
     decisions: list[OperatorDecision] = field(default_factory=list)
@@ -346,7 +351,8 @@ def problem_sentence(problem: AuditProblem) -> str:
 
 def decision_sentence(decision: OperatorDecision) -> str:
     """One answer of an operator in words."""
-    what = {"passed": "passed over", "again": "read again"}.get(decision.kind, "decided")
+    known = {"passed": "passed over", "again": "read again", BACKFILLED: "landed by a backfill"}
+    what = known.get(decision.kind, "decided")
     place = "" if decision.partition == WHOLE_TABLE else f" {decision.partition} {decision.range}"
     said = f": {decision.answer}" if decision.answer else ""
     return f"{decision.table}{place} {what}{said} ({decision.note or 'no note'}, {decision.at:%Y-%m-%d %H:%M} UTC)"

@@ -19,7 +19,9 @@ from jobs.proof.audit.audit_ranges import (
     group_ranges,
     ranges_overlap,
 )
-from jobs.proof.audit.audit_result import AuditProblem, OperatorDecision
+from jobs.proof.audit.audit_result import BACKFILLED, AuditProblem, OperatorDecision
+from jobs.streaming.operator.backfill_stream import backfilled_stream
+from jobs.tables.commit.recovery.reset import RESET_NOTE
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.ledger.ledger_row import (
@@ -42,6 +44,8 @@ class ExpectedRows:
         sequence: Sequence number of the newest row.
         behind: Whether its position is before the end of something that it holds, so that the next records were read
             before.
+        backfilled: Ranges that a backfill landed, if this is the coordinator of one: a decision for each run and
+            adjoining ranges.
         whole: `(sequence, rows)`: sums over ranges whose own number of rows is in no stamp.
     """
 
@@ -52,6 +56,7 @@ class ExpectedRows:
     behind: bool = False
     problems: list[AuditProblem] = field(default_factory=list)
     decisions: list[OperatorDecision] = field(default_factory=list)
+    backfilled: list[OperatorDecision] = field(default_factory=list)
     unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
     whole: list[tuple[int, int]] = field(default_factory=list)
 
@@ -77,6 +82,7 @@ def expected_rows(target: TargetSpec, rows: Iterable[LedgerRow], begin: Position
     """
     found = ExpectedRows(target, positions=dict(begin or {}))
     tracks: dict[TopicPartition, _Track] = {}
+    notes: dict[int, str] = {}
     known = list(rows)
     found.sequence = max((row.sequence for row in known), default=0)
     for row in effective_rows(known):
@@ -90,10 +96,11 @@ def expected_rows(target: TargetSpec, rows: Iterable[LedgerRow], begin: Position
             continue
         track = tracks.get(row.partition)
         if track is None:
-            track = tracks[row.partition] = _Track(found, row.partition, found.positions.get(row.partition))
+            track = tracks[row.partition] = _Track(found, row.partition, found.positions.get(row.partition), notes)
         track.follow(row)
     for partition, track in tracks.items():
         found.groups[partition] = group_ranges(partition, track.batches)
+        found.backfilled += track.backfilled
         stands = max(track.cursor or 0, track.ended)
         found.behind = found.behind or any(group.range.end > stands for group in found.groups[partition])
         found.positions.pop(partition, None)
@@ -103,13 +110,25 @@ def expected_rows(target: TargetSpec, rows: Iterable[LedgerRow], begin: Position
 
 
 class _Track:
-    def __init__(self, found: ExpectedRows, partition: TopicPartition, cursor: int | None) -> None:
+    """Rows of one partition, followed in order.
+
+    Args:
+        cursor: Position at the last audit; None if the first row may begin anywhere.
+        notes: Notes of the operators' answers by epoch, of all partitions.
+    """
+
+    def __init__(
+        self, found: ExpectedRows, partition: TopicPartition, cursor: int | None, notes: dict[int, str]
+    ) -> None:
         self._found: ExpectedRows = found
         self._partition: TopicPartition = partition
         self.cursor: int | None = cursor
         self.batches: list[BatchRange] = []
         # End of a former topic of the name, which was read completely.
         self.ended: int = 0
+        self.backfilled: list[OperatorDecision] = []
+        self._notes: dict[int, str] = notes
+        self._landed: LedgerRow | None = None
 
     def follow(self, row: LedgerRow) -> None:
         if row.answer == RETURNED:
@@ -142,9 +161,24 @@ class _Track:
             BatchRange(row.range, rows, counts, row.sequence, row.snapshot_id, stamped, row.committed_at)
         )
         self.cursor = max(row.range.end, self.cursor or 0)
+        if self._found.target.coordinator and backfilled_stream(row.stream) != row.stream:
+            self._note_backfilled(row)
+
+    def _note_backfilled(self, row: LedgerRow) -> None:
+        """Add a batch of a backfill to the ranges that its run landed, with the reason of the run's own move."""
+        last, landed = self._landed, row.range
+        if last is not None and last.epoch == row.epoch and last.range.end == landed.start:
+            landed = OffsetRange(self.backfilled.pop().range.start, landed.end)
+        # Each run has an epoch of its own. One that began where the former had ended moved nothing, and kept no note.
+        note = self._notes.get(row.epoch, "").partition(RESET_NOTE)[0] or None
+        self.backfilled.append(
+            OperatorDecision(row.table, BACKFILLED, row.partition, landed, None, note, row.committed_at, row.sequence)
+        )
+        self._landed = row
 
     def _decided(self, row: LedgerRow) -> None:
         self._found.decisions.append(_decision(row))
+        self._notes[row.epoch] = row.note or ""
         if row.kind == "passed":
             self._judge_begin(row, passed=True)
             self.cursor = row.range.end

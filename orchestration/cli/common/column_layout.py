@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ GAP = 2
 """Columns of the terminal between two columns of a table."""
 # A word up to this length is not broken: names of streams, tables and columns are read and copied as a whole.
 _LONGEST_WORD = 28
+# A longer word is broken behind these: names of properties, paths and lists are still read piece by piece.
+_PIECE = re.compile(r"[^./\-_=:,;)}\]]*[./\-_=:,;)}\]]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ def lay_out(
     *,
     text: Collection[str],
     optional: Sequence[str] = (),
+    whole: bool = False,
 ) -> Layout:
     """The layout of a table that is at most so wide.
 
@@ -45,6 +49,7 @@ def lay_out(
         rows: A cell for each column.
         text: Columns that may be folded; numbers never are.
         optional: Columns that may be left out, the first of them first.
+        whole: Whether long words are broken at separators only; otherwise also within, if nothing else helps.
     """
     cells = {name: [name, *(row[index] for row in rows)] for index, name in enumerate(names)}
     natural = {name: max(map(cell_len, column)) for name, column in cells.items()}
@@ -56,7 +61,7 @@ def lay_out(
             return Layout(shown, tuple(left_out))
     for gone in ((), tuple(left_out)):
         shown = {each: natural[each] for each in names if each not in gone}
-        least = {each: _longest_word(cells[each]) if each in text else shown[each] for each in shown}
+        least = {each: _least_width(cells[each], whole=whole) if each in text else shown[each] for each in shown}
         if _total(least) <= width:
             return Layout(_folded(shown, least, width), gone)
     return Layout(None)
@@ -76,8 +81,38 @@ def _total(widths: dict[str, int]) -> int:
     return sum(widths.values()) + GAP * max(len(widths) - 1, 0)
 
 
-def _longest_word(cells: Sequence[str]) -> int:
-    return min(_LONGEST_WORD, max((cell_len(word) for cell in cells for word in cell.split()), default=1))
+def fold_text(text: str, width: int) -> str:
+    """A text in lines of at most this width, broken between words; a word that is longer is broken at separators."""
+    first, *words = text.split(" ")
+    *lines, line = _broken(first, width)
+    for word in words:
+        joined = f"{line} {word}"
+        if cell_len(joined) <= width:
+            line = joined
+            continue
+        lines += [line] if line.strip() else []
+        *full, line = _broken(word, width)
+        lines += full
+    return "\n".join([*lines, line])
+
+
+def _broken(word: str, width: int) -> list[str]:
+    """A word in lines: behind separators where it can be, else where a line is full."""
+    lines = [""]
+    for piece in _PIECE.findall(word):
+        parts = [piece] if cell_len(piece) <= width else list(piece)
+        for part in parts:
+            if cell_len(lines[-1] + part) > width and lines[-1]:
+                lines.append("")
+            lines[-1] += part
+    return lines
+
+
+def _least_width(cells: Sequence[str], *, whole: bool) -> int:
+    words = [word for cell in cells for word in cell.split()]
+    least = min(_LONGEST_WORD, max(map(cell_len, words), default=1))
+    long = [word for word in words if cell_len(word) > _LONGEST_WORD] if whole else []
+    return max([least, *(cell_len(piece) for word in long for piece in _PIECE.findall(word))])
 
 
 def _folded(natural: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.base.errors import FrazilError
-from orchestration.cli.common.column_layout import GAP, lay_out, paragraphs
+from orchestration.cli.common.column_layout import GAP, fold_text, lay_out, paragraphs
 from orchestration.cli.common.progress import CommandProgress
 from orchestration.formatting import thousands
 
@@ -42,6 +42,7 @@ def print_columns(
     text: Collection[str],
     optional: Sequence[str] = (),
     styles: Mapping[tuple[int, str], str] = MappingProxyType({}),
+    whole: bool = False,
 ) -> tuple[str, ...]:
     """Rows below their names on standard output, within the terminal's width; 80 where there is no terminal.
 
@@ -50,13 +51,14 @@ def print_columns(
         text: Names of the columns that begin at the left, and may be folded; the others end at the right.
         optional: Names of columns that may be left out where there is no room, the first of them first.
         styles: Colours, by number of the row and name of the column.
+        whole: Whether long words are broken at separators only.
 
     Returns:
         Names of the columns that are left out.
     """
     cells = [[cell if isinstance(cell, str) else thousands(cell) for cell in row] for row in rows]
     console = Console(highlight=False)
-    layout = lay_out(names, cells, console.width, text=text, optional=optional)
+    layout = lay_out(names, cells, console.width, text=text, optional=optional, whole=whole)
     if layout.widths is None:
         for line in paragraphs(names, cells, console.width):
             console.print(line, markup=False, soft_wrap=True, style="" if line.startswith(" ") else "bold")
@@ -66,7 +68,11 @@ def print_columns(
         folds = name in text
         table.add_column(name, justify="left" if folds else "right", width=width, overflow="fold", no_wrap=not folds)
     for number, row in enumerate(cells):
-        shown = ((name, cell) for name, cell in zip(names, row, strict=True) if name in layout.widths)
+        shown = (
+            (name, fold_text(cell, layout.widths[name]) if name in text else cell)
+            for name, cell in zip(names, row, strict=True)
+            if name in layout.widths
+        )
         table.add_row(*(Text(cell, style=styles.get((number, name), "")) for name, cell in shown))
     console.print(table)
     return layout.left_out

@@ -12,6 +12,8 @@ import click
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.catalog.translate import translate_errors
+from jobs.config.stream.models import StreamSpec
+from jobs.config.values.targets import may_name_same_table
 from jobs.migration.connect_worker import ConnectWorker
 from jobs.migration.takeover.sink import REPORT, Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
 from jobs.migration.takeover.takeover import take_over_from_sink
@@ -80,7 +82,8 @@ def takeover(
     if stop_connector and worker is None:
         raise FrazilError("--stop-connector needs the worker's address.", fix=command_line("--connect", "URL"))
     sink = _find_sink(deployment.home, connector, worker, group, control_topic)
-    request = TakeoverRequest(sink, worker, stop_connector, passed_over, trust_group)
+    others = streams_of_same_tables(deployment, spec)
+    request = TakeoverRequest(sink, worker, stop_connector, passed_over, trust_group, others)
     with translate_errors(settings, stream):
         # A plan creates no catalog.
         opened_catalog(settings, stream).close()
@@ -116,6 +119,21 @@ def takeover(
             f"stream {stream}: the audit found {seam.missing} missing and {seam.doubled} doubled records.",
             fix=f"frazil audit {stream}",
         )
+
+
+def streams_of_same_tables(deployment: Deployment, spec: StreamSpec) -> tuple[StreamSpec, ...]:
+    """Other streams whose values may name the tables that the stream's values name."""
+    if spec.route is None or spec.route.to is None:
+        return ()
+    to, (specs, _) = spec.route.to, deployment.streams()
+    return tuple(
+        other
+        for other in specs
+        if other.stream != spec.stream
+        and other.route is not None
+        and other.route.to is not None
+        and may_name_same_table(to, other.route.to)
+    )
 
 
 def _find_sink(

@@ -15,6 +15,7 @@ from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.route import Route
+from jobs.config.values.targets import may_name_same_table
 from tests.helpers.problem_places import without_columns
 
 ROUTE: dict[str, Any] = {
@@ -336,3 +337,19 @@ def test_no_row_is_another_one_for_it_and_drivers_are_started_anew_for_it_alone(
     settings = load_settings(None, home=tmp_path)
     generations = [generation(each, settings) for each in (plain, said, parked, but)]
     assert generations[0] == generations[1] and len(set(generations)) == 3
+
+
+@pytest.mark.parametrize(
+    ("to", "other", "same"),
+    [
+        ("lake.{value}", "lake.{value}", True),
+        ("lake.{value}", "lake.{value}_new", True),
+        ("lake.a_{value}", "lake.{value}_b", True),
+        ("lake.a_{value}", "lake.b_{value}", False),
+        ("lake.{value}_a", "lake.{value}_b", False),
+        ("lake.{value}", "pond.{value}", False),
+        ("lake.{value}", "lake.sub.{value}", False),
+    ],
+)
+def test_patterns_that_can_name_one_table(to: str, other: str, same: bool) -> None:
+    assert may_name_same_table(to, other) is may_name_same_table(other, to) is same

@@ -25,7 +25,9 @@ from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.documents.validation import SpecError
 from jobs.config.redaction import redacted
 from jobs.config.services.trigger import OWN
+from jobs.config.settings.generation import generation
 from jobs.config.settings.groups import group_of, mixed_groups
+from jobs.config.settings.loading import load_stream
 from jobs.config.settings.settings import Settings, load_settings
 from jobs.streaming.supervision.documents.control_request import (
     LOCK,
@@ -210,12 +212,24 @@ class _UselessDriver:
 
 
 class Lifecycle(DriverProcesses):
-    """Drivers of one stream, from a request to a running driver; takes the arguments of `DriverProcesses`."""
+    """Drivers of one stream, from a request to a running driver; takes the arguments of `DriverProcesses`.
+
+    Args:
+        expected: The only generation that is launched; None for that of the file.
+    """
 
     def __init__(
-        self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
+        self,
+        home: Path,
+        settings_file: Path | None,
+        stream: str,
+        timeouts: Timeouts,
+        command: Sequence[str],
+        expected: str | None = None,
     ) -> None:
         super().__init__(home, settings_file, stream, timeouts, command)
+        self._expected: str | None = expected
+        self._kept: Configuration | None = None
         self._judged: dict[str, SpecError | None] = {}
 
     def observe(self) -> Observation:
@@ -309,7 +323,7 @@ class Lifecycle(DriverProcesses):
         Raises:
             FrazilError: The stream must have no driver, or something else lands its records now.
         """
-        config = self._configuration(now)
+        config = self._configuration(now) if self._expected is None else self._as_expected(now, self._expected)
         if not config.spec.continuous:
             raise FrazilError(
                 f"stream {self._stream} has the trigger available_now, so no driver runs it: it is drained when "
@@ -318,6 +332,27 @@ class Lifecycle(DriverProcesses):
             )
         now.refuse_other_holder()
         self.refuse_mixed(config, now.settings)
+        return config
+
+    def _as_expected(self, now: Observation, expected: str) -> Configuration:
+        """Configuration of the expected generation. Once read it is kept, also if the file changes before the launch.
+
+        Raises:
+            FrazilError: The file or the settings have another generation.
+        """
+        config = self._kept or self._configuration(now)
+        runs = generation(config.spec, now.settings)
+        if self._kept is None and runs == expected:
+            # The text was read after the spec: a file that changed in between is noticed here.
+            runs = generation(load_stream(config.file), now.settings)
+        if runs != expected:
+            raise FrazilError(
+                f"stream {self._stream}: {config.file.name} or the settings have changed since the plan was shown: "
+                f"generation {expected} was shown, and they are of generation {runs}. "
+                f"{'Its driver was left as it is' if now.driver is not None else 'No driver was started'}.",
+                fix=f"frazil apply {self._stream}",
+            )
+        self._kept = config
         return config
 
     def bring_up(

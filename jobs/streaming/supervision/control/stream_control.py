@@ -111,6 +111,7 @@ class StreamControl:
         stream: The stream's id.
         timeouts: Timeouts of waiting.
         command: Command that starts a driver; None for the real one.
+        generation: The only generation that a driver is started with; None for that of the file.
     """
 
     def __init__(
@@ -121,10 +122,13 @@ class StreamControl:
         *,
         timeouts: Timeouts | None = None,
         command: Sequence[str] | None = None,
+        generation: str | None = None,
     ) -> None:
         self._stream: str = stream
         self._timeouts: Timeouts = timeouts or Timeouts()
-        self._life: Lifecycle = Lifecycle(home, settings_file, stream, self._timeouts, command or driver_command())
+        self._life: Lifecycle = Lifecycle(
+            home, settings_file, stream, self._timeouts, command or driver_command(), generation
+        )
 
     def observe(self) -> Observation:
         """Present state of the stream."""

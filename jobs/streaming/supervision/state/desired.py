@@ -114,12 +114,17 @@ def stream_files(folder: Path, specs: Sequence[StreamSpec], errors: Sequence[Spe
     for error in errors:
         with contextlib.suppress(OSError):
             text = error.path.read_text(encoding="utf-8", errors="replace") if error.path is not None else ""
-            for _, stream in _NAMED.findall(text):
+            for stream in named_streams(text):
                 claimed[stream] = (*claimed.get(stream, ()), error)
     absence = next((error.message for error in errors if error.path is None), "")
     if not specs and not errors:
         absence = f"the folder {folder} is empty"
     return StreamFiles({spec.stream: spec for spec in specs}, tuple(errors), claimed, absence)
+
+
+def named_streams(text: str) -> set[str]:
+    """Streams that a file's text names in a line of their own."""
+    return {stream for _, stream in _NAMED.findall(text)}
 
 
 def desired_state(

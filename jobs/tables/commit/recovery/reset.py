@@ -29,6 +29,8 @@ from jobs.tables.commit.stamp.target_positions import NewestStamps, target_posit
 
 # A stamp is carried by every later snapshot's metadata, so its note stays short.
 _NAMED_IN_NOTE = 10
+# Between an operator's note and the offsets that a reset moved.
+RESET_NOTE = " · offsets reset: "
 
 
 class ResetRefusedError(FrazilError):
@@ -221,4 +223,4 @@ def note_of_reset(note: str, made: Iterable[ResetMove]) -> str:
     changed = [move for move in made if move.before != move.after]
     named = [f"{move.partition} {move.before} to {move.after}" for move in changed[:_NAMED_IN_NOTE]]
     more = f" and {len(changed) - _NAMED_IN_NOTE} more" if len(changed) > _NAMED_IN_NOTE else ""
-    return f"{note} · offsets reset: {', '.join(named)}{more}"
+    return f"{note}{RESET_NOTE}{', '.join(named)}{more}"

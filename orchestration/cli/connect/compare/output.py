@@ -115,6 +115,7 @@ def print_comparison(found: Comparison) -> None:
         ["of the tables", "frazil", "there", "note"],
         [[each.name, each.ours or "–", each.theirs or "–", each.note or _same(each.same)] for each in found.facts],
         text=["of the tables", "frazil", "there", "note"],
+        whole=True,
     )
     for note in found.notes:
         click.echo(f"  {visible(note)}")

@@ -20,6 +20,7 @@ from orchestration.cli.streams.control import begin_controls, carry_out_control,
 from orchestration.cli.streams.plan.output import change_sentence, print_plan, refusal, summary
 from orchestration.deployment_plan.change import Saved, StepAction
 from orchestration.deployment_plan.plan import make_plan
+from orchestration.deployment_plan.shown_files import ShownFiles
 from orchestration.deployment_plan.steps import OF_TABLES, Step, change_table, refuse_new_changes, steps_of
 from orchestration.jobs.control import ControlConfig, StreamAction
 from resources.deployment import Deployment
@@ -60,6 +61,7 @@ def apply(
     if something could not be looked at. What an operator has paused or stopped stays so. After Ctrl-C, or a failure,
     the same command goes on: what is done already is not done again.
     """
+    files = ShownFiles(deployment)
     made = make_plan(deployment, streams)
     if (problem := refusal(made)) is not None:
         raise problem
@@ -83,7 +85,9 @@ def apply(
             click.echo("Nothing was changed.")
         return
     consent("Do it?", yes=yes)
-    facts = _carried_out(deployment, steps, reason, as_json=as_json)
+    settings = deployment.settings()
+    files.refuse_changed({each.stream for each in steps}, "Nothing was applied.", _again(streams))
+    facts = _carried_out(deployment, settings, files, steps, reason, as_json=as_json)
     done = all(each["done"] for each in facts)
     if as_json:
         print_json({"done": done, "summary": summary(made), "steps": facts})
@@ -116,13 +120,18 @@ def _shown(step: Step) -> str:
     return f"{step.stream}: {step.shown}"
 
 
-def _carried_out(deployment: Deployment, steps: list[Step], reason: str, *, as_json: bool) -> list[dict[str, Any]]:
+def _again(streams: Iterable[str]) -> str:
+    return " ".join(["frazil apply", *streams])
+
+
+def _carried_out(
+    deployment: Deployment, settings: Settings, files: ShownFiles, steps: list[Step], reason: str, *, as_json: bool
+) -> list[dict[str, Any]]:
     """Carry the steps out. If a stream's table fails, its driver stays as it is; the other streams go on."""
     outcomes: dict[Step, str | FrazilError] = {}
     drivers = [each for each in steps if each.action not in OF_TABLES]
-    settings = deployment.settings()
     for step, outcome in chain(
-        _changed_tables(deployment, settings, [each for each in steps if each.action in OF_TABLES]),
+        _changed_tables(deployment, settings, files, [each for each in steps if each.action in OF_TABLES]),
         _controlled(deployment, lambda: [each for each in drivers if not _failed(each.stream, outcomes)], reason),
     ):
         outcomes[step] = outcome
@@ -140,11 +149,13 @@ def _failed(stream: str, outcomes: Mapping[Step, str | FrazilError]) -> bool:
 
 
 def _changed_tables(
-    deployment: Deployment, settings: Settings, steps: Iterable[Step]
+    deployment: Deployment, settings: Settings, files: ShownFiles, steps: Iterable[Step]
 ) -> Iterator[tuple[Step, str | FrazilError]]:
     for step in steps:
         try:
-            said = list(change_table(deployment.stream(step.stream), settings, step, current_user()))
+            spec = deployment.stream(step.stream)
+            files.refuse_changed([step.stream], f"Table {step.table} was not changed.", _again([step.stream]))
+            said = list(change_table(spec, settings, step, current_user()))
         except FrazilError as problem:
             yield step, problem
         else:
@@ -166,7 +177,13 @@ def _controlled(
     with open_recorder(deployment) as recorder:
         for together in streams_by_driver(deployment, list(chosen)):
             configs = [
-                ControlConfig(stream=stream, action=_CONTROLS[chosen[stream].action], reason=reason, by=by)
+                ControlConfig(
+                    stream=stream,
+                    action=_CONTROLS[chosen[stream].action],
+                    reason=reason,
+                    by=by,
+                    generation=chosen[stream].generation or "",
+                )
                 for stream in together
             ]
             for config, act in zip(configs, begin_controls(deployment, configs), strict=True):

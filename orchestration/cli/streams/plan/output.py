@@ -35,6 +35,7 @@ _BY = {
     Doer.OPERATOR: "by you",
 }
 _WIDTH = 13
+_NAMED_STREAMS = 5
 _INDENT = " " * (_WIDTH + 4)
 
 
@@ -54,12 +55,24 @@ def sorted_changes(changes: Sequence[Change]) -> list[Change]:
 def summary(plan: DeploymentPlan) -> str:
     """The plan in a sentence."""
     looked = len(plan.streams)
+    unseen = [each.stream for each in plan.streams if each.unknown]
+    if not plan.pending and unseen:
+        others = looked - len(unseen)
+        rest = f" {others} {'other is' if others == 1 else 'others are'} as the files say." if others else ""
+        return f"Not known whether anything is to be done: {_not_looked_at(unseen)}.{rest}"
     if not plan.pending:
         return f"Nothing to do: {looked} {'stream is' if looked == 1 else 'streams are'} as the files say."
     named = ", ".join(f"{count} {kind.value}" for kind, count in plan.counts.items())
     streams = sum(bool(each.pending) for each in plan.streams)
     of = f"{streams} of {looked} {'stream' if looked == 1 else 'streams'}" if streams else "the settings"
-    return f"{len(plan.pending)} {'change' if len(plan.pending) == 1 else 'changes'}, in {of}: {named}."
+    changes = f"{len(plan.pending)} {'change' if len(plan.pending) == 1 else 'changes'}, in {of}: {named}."
+    return f"{changes} Not everything is known: {_not_looked_at(unseen)}." if unseen else changes
+
+
+def _not_looked_at(streams: Sequence[str]) -> str:
+    more = len(streams) - _NAMED_STREAMS
+    named = ", ".join(streams[:_NAMED_STREAMS]) + (f" and {more} more" if more > 0 else "")
+    return f"{'stream' if len(streams) == 1 else 'streams'} {named} could not be looked at completely"
 
 
 def next_step(plan: DeploymentPlan) -> str | None:
@@ -100,8 +113,10 @@ def print_plan(plan: DeploymentPlan, *, everything: bool) -> None:
 
 
 def _print_stream(stream: StreamPlan) -> None:
-    click.secho(f"{_SIGNS[stream.status]} {stream.stream}", bold=True, nl=False)
-    click.echo(f": {stream.status}")
+    # Nobody can say that a stream is unchanged whose tables were not looked at.
+    unseen = stream.status == "unchanged" and stream.unknown
+    click.secho(f"{'?' if unseen else _SIGNS[stream.status]} {stream.stream}", bold=True, nl=False)
+    click.echo(f": {'not known' if unseen else stream.status}")
     _print_changes(stream.changes)
     for each in stream.unknown:
         _print_unknown(each.sentence, each.fix)

@@ -14,6 +14,8 @@ from jobs.base.errors import FrazilError
 from jobs.migration.offset_backfill import run as run_module
 from jobs.migration.offset_backfill.plan import BackfillPlan, BackfillRequest, plan_backfill
 from jobs.migration.offset_backfill.run import BackfillResult, run_backfill, unfinished
+from jobs.proof.audit.audit import audit
+from jobs.proof.audit.audit_result import BACKFILLED, decision_sentence
 from jobs.streaming.driver.batch import batch as batch_module
 from jobs.streaming.driver.context.open_stream import OpenStream
 from jobs.streaming.operator import reset as reset_module
@@ -98,6 +100,27 @@ def test_skipped_offsets_are_landed_and_others_left_out(read: list[World], tmp_p
     assert world.left_out()["backfilled"] == (OffsetRange(5, 12),) and world.fill().batches == 0
     world.land_elsewhere(0)
     assert world.offsets(SINK) == list(range(17))
+
+
+def test_an_audit_names_what_backfills_landed_once_and_not_how_they_moved(read: list[World], tmp_path: Path) -> None:
+    world = made(read, tmp_path)
+    world.land_elsewhere(5)
+    world.skip(7)
+    world.land_elsewhere(3)
+    world.fill(BackfillRequest(5, 8))
+    world.fill(BackfillRequest(8, 9))
+    world.fill(BackfillRequest(10, 12))
+    first, again = (audit(world.spec, world.settings, world.catalog).decisions for _ in range(2))
+    shown = [decision_sentence(each) for each in first]
+    assert [each.partition(" (")[0] for each in shown] == [
+        "orders.payments payments-0 [5, 12) passed over: reset",
+        "orders.payments_dead decided: reset",
+        "orders.payments payments-0 [5, 8) landed by a backfill",
+        "orders.payments payments-0 [8, 9) landed by a backfill",
+        "orders.payments payments-0 [10, 12) landed by a backfill",
+    ]
+    assert "landed by a backfill (ada: because, 2" in shown[2]
+    assert BACKFILLED not in {each.kind for each in again}
 
 
 def test_backfilled_rows_are_removed_before_a_reset_reads_them_again(read: list[World], tmp_path: Path) -> None:

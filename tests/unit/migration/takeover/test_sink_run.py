@@ -164,6 +164,29 @@ def test_a_second_stream_is_refused_in_a_shared_table(taken: SinkAndStream, tmp_
     assert plan_takeover(copy, taken.stream.settings, another).start == {P0: 4}
 
 
+def test_a_second_stream_is_refused_that_may_route_into_the_same_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = {"by": "type", "to": "events.{value}"}
+    world = SinkAndStream(tmp_path, monkeypatch, route)
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.take_over()
+    copy = second_stream(world, tmp_path, table={"name": "orders.of_copy"}, route={**route, "to": "events.{value}_x"})
+    sink = sink_of("sink", "apache", group=None, control_topic="control")
+    beside = TakeoverRequest(sink, others=(world.stream.spec,))
+    with pytest.raises(
+        TakeoverRefusedError, match=r"topic payments .*, and route\.to of both streams can name"
+    ) as refused:
+        plan_takeover(copy, world.stream.settings, beside)
+    assert "frazil offsets payments --commit-to-group connect-sink" in (refused.value.fix or "")
+    world.kafka.groups["connect-another"] = {P0: 4}
+    another = TakeoverRequest(sink_of("another", "apache", group=None, control_topic="control"), others=beside.others)
+    assert plan_takeover(copy, world.stream.settings, another).start == {P0: 4}
+    world.hand_back()
+    assert plan_takeover(copy, world.stream.settings, beside).start == {P0: 4}
+
+
 def test_a_sink_that_has_gone_on_is_not_set_back(taken: SinkAndStream) -> None:
     taken.hand_back()
     assert taken.offsets() == {P0: 10}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from orchestration.cli.common.column_layout import GAP, lay_out, paragraphs
+from orchestration.cli.common.column_layout import GAP, fold_text, lay_out, paragraphs
 from orchestration.cli.common.terminal import print_columns
 
 NAMES = ("stream", "reason", "rows")
@@ -68,3 +71,39 @@ def test_lines_are_not_wider_than_the_terminal(
     assert max(len(line.rstrip()) for line in out.splitlines()) <= int(columns)
     assert "orders.payments" in out and "12,345" in out
     assert "[brackets]" in " ".join(out.split())
+
+
+@given(st.text("ab .-_/é界", max_size=60), st.integers(2, 20))
+def test_a_text_is_folded_between_words_and_behind_separators(text: str, width: int) -> None:
+    folded = fold_text(text, width)
+    lines = folded.split("\n")
+    assert all(cell_len(line) <= width for line in lines)
+    assert folded.replace("\n", "").replace(" ", "") == text.replace(" ", "")
+    for line, following in pairwise(lines):
+        pieces = re.split(r"(?<=[ ./_-])", f"{line}{following}")
+        at_end = line.endswith((" ", ".", "-", "_", "/"))
+        between_words = f"{line} {following}" in text
+        assert at_end or between_words or max(map(cell_len, pieces)) > width
+
+
+def test_a_long_name_is_broken_at_its_separators_or_the_row_becomes_a_paragraph(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["of the tables", "frazil", "there", "note"]
+    rows = [
+        ["property write.metadata.delete-after-commit.enabled", "true", "–", ""],
+        ["property write.data.path", "–", "s3://warehouse/orders/payments-of-the-former-sink/data", ""],
+    ]
+    print_columns(names, rows, text=names, whole=True)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    words = [word for line in lines for word in line]
+    assert {"write.metadata.delete-after-", "commit.enabled", "write.data.path"} <= {*words}
+    rows = [[f"column {'customerShippingAddress' * 3}", "timestamptz not null", "timestamp not null", "a note"]]
+    print_columns(names, rows, text=names, whole=True)
+    assert f"column {'customerShippingAddress' * 3}\n" in capsys.readouterr().out
+
+
+def test_a_text_that_fits_keeps_its_indent() -> None:
+    assert fold_text("  kind=sale", 12) == "  kind=sale"
+    assert fold_text("  kind=sale of all", 12) == "  kind=sale\nof all"

@@ -20,12 +20,14 @@ from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.documents.validation import SpecError
 from jobs.streaming.supervision.control import lifecycle
 from jobs.streaming.supervision.control.lifecycle import ActionResult
+from jobs.streaming.supervision.control.stream_control import StreamControl
 from jobs.streaming.supervision.documents.heartbeat import write_heartbeat
-from jobs.streaming.supervision.documents.launches import read_launch
+from jobs.streaming.supervision.documents.launches import launched_file, read_launch
 from tests.helpers.waiting import wait_for
 from tests.unit.streaming.supervision.worlds import (
     IMPATIENT,
     QUICK,
+    STANDIN,
     WHY,
     World,
 )
@@ -147,6 +149,45 @@ def test_a_changed_file_replaces_the_driver(world: World, action: str) -> None:
     assert after.attempt == 2
     assert after.generation != before.generation
     assert "runs already" in world.control().roll(*WHY).sentence
+
+
+def expecting(world: World, generation: str) -> StreamControl:
+    return StreamControl(world.home, None, "payments", timeouts=QUICK, command=STANDIN, generation=generation)
+
+
+@pytest.mark.parametrize("action", ["roll", "ensure_running"])
+def test_only_the_expected_generation_is_started(world: World, action: str) -> None:
+    world.control().start(*WHY)
+    runs = world.beat().generation
+    path = world.write("payments")
+    path.write_text(path.read_text().replace("value: json", "value: json\n  case_insensitive: true"))
+    with pytest.raises(FrazilError, match=f"generation {runs} was shown, and they are of generation") as refused:
+        getattr(expecting(world, runs), action)(*WHY)
+    assert refused.value.fix == "frazil apply payments"
+    assert (world.beat().attempt, world.request().end_attempt) == (1, 0)
+    shown = world.control().observe().desired.generation
+    assert shown is not None
+    assert getattr(expecting(world, shown), action)(*WHY).heartbeat.generation == shown
+
+
+def test_a_file_that_changes_while_the_former_driver_ends_is_not_started(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.control().start(*WHY)
+    path = world.write("payments")
+    path.write_text(path.read_text().replace("value: json", "value: json\n  case_insensitive: true"))
+    shown = world.control().observe().desired.generation
+    assert shown is not None
+
+    def edit(failpoint: str) -> None:
+        if failpoint == "between_drivers":
+            world.write("payments", "trigger: available_now\n")
+
+    monkeypatch.setattr(lifecycle, "step", edit)
+    done = expecting(world, shown).roll(*WHY)
+    assert done.heartbeat is not None
+    assert (done.heartbeat.attempt, done.heartbeat.generation) == (2, shown)
+    assert "case_insensitive" in launched_file(world.control().observe().folder).read_text()
 
 
 def test_a_description_is_no_reason_for_another_driver(world: World) -> None:

@@ -20,7 +20,8 @@ from jobs.migration.takeover.takeover_plan import TakeoverPlan
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import Seam, SeamPartition
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
-from orchestration.cli.connect.takeover import plan_lines, takeover_facts
+from orchestration.cli.connect.takeover import plan_lines, streams_of_same_tables, takeover_facts
+from resources.deployment import Deployment
 from tests.helpers.command import frazil
 
 P0 = TopicPartition("payments", 0)
@@ -67,6 +68,21 @@ def test_what_cannot_be_done_is_said_with_the_option_that_helps(
     assert said in result.stderr
     assert fix in result.stderr
     assert SECRET not in result.output
+
+
+def test_other_streams_are_asked_whose_values_may_name_the_same_tables(home: Path) -> None:
+    text = (home / "streams" / "payments.yaml").read_text()
+    routes = {"one": "lake.{value}", "two": "lake.{value}_x", "three": "pond.{value}"}
+    for stream, to in routes.items():
+        file = yaml.safe_load(text) | {"stream": stream, "table": {"name": f"orders.{stream}"}}
+        file["route"] = {"by": "topic", "to": to}
+        (home / "streams" / f"{stream}.yaml").write_text(yaml.safe_dump(file))
+    deployment = Deployment.at(home)
+    asked = {
+        stream: [each.stream for each in streams_of_same_tables(deployment, deployment.stream(stream))]
+        for stream in ("payments", *routes)
+    }
+    assert asked == {"payments": [], "one": ["two"], "two": ["one"], "three": []}
 
 
 def test_a_look_makes_no_catalog(home: Path) -> None:

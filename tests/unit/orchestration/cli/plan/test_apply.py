@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobs.base.errors import FrazilError
 from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
 from orchestration.cli.streams.plan import apply
+from orchestration.deployment_plan.plan import make_plan
+from orchestration.deployment_plan.steps import OF_TABLES, change_table, steps_of
 from tests.unit.orchestration.cli.plan.test_command import NOTE
 from tests.unit.orchestration.drivers import end_all
 from tests.unit.orchestration.plan_world import PlanWorld
@@ -116,22 +120,72 @@ def test_a_saved_plan_is_applied_only_as_far_as_it_goes(world: PlanWorld, tmp_pa
         (LEVEL[1], LEVEL[1].replace('"2"', '"3"'), "set property write.parquet.compression-level to 3"),
     ],
 )
-def test_a_table_gets_nothing_that_was_not_shown(
-    world: PlanWorld, monkeypatch: pytest.MonkeyPatch, before: str, after: str, said: str
+def test_a_table_gets_nothing_that_was_not_shown(world: PlanWorld, before: str, after: str, said: str) -> None:
+    world.edit(*(LEVEL if before == LEVEL[1] else NOTE))
+    (shown,) = [each for each in steps_of(make_plan(world.deployment)) if each.action in OF_TABLES]
+    world.edit(before, after)
+    with pytest.raises(FrazilError, match="has changed since the plan was shown") as refused:
+        list(change_table(world.spec(), world.settings, shown, "tester"))
+    assert said in refused.value.message
+    assert (columns(world)[:4], level(world)) == (["id", "amount", "created_at", "_kafka_topic"], "1")
+
+
+def edit_at_consent(monkeypatch: pytest.MonkeyPatch, edit: Callable[[], object]) -> None:
+    """Let somebody edit while `frazil apply` asks."""
+    monkeypatch.setattr(apply, "consent", lambda *_, **__: edit())
+
+
+@pytest.mark.parametrize("name", ["streams/payments.yaml", "frazil.yaml", "streams/second.yaml"])
+def test_nothing_is_applied_if_a_file_changes_while_it_asks(
+    world: PlanWorld, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     world.stand_in()
-    world.edit(*(LEVEL if before == LEVEL[1] else NOTE))
+    world.edit(*NOTE)
+    world.edit(*LEVEL)
 
-    def consent_late(*_: object, **__: object) -> None:
-        world.edit(before, after)
+    def edit() -> None:
+        file = world.home / name
+        former = file.read_text() if file.exists() else "lease_ttl: 40s" if name == "frazil.yaml" else "{stream: x}"
+        file.write_text(f"{former}\n# another line\n")
 
-    monkeypatch.setattr(apply, "consent", consent_late)
-    done = world.frazil("apply", "--yes")
+    edit_at_consent(monkeypatch, edit)
+    refused = world.frazil("apply", "payments", "--yes")
+    assert refused.exit_code == 1
+    said = " ".join(refused.stderr.split())
+    assert f"The files have changed since the plan was shown: {name}. Nothing was applied." in said
+    assert "Next: frazil apply payments" in said
+    assert ("note" in columns(world), level(world), world.beat().attempt) == (False, "1", 1)
+
+
+def test_a_file_of_another_stream_stops_nothing(world: PlanWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.start()
+    world.edit(*LEVEL)
+    edit_at_consent(monkeypatch, lambda: world.write("orders"))
+    done = world.frazil("apply", "payments", "--yes")
+    assert done.exit_code == 0, done.output
+    assert (level(world), world.beat().attempt) == ("2", 2)
+
+
+def test_no_driver_starts_by_a_file_that_changed_after_the_table(
+    world: PlanWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    world.edit(*NOTE)
+    running = world.beat().generation
+
+    def change_and_edit(*given: Any) -> Iterator[str]:
+        yield from change_table(*given)
+        world.edit("value: json", "value: json\n  case_insensitive: true")
+
+    monkeypatch.setattr(apply, "change_table", change_and_edit)
+    done = world.frazil("apply", "--json", "--yes")
     assert done.exit_code == 1
-    assert "has changed since the plan was shown" in done.stderr
-    assert said in " ".join(done.stderr.split())
-    assert (columns(world)[:4], level(world)) == (["id", "amount", "created_at", "_kafka_topic"], "1")
-    assert world.beat().attempt == 1
+    altered, rolled = json.loads(done.stdout)["steps"]
+    assert (altered["done"], rolled["done"]) == (True, False)
+    assert "since the plan was shown" in rolled["sentence"]
+    assert "Its driver was left as it is." in rolled["sentence"]
+    assert rolled["next"] == "frazil apply payments"
+    assert ("note" in columns(world), world.beat().attempt, world.beat().generation) == (True, 1, running)
 
 
 def test_what_is_no_plan_of_what_is_live_is_refused(world: PlanWorld, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import StringType
 
@@ -15,6 +17,7 @@ from jobs.clients.state_store.epochs import keep_settings
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.settings.generation import generation, settings_of_generation
 from jobs.streaming.supervision.documents.control_request import ControlRequest, write_control
+from orchestration.deployment_plan import live
 from orchestration.deployment_plan.change import Saved
 from orchestration.deployment_plan.plan import make_plan
 from tests.unit.orchestration.plan_world import PlanWorld
@@ -283,3 +286,55 @@ def test_another_folder_is_compared_and_another_name_is_breaking(tmp_path: Path)
     page = after.frazil("plan", "--against", str(before.home), "--markdown").stdout
     assert "| `money` (new) | **breaking** |" in page
     assert after.plan("--against", str(after.home))["pending"] == 0
+
+
+def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: str) -> list[str]:
+    """Let a catalog take longer for some tables than a plan waits; returns what it is asked for."""
+    asked, load = list[str](), SqlCatalog.load_table
+
+    def load_table(catalog: SqlCatalog, name: str) -> Table:
+        asked.append(name)
+        if slow in name:
+            time.sleep(4)
+        return load(catalog, name)
+
+    monkeypatch.setattr(live, "_CATALOG_SECONDS", 2)
+    monkeypatch.setattr(SqlCatalog, "load_table", load_table)
+    return asked
+
+
+def test_a_slow_table_makes_its_stream_unknown_and_no_other(world: PlanWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (world.home / "streams" / "payments.yaml").read_text()
+    (world.home / "streams" / "others.yaml").write_text(text.replace("payments", "others"))
+    for stream in ("others", "payments"):
+        world.land(stream)
+        world.stand_in(stream)
+    assert world.frazil("plan", "--check").exit_code == 0
+    answer_slowly(monkeypatch, "others")
+    shown = world.frazil("plan", "--check")
+    assert shown.exit_code == 4
+    assert shown.stdout == (
+        "? others: not known\n"
+        "  not known      catalog frazil did not answer within 2 s about table orders.others, so the tables of others "
+        "were not looked at\n"
+        "                 Next: frazil doctor, and frazil plan again once the catalog answers\n"
+        "Not known whether anything is to be done: stream others could not be looked at completely. "
+        "1 other is as the files say.\n"
+        "  Next: frazil doctor, and frazil plan again once the catalog answers\n"
+    )
+    assert "not everything could be looked at" in world.frazil("apply", "--yes").stderr
+
+
+def test_a_catalog_that_answers_nothing_in_time_is_asked_no_more(
+    world: PlanWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.land()
+    world.stand_in()
+    for number in range(30):
+        world.write(f"s{number}")
+    asked = answer_slowly(monkeypatch, "")
+    shown = world.frazil("plan", "--check")
+    assert shown.exit_code == 4
+    assert len(asked) < 20
+    assert shown.stdout.count("so the tables of ") == 31
+    assert "streams payments, s0, s1, s10, s11 and 26 more could not be looked at completely" in shown.stdout
