@@ -1,4 +1,4 @@
-"""Access to the Connect-shaped server: a token for all but this machine, and no requests of foreign web pages."""
+"""Access control of the Connect API server: a token for remote clients, and no cross-origin requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from jobs.config.documents.secrets import Secret
 from orchestration.connect_api.answers import error
 
 LEAST_TOKEN = 16
-"""Characters that a token has at least."""
+"""Smallest number of characters in a token."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Whether a host name or address is a loopback one, so that only this machine reaches its server."""
     name = host.strip("[]")
     try:
         return ipaddress.ip_address(name).is_loopback
@@ -31,12 +31,12 @@ def is_loopback(host: str) -> bool:
 class Access:
     """ASGI middleware that lets a request through, or answers 401 or 403.
 
-    Without a token only requests to a loopback name pass: a web page whose name is made to lead here is refused. A
-    request that a page of another origin makes a browser send is refused, with a token, too. There are no CORS headers.
+    Without a token, only requests to a loopback name pass, which stops DNS rebinding. Cross-origin requests of browsers
+    are refused even with a token. No CORS headers are sent.
 
     Args:
-        app: What answers.
-        token: Reference to the token, read for each request; None for none.
+        app: The application that answers admitted requests.
+        token: Reference to the token, read for each request; None if the server has no token.
     """
 
     def __init__(self, app: ASGIApp, token: Secret | None) -> None:
@@ -64,16 +64,16 @@ class Access:
         try:
             expected = read_token(token)
         except FrazilError:
-            # A mounted file that is replaced right now: nobody is let in without it.
+            # The mounted file may be missing while it is replaced. Nobody is admitted in that moment.
             return False
         return hmac.compare_digest(_given_token(authorization), expected.encode())
 
 
 def read_token(token: Secret) -> str:
-    """The token as it is now.
+    """Read the current token.
 
     Raises:
-        FrazilError: Its variable or file is missing or empty, or it is too short.
+        FrazilError: The token's variable or file is missing or empty, or the token is too short.
     """
     text = token.reveal()
     if len(text) < LEAST_TOKEN:
@@ -85,7 +85,7 @@ def read_token(token: Secret) -> str:
 
 
 def _given_token(authorization: str) -> bytes:
-    """The token in a header: a bearer's, or the password of any user."""
+    """Token in an `Authorization` header: the bearer token, or the password of any user."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return given.strip().encode()
@@ -98,7 +98,7 @@ def _given_token(authorization: str) -> bytes:
 
 
 def _host_of(header: str) -> str:
-    """The host of a header `Host`, without the port."""
+    """Host in a `Host` header, without the port."""
     if header.startswith("["):
         return header.partition("]")[0].removeprefix("[")
     return header.partition(":")[0]

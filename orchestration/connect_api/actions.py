@@ -1,4 +1,4 @@
-"""Actions that requests ask of streams: begun in threads, and answered before they are done if they take longer."""
+"""Actions on streams that requests start: they run in threads, and a slow one outlives its request."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ log = logging.getLogger(__name__)
 
 ApiAction = Literal["pause", "resume", "stop", "restart"]
 Begin: TypeAlias = Callable[[str, ApiAction], "Future[ActionResult]"]
-"""Begins an action on a stream, and returns what it will have come to."""
+"""Starts an action on a stream, and returns the future of its result."""
 
 ANSWER_SECONDS = 1.5
-"""For how long a request waits for its action: an error that comes at once is its answer."""
+"""Seconds that a request waits for its action, so that an early error becomes the response."""
 
 
 class Actions:
-    """The actions of one server.
+    """Actions of one server.
 
     Args:
-        begin: Begins one.
-        changed: Called when one has ended.
+        begin: Function that starts an action.
+        changed: Callback after each action's end.
     """
 
     def __init__(self, begin: Begin, changed: Callable[[], None]) -> None:
@@ -34,10 +34,10 @@ class Actions:
         self._changed: Callable[[], None] = changed
 
     async def ask(self, stream: str, action: ApiAction) -> None:
-        """Begin an action, and wait for a moment. It goes on behind a request that was answered or is cancelled.
+        """Start an action, and wait for it briefly. It goes on after the request is answered or cancelled.
 
         Raises:
-            FrazilError: It could not be done.
+            FrazilError: The action failed.
         """
         begun = self._begin(stream, action)
         begun.add_done_callback(lambda done: self._ended(stream, action, done))
@@ -46,7 +46,7 @@ class Actions:
         if done:
             waiting.result()
         else:
-            # Nobody takes its outcome from here any more; the log has it.
+            # The request is answered, so `_ended` only logs the outcome.
             waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
 
     def _ended(self, stream: str, action: ApiAction, done: Future[ActionResult]) -> None:

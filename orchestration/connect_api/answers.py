@@ -1,4 +1,4 @@
-"""Error of Kafka Connect's REST interface, as JSON."""
+"""Error responses of Kafka Connect's REST interface."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from starlette.responses import JSONResponse, Response
 
 
 def error(status: int, message: str, *, headers: Mapping[str, str] | None = None) -> Response:
-    """An error as Connect shapes it; its code is the status."""
+    """Response with an error in Connect's JSON format; the error code is the HTTP status."""
     return JSONResponse({"error_code": status, "message": message}, status_code=status, headers=headers)

@@ -15,13 +15,13 @@ from orchestration.reconcile.stream_state import next_command, state_word
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat
 
 CLASS = "frazil.Stream"
-"""What stands in `connector.class`, and among the plugins."""
+"""Connector class: the value of `connector.class`, and the plugin's name."""
 VERSION = version("frazil")
 """The plugin's version."""
 
 ConnectState = Literal["RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"]
 
-# By frazil's word, see `state_word`. FAILED: its driver ended with an error, or hangs; UNASSIGNED: it lacks a driver.
+# Connect's states by frazil's, see `state_word`. FAILED: the driver failed or hangs. UNASSIGNED: no driver runs.
 STATES: Mapping[str, ConnectState] = {
     "running": "RUNNING",
     "waiting": "RUNNING",
@@ -51,13 +51,13 @@ class Connector:
 
     Attributes:
         name: The stream's id.
-        state: Of the connector, and of its task if it has one.
+        state: State of the connector, and of its task if it has one.
         worker_id: Host and process of the driver, or the address of this server.
-        trace: Why it does not run, with the next command; empty if it runs.
-        config: What its file says, as flat texts.
-        topics: What it reads, as far as known: those of the file, and those of which it has positions.
-        offsets: Next offset of each topic and partition, as its living driver reports; None if none does.
-        file: Where its configuration is.
+        trace: Reason why the stream does not run, with the next command; empty if it runs.
+        config: The stream's file as a flat configuration.
+        topics: Known topics of the stream: those in its file, and those with positions.
+        offsets: Next offset of each topic and partition, as the running driver reports; None without a report.
+        file: Path of the stream's file.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Connector:
 
     @property
     def tasks(self) -> range:
-        """Ids of its tasks: a driver is one task, and a stopped connector has none."""
+        """Ids of the connector's tasks: one, its driver; none if it is stopped."""
         return range(0 if self.state == "STOPPED" else 1)
 
     def info(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Connector:
         return {"name": self.name, "config": dict(self.config), "tasks": tasks, "type": "sink"}
 
     def status(self, state: ConnectState | None = None) -> dict[str, Any]:
-        """Answer to `GET /connectors/NAME/status`; `state`: another one than it had."""
+        """Answer to `GET /connectors/NAME/status`; `state` replaces the observed state."""
         tasks = [self.task_status(number, state) for number in self.tasks]
         return {"name": self.name, "connector": self._part(state), "tasks": tasks, "type": "sink"}
 
@@ -104,19 +104,19 @@ class Connector:
 def connector_of(
     observed: Observation, spec: StreamSpec, note: SupervisorHeartbeat | None, server: str, config: Mapping[str, str]
 ) -> Connector:
-    """A stream as a connector.
+    """Connector of a stream.
 
     Args:
-        observed: The stream as its state folder has it.
-        spec: As its file says, or as it was launched last if its file has problems.
-        note: The supervisor's newest tick; None if nobody supervises.
-        server: Host and port of this server, the worker of a stream without a driver.
-        config: As `flat_config` makes it of the spec.
+        observed: Observation of the stream, read from its state folder.
+        spec: Spec in the stream's file, or that of the last launch if the file is invalid.
+        note: The supervisor's newest heartbeat; None if nobody supervises.
+        server: Host and port of this server, shown as the worker of a stream without a driver.
+        config: Flat configuration of the spec, by `flat_config`.
     """
     decision = note.decisions.get(spec.stream, {}) if note is not None else {}
     word = "unknown" if observed.actual.problem else state_word(observed, decision.get("action"))
     if word in ("never ran", "idle"):
-        # A driver that ended by itself is missed where one is wanted.
+        # A continuous stream whose driver ended by itself lacks a driver.
         word = "dead" if observed.desired.continuous and observed.control.mode == "running" else "idle"
     state = STATES.get(word, "UNASSIGNED")
     if word == "stopping" and observed.control.mode == "stopped":
@@ -139,7 +139,7 @@ def connector_of(
 
 
 def _trace(observed: Observation, decision: Mapping[str, str], word: str) -> str:
-    """Why a stream does not run, and the next command."""
+    """Reason why a stream does not run, with the next command; empty if it runs or was stopped or paused."""
     if STATES.get(word) in ("STOPPED", "PAUSED") or word in ("running", "waiting", "draining", "starting", "stopping"):
         return ""
     if observed.actual.problem:
@@ -161,9 +161,9 @@ def _with_next(sentence: str, fix: str | None) -> str:
 
 
 def flat_config(spec: StreamSpec) -> dict[str, str]:
-    """A stream's file as Connect's flat configuration; a secret stays the reference that the file has.
+    """Flatten a stream's file to Connect's configuration. Secrets stay references, as in the file.
 
-    Texts stay as they are. Anything else, and a text that is JSON itself, is JSON.
+    Texts stay as they are. Other values, and texts that are valid JSON, are encoded as JSON.
     """
     document = spec.model_dump(mode="json", exclude_unset=True, by_alias=True)
     source = {**document.pop("source", {})}
@@ -176,7 +176,7 @@ def flat_config(spec: StreamSpec) -> dict[str, str]:
 
 
 def nested_config(config: Mapping[str, str]) -> dict[str, Any]:
-    """The stream's file that a flat configuration stands for: what `flat_config` was made of."""
+    """Nest a flat configuration as a stream's file; the inverse of `flat_config`."""
     document: dict[str, Any] = {"stream": config.get("name", "")}
     if "topics" in config:
         topics = [each.strip() for each in config["topics"].split(",")]
@@ -204,7 +204,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def _value(text: str) -> Any:
-    """What a flat text stands for: JSON's value, or else the text itself."""
+    """Value of a flat text: the decoded JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

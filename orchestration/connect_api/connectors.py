@@ -1,4 +1,4 @@
-"""Connectors of a deployment, read when they are asked for: what was read within the last seconds is not read again."""
+"""Connectors of a deployment, read on request and cached for some seconds."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from resources.deployment import Deployment
 T = TypeVar("T")
 
 FRESH_SECONDS = 2.0
-"""For how long one reading answers all who ask."""
-# Where each look is a request to a service.
+"""Seconds for which connectors are cached."""
+# Reading shared state sends requests to a service.
 _SHARED_FRESH_SECONDS = 5.0
 _CLUSTER_SECONDS = 60.0
 
@@ -38,23 +38,23 @@ class UnknownConnector(FrazilError):
 
 
 class Connectors:
-    """Reads streams as connectors, for one server. Every method may block, and may be called from any thread.
+    """Cached connectors of one server. Every method may block, and may be called from any thread.
 
     Args:
-        deployment: Whose streams.
+        deployment: The deployment with the streams.
         server: Host and port of the server.
     """
 
     def __init__(self, deployment: Deployment, server: str) -> None:
         self._deployment: Deployment = deployment
         self._server: str = server
-        # Whoever asks while somebody reads waits for that reading.
+        # Concurrent callers wait for one read and share it.
         self._lock: threading.Lock = threading.Lock()
         self._all: Mapping[str, Connector] = {}
         self._read_at: float | None = None
         self._fresh_seconds: float = FRESH_SECONDS
         self._cluster: tuple[float, str | None] | None = None
-        # Of each stream the spec and what was made of it: a file is parsed once, and so flattened once.
+        # Each stream's spec with its flat configuration. An unchanged file is parsed once, and flattened once.
         self._configs: dict[str, tuple[StreamSpec, Mapping[str, str]]] = {}
 
     def all(self) -> Mapping[str, Connector]:
@@ -71,14 +71,14 @@ class Connectors:
             return self._all
 
     def one(self, name: str, *, now: bool = False) -> Connector:
-        """One connector.
+        """Connector of one stream.
 
         Args:
             name: The stream's id.
-            now: Whether it is read now, whatever is known.
+            now: Whether to bypass the cache.
 
         Raises:
-            UnknownConnector: There is none.
+            UnknownConnector: No stream has the name.
         """
         if now:
             self.forget()
@@ -88,12 +88,12 @@ class Connectors:
         return found
 
     def forget(self) -> None:
-        """Read anew when asked next: something was changed."""
+        """Clear the cache, as a stream has changed."""
         with self._lock:
             self._read_at = None
 
     def offsets(self, name: str) -> Mapping[str, Mapping[str, int]]:
-        """Next offset of each topic and partition: as the living driver reports, else as the stream's table says.
+        """Next offset of each topic and partition: from the running driver's report, else from the stream's table.
 
         Raises:
             FrazilError: The catalog does not answer.
@@ -112,7 +112,7 @@ class Connectors:
         return by_topic(newest.position) if newest is not None else {}
 
     def cluster_id(self) -> str | None:
-        """The id of the Kafka cluster; None if it does not answer within seconds."""
+        """Id of the Kafka cluster; None if the cluster does not answer within seconds."""
         with self._lock:
             now = time.monotonic()
             if self._cluster is None or now - self._cluster[0] > _CLUSTER_SECONDS:

@@ -1,4 +1,4 @@
-"""Plugin of the Connect-shaped interface, and its validation: a flat configuration judged as a stream's file."""
+"""Plugin of the Connect API, and its validation: a flat configuration is validated as a stream's file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = (CLASS, CLASS.rpartition(".")[2])
 
 
 def is_plugin(name: str) -> bool:
-    """Whether a request names the plugin: by its class, or by the last part of it."""
+    """Whether a name is that of the plugin: its class, or the class's last part."""
     return name in _NAMES
 
 
@@ -28,11 +28,11 @@ def plugins() -> list[dict[str, str]]:
 
 
 def validated(config: Mapping[str, str], base: Path) -> dict[str, Any]:
-    """Answer to `PUT /connector-plugins/CLASS/config/validate`: each key with what is wrong with it.
+    """Answer to `PUT /connector-plugins/CLASS/config/validate`: each key with its errors.
 
     Args:
-        config: A flat configuration, as `GET /connectors/NAME/config` has it.
-        base: The folder at which relative paths in it start.
+        config: A flat configuration, as in the answer to `GET /connectors/NAME/config`.
+        base: The folder that relative paths in it start from.
     """
     context = {"base": base}
     _, found = judge(nested_config(config), StreamSpec, context=context, show_values=False, rules=STREAM_RULES)
@@ -46,7 +46,7 @@ def validated(config: Mapping[str, str], base: Path) -> dict[str, Any]:
 
 
 def _key_of(location: Location, keys: Mapping[str, object]) -> str:
-    """The flat key at which something is wrong: the longest that the configuration has, else the place itself."""
+    """Flat key of an error's location: the longest key in the configuration that contains it, else the location."""
     if location == ("stream",):
         return "name"
     for length in range(len(location), 0, -1):

@@ -27,7 +27,7 @@ from orchestration.connect_api.plugin import is_plugin, plugins, validated
 from resources.deployment import Deployment
 
 CONNECT_VERSION = "4.3.1"
-"""The release of Kafka Connect whose requests and answers these are."""
+"""Release of Kafka Connect whose REST interface the server follows."""
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 # A flat configuration; the largest stream's file is far smaller.
@@ -35,13 +35,13 @@ _LARGEST_BODY = 1_000_000
 
 
 def connect_app(connectors: Connectors, begin: Begin, deployment: Deployment, token: Secret | None) -> Starlette:
-    """The ASGI application.
+    """ASGI application of the server.
 
     Args:
-        connectors: What it shows.
-        begin: Begins an action on a stream.
-        deployment: Whose streams' folder is named in refusals.
-        token: Reference to the token that requests have to give; None for none.
+        connectors: The deployment's connectors.
+        begin: Function that starts an action on a stream.
+        deployment: The deployment, whose streams' folder is named in refusals.
+        token: Reference to the token of requests; None if the server has no token.
     """
     return Starlette(
         routes=_Routes(connectors, Actions(begin, connectors.forget), deployment).routes(),
@@ -72,7 +72,7 @@ async def _http_error(_: Request, problem: Exception) -> Response:
 
 
 class _WithoutSlash:
-    """ASGI middleware that takes `/connectors/` for `/connectors`, as Connect does."""
+    """ASGI middleware that treats `/connectors/` as `/connectors`, like Connect."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app: ASGIApp = app
@@ -84,7 +84,7 @@ class _WithoutSlash:
 
 
 class _Routes:
-    """The endpoints. What reads files or asks services does so in a thread."""
+    """Endpoints of the server. Reads of files and requests to services run in threads."""
 
     def __init__(self, connectors: Connectors, actions: Actions, deployment: Deployment) -> None:
         self._connectors: Connectors = connectors
@@ -129,7 +129,7 @@ class _Routes:
         return [Route(path, _by_method(endpoints), methods=[*endpoints]) for path, endpoints in by_path.items()]
 
     async def root(self, request: Request) -> Response:
-        """The release that is followed, and the Kafka cluster."""
+        """Connect's release, frazil's version, and the Kafka cluster's id."""
         cluster = await run_in_threadpool(self._connectors.cluster_id)
         return JSONResponse(
             {"version": CONNECT_VERSION, "commit": f"frazil-{VERSION}", "kafka_cluster_id": cluster},
@@ -143,7 +143,7 @@ class _Routes:
         )
 
     async def connector_list(self, request: Request) -> Response:
-        """Names of the streams; or a document of each, by name."""
+        """Names of the streams; with `expand`, a document of each stream by name."""
         connectors = await run_in_threadpool(self._connectors.all)
         makers = {"status": Connector.status, "info": Connector.info}
         expand = [each for each in request.query_params.getlist("expand") if each in makers]
@@ -191,7 +191,7 @@ class _Routes:
         return endpoint
 
     async def restart(self, request: Request) -> Response:
-        """Another driver. A stopped stream stays stopped, as Connect has it; with `onlyFailed` one that works stays."""
+        """Restart a stream's driver. A stopped stream stays stopped, and `onlyFailed` spares a working driver."""
         include, only_failed = (_flag(request, each) for each in ("includeTasks", "onlyFailed"))
         connector = await self._one(request, now=True)
         chosen = connector.state != "STOPPED" and (not only_failed or connector.state == "FAILED")
@@ -202,23 +202,23 @@ class _Routes:
         return JSONResponse(connector.status("RESTARTING" if chosen else None), status_code=202)
 
     async def restart_task(self, request: Request) -> Response:
-        """Another driver, as it is the task."""
+        """Restart the driver, which is the task."""
         connector = await self._one(request, now=True)
         _task_of(request, connector)
         await self._actions.ask(connector.name, "restart")
         return Response(status_code=204)
 
     async def plugins(self, request: Request) -> Response:
-        """The one plugin: streams."""
+        """List of the only plugin."""
         return JSONResponse(plugins())
 
     async def plugin_config(self, request: Request) -> Response:
-        """Nothing: the reference of stream files has the keys."""
+        """Empty list: the keys are documented in the reference of stream files."""
         _refuse_other_plugin(request)
         return JSONResponse([])
 
     async def validate(self, request: Request) -> Response:
-        """Each key of a configuration with what is wrong with it."""
+        """Validation of a configuration: each key with its errors."""
         _refuse_other_plugin(request)
         config = await _config_of(request)
         if not is_plugin(given := config.get("connector.class", CLASS)):
@@ -227,16 +227,16 @@ class _Routes:
         return JSONResponse(await run_in_threadpool(validated, config, self._deployment.streams_folder))
 
     async def loggers(self, request: Request) -> Response:
-        """None: a driver's level is in its settings."""
+        """Empty list of loggers: a driver's log level is set in the settings."""
         return JSONResponse({})
 
     async def refuse_creation(self, request: Request) -> Response:
-        """A stream is made by its file."""
+        """Refuse to create a connector: streams are created by files."""
         folder = shown_path(self._deployment.streams_folder)
         return error(403, f"Streams are files: write one into {folder}, then run: frazil validate")
 
     async def refuse_configuration(self, request: Request) -> Response:
-        """A stream is changed by its file."""
+        """Refuse a new configuration: streams are changed in their files."""
         try:
             file = (await self._one(request)).file
         except UnknownConnector:
@@ -246,18 +246,18 @@ class _Routes:
         )
 
     async def refuse_deletion(self, request: Request) -> Response:
-        """A stream goes with its file."""
+        """Refuse to delete a connector: a stream is removed with its file."""
         connector = await self._one(request)
         said = f"The stream is the file {shown_path(connector.file)}"
         return error(403, f"{said}: run frazil stop {connector.name}, then remove the file. Its tables stay.")
 
     async def refuse_topics_reset(self, request: Request) -> Response:
-        """Topics follow from positions."""
+        """Refuse to reset the topics, which follow from positions."""
         await self._one(request)
         return error(403, "Topic tracking reset is disabled.")
 
     async def refuse_offsets(self, request: Request) -> Response:
-        """Positions are in the tables, and are moved with a reason."""
+        """Refuse to change offsets: positions are stored in tables, and moving them needs a reason."""
         name = (await self._one(request)).name
         command = f"frazil stop {name}, then frazil reset-offsets {name} --to WHERE --reason TEXT"
         return error(403, f"Positions stand in the tables and are moved with a reason: run {command}")
@@ -275,10 +275,10 @@ def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
 
 
 def _task_of(request: Request, connector: Connector) -> int:
-    """The number of the task that a request names.
+    """Number of the task in a request's path.
 
     Raises:
-        HTTPException: It is no number (404), or the connector has no such task.
+        HTTPException: The task is no number (404).
         UnknownConnector: The connector has no such task.
     """
     number: str = request.path_params["number"]
@@ -300,10 +300,10 @@ def _refuse_other_plugin(request: Request) -> None:
 
 
 async def _config_of(request: Request) -> dict[str, str]:
-    """The flat configuration in the body of a request.
+    """Flat configuration in the body of a request. Values that are no texts become JSON.
 
     Raises:
-        HTTPException: The body is too large, no JSON, or no object of texts.
+        HTTPException: The body is too large (413), or no JSON object (400).
     """
     body = b""
     async for part in request.stream():

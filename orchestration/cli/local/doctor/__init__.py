@@ -1,1 +1,1 @@
-"""Command `frazil doctor`: what is wrong with an installation and with the services of a deployment."""
+"""Command `frazil doctor`: health checks of an installation and of a deployment's services."""

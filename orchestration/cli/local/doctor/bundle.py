@@ -1,4 +1,4 @@
-"""Bundle of `frazil doctor`: an archive of what a maintainer needs to see, with every secret taken out."""
+"""Bundle of `frazil doctor`: an archive of findings, settings and logs for a maintainer, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _LOG_LINES = 500
 _LOG_BYTES = 1_000_000
 _ERROR_FILES = 10
 _MOST_DOCUMENTS = 2_000
-# A shorter one stands in words and numbers that are none.
+# Shorter secrets also occur as parts of ordinary words and numbers.
 _LEAST_SECRET = 4
 _LOGS = ("*.log", "*.out", "*.log.*", "*.previous")
-# Fields of state documents whose texts are words of frazil's own; other texts may be of users or of records.
+# Fields of state documents whose texts frazil chooses. Other texts may come from users or from records.
 _PLAIN_FIELDS = frozenset({"state", "mode", "kind", "format", "launcher", "phase"})
 _ENVIRONMENT = re.compile(r"^(FRAZIL_|DAGSTER_|JAVA_|SPARK_|PYTHON|HOME$|TZ$|LANG$)")
 
-# A password may hold a slash; what is taken for one in vain, such as a port and a path, is no loss.
+# A password may contain a slash, so a port with a path is sometimes redacted, too.
 _USERINFO = re.compile(r"(?P<before>://)(?:[^/\s@'\"]+|[^/:\s@'\"]*:[^\s@'\"]+)@")
 _PAIR = re.compile(
     r"""(?P<key>[A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|credential|authorization|signature|\bsig\b|\bpwd\b|jaas\.config|
@@ -53,18 +53,18 @@ _PAIR = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _BEARER = re.compile(r"(?P<before>\b(?:bearer|basic)\s+)[A-Za-z0-9+/._~=-]{8,}", re.IGNORECASE)
-# A JSON Web Token, and addresses that are secrets themselves.
+# JSON Web Tokens, and URLs that are secrets themselves.
 _KNOWN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(?<=hooks\.slack\.com/)[\w/-]+")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
 class Redaction:
-    """Takes out of texts what is secret: the values that files refer to, and what looks like a secret.
+    """Redaction of texts: replaces the values of secret references, and whatever looks like a secret.
 
     Args:
         settings: The settings; None if they cannot be read.
-        specs: The streams that can be read.
-        files: Texts of settings and streams, whose references count also where they cannot be read as such.
+        specs: Specs of the streams whose files are valid.
+        files: Texts of the files of settings and streams, valid or not; their secret references are replaced, too.
     """
 
     def __init__(self, settings: Settings | None, specs: Sequence[StreamSpec], files: Iterable[str]) -> None:
@@ -88,10 +88,10 @@ class Redaction:
                 self._values[form] = shown
 
     def clean(self, text: str) -> str:
-        """The text without secrets; a line that names one loses what follows the name."""
+        """Redact a text. Whatever follows the name of a secret on its line is replaced."""
         if self._settings is not None:
             text = redacted(self._settings, text, self._also)
-        # The longest first: one secret may be a part of another.
+        # The longest value goes first, as one secret may be a part of another.
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, self._values[value])
         text = _KNOWN.sub(REDACTED, _KEY_BLOCK.sub(REDACTED, text))
@@ -100,7 +100,7 @@ class Redaction:
         return _BEARER.sub(rf"\g<before>{REDACTED}", text)
 
     def clean_json(self, node: Any) -> str:
-        """Facts as JSON, each of their texts without secrets."""
+        """Write facts as JSON, with each text redacted."""
         return json.dumps(self._cleaned(node), indent=2, default=str) + "\n"
 
     def _cleaned(self, node: Any) -> Any:
@@ -111,9 +111,9 @@ class Redaction:
         return self.clean(node) if isinstance(node, str) else node
 
     def clean_yaml(self, text: str) -> str:
-        """A YAML file without comments, which may hold anything, and without secrets.
+        """Redact the text of a YAML file, and drop its comments, which may contain anything.
 
-        Only references to variables and files are left as values of keys that name a secret.
+        Keys that name a secret keep only references to variables and files as values.
         """
         try:
             documents = list(yaml.safe_load_all(text))
@@ -125,14 +125,14 @@ class Redaction:
 
 
 def _values_of(reference: re.Match[str]) -> Iterator[str]:
-    """What a reference stands for now, and what this process has read of its file before."""
+    """Values of a secret reference: the current one, and those that this process has read from its file before."""
     if reference[1]:
         yield os.environ.get(reference[1], "")
         return
     try:
         yield mounted_text(reference[2])
     except (OSError, ValueError):
-        # Whatever else it holds, its lines are no less secret.
+        # The lines of a file that is no valid secret may be secret all the same.
         with contextlib.suppress(OSError):
             yield from Path(reference[2]).read_text(errors="replace").splitlines()
     yield from texts_read(reference[2])
@@ -163,11 +163,11 @@ def write_bundle(
     findings: Sequence[Finding],
     versions: Mapping[str, str],
 ) -> list[str]:
-    """Write the archive, readable by its owner only; returns the names of the files in it.
+    """Write the archive, readable by its owner only, and return the names of the files in it.
 
     Args:
         file: The archive, gzipped tar; must not exist.
-        settings: None if they cannot be read.
+        settings: The settings; None if they cannot be read.
 
     Raises:
         FrazilError: The file exists or cannot be written.
@@ -182,7 +182,7 @@ def write_bundle(
         ):
             for name, text in _contents(deployment, settings, findings, versions, sources, redaction):
                 data = text.encode()
-                # Names of files may hold what a stream or a user is called, and no more.
+                # A file's name may contain names of streams and users, but no secret.
                 entry = tarfile.TarInfo(f"frazil-doctor/{redaction.clean(name)}")
                 entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
                 archive.addfile(entry, io.BytesIO(data))
@@ -220,7 +220,7 @@ def _contents(
 
 
 def _yaml_files(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Names within the bundle, and texts, of the settings, the streams' files and Dagster's settings."""
+    """Yield the name in the bundle and the text of the settings, each stream's file and Dagster's settings."""
     settings = deployment.settings_file or deployment.home / "frazil.yaml"
     home = dagster_home(deployment)
     files = [
@@ -236,7 +236,7 @@ def _yaml_files(deployment: Deployment) -> Iterator[tuple[str, str]]:
 
 
 def _log_files(deployment: Deployment, settings: Settings | None) -> Iterator[tuple[str, Path]]:
-    """Names within the bundle, and paths, of the logs of drivers, Dagster's services, broker and registry."""
+    """Yield the name in the bundle and the path of each log: of drivers, Dagster's services, broker and registry."""
     roots = [
         ("broker", deployment.embedded / "broker"),
         ("registry", deployment.embedded / "registry"),
@@ -252,7 +252,7 @@ def _log_files(deployment: Deployment, settings: Settings | None) -> Iterator[tu
 
 
 def _tail(path: Path) -> str:
-    """The last lines of a file."""
+    """Read the last lines of a file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -261,13 +261,13 @@ def _tail(path: Path) -> str:
     except OSError as problem:
         return f"(cannot be read: {problem.strerror})\n"
     if size > _LOG_BYTES and len(lines) < _LOG_LINES:
-        # The first may be the end of a line, with a secret whose name is cut off.
+        # The first line may be cut: a secret without its name would not be redacted.
         lines.popleft()
     return "".join(f"{line}\n" for line in lines)
 
 
 def _state_summary(settings: Settings) -> dict[str, Any]:
-    """The state's documents: sizes, and of their fields the numbers and frazil's own words."""
+    """Summarize the documents in the state store: sizes, numbers, and texts that frazil chooses."""
     try:
         store = state_store(settings)
         keys = [key for depth in range(1, 6) for key in store.keys("/".join(["*"] * (depth - 1) + ["*.json"]))]

@@ -81,7 +81,7 @@ def doctor(ctx: click.Context, as_json: bool, bundle_file: Path | None, write_pr
 
 
 def _attempt(subject: str, check: Callable[[], Iterable[Finding]], settings: Settings | None) -> Iterator[Finding]:
-    """The findings of a check; a check that fails itself is one more, and the next ones go on."""
+    """Run a check. If the check itself fails, that is one more finding, and the next checks run."""
     try:
         yield from check()
     except Exception as problem:

@@ -48,13 +48,13 @@ _PROBE_SECONDS = 20.0
 _DAGSTER_SECONDS = 20.0
 # Daemons report every 30 seconds.
 _SILENT_SECONDS = 300.0
-# Stores that sign requests refuse a clock that is a quarter of an hour off; leases and event times suffer earlier.
+# S3 refuses signed requests if the clock is 15 minutes off; leases and event times suffer earlier.
 _SKEW_NOTED, _SKEW_WRONG = 5.0, 300.0
 _SET_CLOCK = "have this machine's clock set, as by chrony or systemd-timesyncd: timedatectl set-ntp true"
 
 
 def read_files(deployment: Deployment) -> tuple[list[StreamSpec], Settings | None, list[Finding]]:
-    """The streams and the settings, with what is wrong with their files; settings are None if they cannot be read."""
+    """Read the files of streams and settings, and report their problems; invalid settings are None."""
     findings: list[Finding] = []
     specs: list[StreamSpec] = []
     if deployment.streams_folder.is_dir():
@@ -85,7 +85,7 @@ def read_files(deployment: Deployment) -> tuple[list[StreamSpec], Settings | Non
 def check_services(
     specs: list[StreamSpec], settings: Settings, deployment: Deployment, *, write_probe: bool
 ) -> Iterator[Finding]:
-    """Ask each service of the settings whether it answers and what it holds of the streams."""
+    """Check that each service in the settings answers, and that it has what the streams need."""
     yield from check_state(settings)
     yield from check_cluster(settings)
     yield from check_launcher(settings)
@@ -114,7 +114,7 @@ def _asked_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | Find
     if specs or not isinstance(kafka, KafkaLog):
         return kafka
     try:
-        # `connected_kafka` asks nothing where there is no stream.
+        # Without streams `connected_kafka` sends no request.
         kafka.topics(Source(topics_pattern="frazil doctor"))
         return kafka
     except KafkaUnavailableError as problem:
@@ -143,7 +143,7 @@ def _check_catalog(
 
 
 def _probe_place(catalog: Catalog, specs: list[StreamSpec], settings: Settings) -> tuple[FileIO, str] | None:
-    """Where a probe goes, with what writes there: the warehouse, or the first table where that is only a name."""
+    """Location of the write probe, with its file IO: the warehouse's URI, else the first table's location."""
     warehouse = str(settings.catalog.properties.get("warehouse", ""))
     if "://" in warehouse:
         folder = local_folder(warehouse)
@@ -187,7 +187,7 @@ def check_clock(settings: Settings, specs: list[StreamSpec], kafka: KafkaLog | N
         if (skew := http_skew(url)) is not None:
             skews[url] = skew
     for topic, ahead in (newest_records(specs, kafka) if kafka is not None else {}).items():
-        # A record may be of any age, but none can be of the future.
+        # A record may have any age, but its time cannot be in the future.
         if ahead > _SKEW_NOTED:
             skews[f"the newest record of topic {topic}"] = ahead
     if not skews:
@@ -197,11 +197,11 @@ def check_clock(settings: Settings, specs: list[StreamSpec], kafka: KafkaLog | N
 
 
 def clock_finding(place: str, skew: float) -> Finding:
-    """What a difference between two clocks means.
+    """Judge the difference between two clocks.
 
     Args:
-        place: The service that named its time.
-        skew: Seconds by which its clock is ahead of this machine's.
+        place: Name of the service, or of the newest record, whose time was compared.
+        skew: Seconds by which that time is ahead of this machine's clock.
     """
     if abs(skew) <= _SKEW_NOTED:
         return Finding(None, "clock", "ok", f"this machine's clock agrees with {place} within {_SKEW_NOTED:.0f} s")
@@ -250,7 +250,7 @@ def http_skew(url: str) -> float | None:
 
 
 def newest_records(specs: list[StreamSpec], kafka: KafkaLog) -> dict[str, float]:
-    """Seconds by which the newest record of each topic is ahead of this machine's clock; negative for older ones."""
+    """Seconds by which the newest record of each topic is ahead of this machine's clock; negative if it is older."""
     ahead: dict[str, float] = {}
     for spec in specs:
         with contextlib.suppress(FrazilError):
@@ -263,7 +263,7 @@ def newest_records(specs: list[StreamSpec], kafka: KafkaLog) -> dict[str, float]
 
 
 def check_dagster(home: Path) -> Finding:
-    """Whether Dagster's storage can be read, and whether its daemon has reported lately."""
+    """Check that Dagster's storage can be read, and that its daemon has reported lately."""
     settings = home / "dagster.yaml"
     if not settings.exists():
         return Finding(None, "dagster", "unchecked", f"there is no instance in {home} yet", "frazil dev")
@@ -285,7 +285,7 @@ def check_dagster(home: Path) -> Finding:
 
 
 def _on_server(settings: Path) -> bool:
-    """Whether the storage is not in files of this machine."""
+    """Whether Dagster's storage is a PostgreSQL server, instead of files on this machine."""
     with contextlib.suppress(yaml.YAMLError, OSError):
         document = yaml.safe_load(settings.read_text())
         return isinstance(document, dict) and "postgres" in (document.get("storage") or {})
@@ -299,7 +299,7 @@ def _ask_dagster(home: Path) -> tuple[dict[str, float], str]:
     with dg.DagsterInstance.from_config(str(home)) as instance:
         newest = instance.get_run_records(limit=1)
         shown = f"newest run {newest[0].create_timestamp:%Y-%m-%d %H:%M} UTC" if newest else "no run yet"
-        # Those that earlier settings asked for have heartbeats that stay.
+        # Daemons of earlier settings leave their heartbeats behind.
         wanted, beats = instance.get_required_daemon_types(), instance.get_daemon_heartbeats()
         return {name: now - beats[name].timestamp for name in wanted if name in beats}, shown
 

@@ -1,4 +1,4 @@
-"""Checks of the machine and the installation: Python, Java, packages, JVM artifacts, room, memory and ports."""
+"""Checks of the machine and the installation: Python, Java, packages, JVM artifacts, disk, memory and ports."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PROJECT = "frazil"
 LOCK = Path(__file__).resolve().parents[4] / "requirements.lock"
 _SHOWN = 5
 _GIGABYTE = 1e9
-# A day of a desk with one stream; below the second a driver's files or Spark's scratch may not fit.
+# The first suffices for a day of development with one stream. Below the second, a driver's files may not fit.
 _DISK = (5 * _GIGABYTE, 0.5 * _GIGABYTE)
-# `frazil dev` with one driver, the broker and Dagster; below the second not even a driver starts.
+# The first suffices for `frazil dev` with one driver. Below the second, not even a driver starts.
 _MEMORY = (2.5 * _GIGABYTE, 1 * _GIGABYTE)
 
 
 def versions() -> dict[str, str]:
-    """Versions of frazil and of what it runs on, by name; `not installed` where something is missing."""
+    """Versions of frazil and of its main dependencies by name; `not installed` for a missing package."""
     iceberg = next(each.version for each in artifact_sets()["spark"] if each.name.startswith("iceberg-spark-runtime"))
     packages = {
         name: _version(package) or "not installed"
@@ -56,13 +56,13 @@ def versions() -> dict[str, str]:
 
 
 def check_versions() -> Finding:
-    """The versions, on one line."""
+    """Report the versions on one line."""
     shown = ", ".join(f"{name} {version}" for name, version in versions().items())
     return Finding(None, "versions", "ok", shown)
 
 
 def check_interpreters() -> Iterator[Finding]:
-    """Whether Python, PySpark and Java are those that frazil runs on."""
+    """Check that frazil supports the versions of Python, PySpark and Java."""
     try:
         check_python()
         yield Finding(None, "python", "ok", f"Python {platform.python_version()} ({sys.executable})")
@@ -80,10 +80,10 @@ def check_interpreters() -> Iterator[Finding]:
 
 
 def check_packages(lock: Path = LOCK) -> Iterator[Finding]:
-    """Whether the installed Python packages are those that frazil requires, and those of the lock.
+    """Check the installed Python packages against frazil's requirements and against the lock file.
 
     Args:
-        lock: The lock of a checkout; without that file only the requirements are compared.
+        lock: The checkout's lock file; if it does not exist, only the requirements are checked.
     """
     try:
         lines = importlib.metadata.requires(PROJECT) or []
@@ -114,7 +114,7 @@ def check_packages(lock: Path = LOCK) -> Iterator[Finding]:
 
 
 def locked_versions(text: str) -> dict[str, str]:
-    """Versions by package name, of a lock's lines whose markers hold here."""
+    """Versions by package name in a lock file's text, without lines whose markers exclude this environment."""
     versions: dict[str, str] = {}
     for line in text.splitlines():
         if not line or line[0] in " #":
@@ -130,7 +130,7 @@ def locked_versions(text: str) -> dict[str, str]:
 
 
 def _check_extras(required: list[Requirement]) -> Finding:
-    """The optional extras, by whether they are installed."""
+    """Report which optional extras are installed."""
     named = importlib.metadata.metadata(PROJECT).get_all("Provides-Extra") or []
     missing = [extra for extra in named if any(_unfit(required, extra=extra))]
     there = [extra for extra in named if extra not in missing]
@@ -142,7 +142,7 @@ def _unfit(required: list[Requirement], *, extra: str) -> Iterator[str]:
     """Requirements that this environment does not satisfy, as text.
 
     Args:
-        extra: Those of this extra alone; empty for those of frazil itself.
+        extra: The extra whose requirements are checked; empty for the requirements of frazil itself.
     """
     for requirement in required:
         marker = requirement.marker
@@ -157,17 +157,17 @@ def _unfit(required: list[Requirement], *, extra: str) -> Iterator[str]:
 
 
 def check_artifacts(settings: Settings | None) -> Iterator[Finding]:
-    """Whether the JVM artifacts are on this machine and are the committed ones; hashes every file.
+    """Check that the JVM artifacts exist and have the committed checksums; hashes every file.
 
     Args:
-        settings: Name further sets that a deployment needs; None where they cannot be read.
+        settings: The settings, which name further sets of artifacts; None if they cannot be read.
     """
     whole = True
     for name in (*FETCHED_AT_SETUP, *_further_sets(settings)):
         try:
             jars = verify_jars(name)
         except ArtifactError as problem:
-            # What is not fetched at setup is fetched by whatever needs it first.
+            # The first command that needs one of the other sets fetches it.
             later = name not in FETCHED_AT_SETUP and not jar_folder(name).exists()
             yield Finding(None, "artifacts", "unchecked" if later else "wrong", problem.message, problem.fix)
             whole = False
@@ -188,13 +188,13 @@ def _further_sets(settings: Settings | None) -> Iterator[ArtifactSet]:
 
 
 def _check_class_archive() -> Iterator[Finding]:
-    """Whether Spark starts from an archive of its classes; nothing needs it, but starts take 2 s longer without."""
+    """Check for the archive of Spark's classes, without which each start takes 2 s longer."""
     if os.environ.get(VARIABLE) == "off":
         return
     try:
         archive = fitting_archive()
     except (FrazilError, OSError):
-        # Java, PySpark or the jars are missing, which has a line of its own.
+        # Java, PySpark or the jars are missing, which another check reports.
         return
     if archive is None:
         sentence = "there is no archive of Spark's classes, so that every driver starts some seconds later"
@@ -202,7 +202,7 @@ def _check_class_archive() -> Iterator[Finding]:
 
 
 def check_room(deployment: Deployment, settings: Settings | None) -> Iterator[Finding]:
-    """Free disk space below the folders that frazil writes to, and memory that is available."""
+    """Check the free disk space below the folders that frazil writes to, and the available memory."""
     folders = [deployment.home, cache_folder(), Path(tempfile.gettempdir())]
     if settings is not None:
         folders.append(settings.state)
@@ -233,10 +233,10 @@ def _amount(subject: str, amount: float, limits: tuple[float, float], what: str,
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that programs may still take: of this machine, and of the control group that limits them.
+    """Bytes of memory that are available on this machine and within its control group; None if unknown.
 
     Args:
-        root: The folder that has `proc` and `sys`.
+        root: The folder that contains `proc` and `sys`.
     """
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
@@ -252,7 +252,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def check_ports(deployment: Deployment, settings: Settings | None) -> Iterator[Finding]:
-    """Whether the ports are free that `frazil dev` and `frazil up` would take; what runs already is named."""
+    """Check that the ports of `frazil dev` and `frazil up` are free, or report the running services."""
     services = running_services(deployment.embedded / "dagster")
     if services is not None:
         where = f" at {services.url}" if services.url else ""
