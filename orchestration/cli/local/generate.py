@@ -1,4 +1,4 @@
-"""`frazil generate`: records of a stream's format and schema, into its topic."""
+"""Command `frazil generate`: generated records in a stream's format and schema, produced to its topic."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _SHOWN_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """Where the schemas of values and keys are.
+    """Registry subjects with the schemas of values and keys.
 
     Attributes:
-        value: The subject of values.
-        key: That of keys.
-        register: Whether one that is not there is made.
+        value: Subject of the values' schema.
+        key: Subject of the keys' schema.
+        register: Whether to register a missing subject.
     """
 
     value: str
@@ -66,11 +66,11 @@ class Subjects:
 
 
 def stream_generator(spec: StreamSpec, settings: Settings, subjects: Subjects) -> RecordGenerator:
-    """What makes records of a stream, in the schemas that a registry has for them.
+    """Generator of a stream's records, with the writer schemas in the registry.
 
     Raises:
-        FrazilError: Its columns are not known as yet, a subject is not there, or such records cannot be generated.
-        RegistryError: The registry cannot be asked.
+        FrazilError: The columns are not known yet, a subject is missing, or such records cannot be generated.
+        RegistryError: The registry is unavailable.
     """
     rows, columns = _known_rows(spec, settings)
     key = columns.key
@@ -102,9 +102,9 @@ def _kind(format_: str) -> str | None:
 
 
 def _known_rows(spec: StreamSpec, settings: Settings) -> tuple[ResolvedSchema | None, RecordColumns]:
-    """The rows as the stream's file or its table says them, None if neither does; and the columns beside them.
+    """Schema of a stream's rows from its file or its table, None if neither has one; and its record columns.
 
-    They are those of the stream's driver, which may alter the table.
+    Both are those of the stream's driver, which may alter the table.
     """
     declared = spec.decode.declared
     rows = declared.with_options(spec.evolution.as_options()) if declared else None
@@ -116,7 +116,7 @@ def _known_rows(spec: StreamSpec, settings: Settings) -> tuple[ResolvedSchema | 
 
 
 def _rows_of(format_: str, options: Mapping[str, Any], writer: OneSchema, subject: str) -> Schema:
-    """The columns of a table that is still to be made, of the schema with which it would be."""
+    """Columns of a table that does not exist yet, derived from the writer schema that would create it."""
     make: Callable[..., Schema] | None = FORMATS[format_].writer_rows
     assert make is not None
     try:
@@ -126,10 +126,12 @@ def _rows_of(format_: str, options: Mapping[str, Any], writer: OneSchema, subjec
 
 
 class _Writers:
-    """Finds writer schemas in a registry, or makes them.
+    """Writer schemas of a stream in the registry.
 
     Args:
-        register: Whether a subject that is not there is made.
+        client: Client of the registry.
+        stream: The stream's id.
+        register: Whether to register a missing subject, with a schema derived from the columns.
     """
 
     def __init__(self, client: RegistryClient, stream: str, *, register: bool) -> None:
@@ -138,7 +140,7 @@ class _Writers:
         self._register: bool = register
 
     def find(self, format_: str, subject: str, rows: Schema | None, what: str) -> OneSchema | None:
-        """The newest schema of a subject; None of a format whose records name none."""
+        """Newest schema of a subject; None if the format's records name no schema."""
         kind = _kind(format_)
         if kind is None:
             return None
@@ -177,12 +179,12 @@ def _option(what: str) -> str:
 
 
 class Share(click.ParamType):
-    """A share such as `1%` or `0.01`."""
+    """Parameter type of a share, such as `1%` or `0.01`."""
 
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share, from 0 to 1."""
+        """Share as a number from 0 to 1."""
         text = str(value).strip()
         try:
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -308,10 +310,10 @@ def _records(generator: RecordGenerator, seed: str | None, bad: float) -> Iterat
 def _produce(
     settings: KafkaSettings, topic: str, records: Iterator[GeneratedRecord], rate: float, count: int | None
 ) -> tuple[Counter[str], str | None]:
-    """Produce until there are enough, or somebody interrupts, which is how it ends where no number was asked for.
+    """Produce `count` records; without a count, produce until Ctrl-C.
 
     Returns:
-        What the brokers have, by kind; and why they do not have the rest.
+        Acknowledged records by kind; and the reason why the others were not acknowledged, or None.
     """
     producer = RecordProducer(
         **{"bootstrap.servers": settings.require_bootstrap(), **librdkafka_options(settings.security)}
@@ -351,10 +353,10 @@ def _produce(
 
 
 def _send_lines(settings: KafkaSettings, topic: str, file: Path, count: int | None) -> int:
-    """Send the lines of a file that are not blank, at most `count`; returns how many the brokers have.
+    """Send the lines of a file that are not blank, at most `count`, and return their number.
 
     Raises:
-        FrazilError: The file cannot be read, or the brokers do not have all of them.
+        FrazilError: The file cannot be read, or the brokers did not acknowledge all lines.
     """
     producer = RecordProducer(
         **{"bootstrap.servers": settings.require_bootstrap(), **librdkafka_options(settings.security)}
@@ -389,7 +391,7 @@ def _only_topic(spec: StreamSpec) -> str:
 
 
 def _ensure(settings: KafkaSettings, topic: str) -> None:
-    """The local broker gets the topic if it lacks it; elsewhere its owner decides on partitions and copies."""
+    """Create a missing topic on the local broker. On other clusters, the owner decides on partitions and replicas."""
     if settings.is_embedded:
         ensure_topic(settings.require_bootstrap(), topic)
     elif topic not in KafkaLog(settings).topics(Source(topics=(topic,))):
@@ -397,7 +399,7 @@ def _ensure(settings: KafkaSettings, topic: str) -> None:
 
 
 def is_loopback(bootstrap: str) -> bool:
-    """Whether all of these brokers are on this machine, by their names alone."""
+    """Whether all bootstrap servers have loopback names or addresses."""
     return all(_local(server.strip().rpartition(":")[0].strip("[]")) for server in bootstrap.split(","))
 
 

@@ -1,4 +1,4 @@
-"""`frazil init`: the folder of a new deployment, with a stream made from a file of JSON lines or from a topic."""
+"""Command `frazil init`: the folder of a new deployment, with a stream for a file of JSON lines or for a topic."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _IGNORED = """\
 
 @dataclass(slots=True)
 class NewDeployment:
-    """Files of a deployment that is about to be made.
+    """Files of a new deployment, before they are written.
 
     Attributes:
-        folder: Its folder, which is empty or does not exist.
+        folder: The deployment's folder, which is empty or does not exist.
         files: Contents by path within the folder.
-        next_steps: Commands that land the first rows, in their order.
+        next_steps: Commands that land the first rows, in order.
     """
 
     folder: Path
@@ -146,7 +146,7 @@ def init(
 
 
 def at_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether the command runs at a terminal, so that it can ask questions."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -171,7 +171,7 @@ def _require_new(folder: Path) -> None:
 
 
 def settings_text(answers: Answers) -> str:
-    """The text of frazil.yaml: what was named, and examples of the rest as comments."""
+    """Text of frazil.yaml: the answers as settings; without any, examples as comments."""
     settings: dict[str, object] = {}
     if answers.brokers is not None:
         settings["kafka"] = {"bootstrap_servers": answers.brokers}
@@ -188,10 +188,10 @@ def settings_text(answers: Answers) -> str:
 
 
 def _loaded(new: NewDeployment) -> Settings:
-    """The settings of the new deployment, read as every command reads them.
+    """Load the settings of the new deployment like every other command.
 
     Raises:
-        FrazilError: An answer cannot be a setting; what is wrong is named with its place.
+        FrazilError: An answer is no valid setting; the message names its place.
     """
     with tempfile.TemporaryDirectory(prefix="frazil-init-") as folder:
         file = Path(folder) / SETTINGS_FILE
@@ -222,7 +222,7 @@ def _add_file_stream(new: NewDeployment, file: Path, topic: str, rules: Inferenc
 
 
 def file_records(file: Path, topic: str) -> Iterator[SampleRecord]:
-    """The first lines of a file as records of a topic's partition 0; the offset is the line's number from 0.
+    """Yield the first lines of a file that are not blank as records of a topic's partition 0, with offsets from 0.
 
     Raises:
         FrazilError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""Questions of `frazil init` at a terminal, and the answers, which its options give as well."""
+"""Questions of `frazil init` at a terminal, and their answers, which may also come from options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LOOK = "look"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a new deployment is made of.
+    """Answers from which `frazil init` makes a deployment.
 
     Attributes:
-        records: A file of JSON records, one a line, to make a stream for.
-        topic: The topic to make a stream for; with `records` the name of the topic that they go to.
-        value_format: The format of the topic's values; None: what most of its records are.
-        brokers: Kafka's brokers, `host:port`; None: a broker on this machine.
+        records: File with one JSON record a line, for which a stream is made.
+        topic: Topic for which a stream is made; with `records`, the topic that the records go to.
+        value_format: Format of the topic's values; None for the format of most records.
+        brokers: Kafka's brokers as `host:port`; None for a broker on this machine.
         registry: URL of the schema registry.
-        catalog: URI of a REST catalog, or of the database of a SQL catalog; None: SQLite on this machine.
+        catalog: URI of a REST catalog, or of the database of a SQL catalog; None for SQLite on this machine.
         warehouse: The REST catalog's warehouse, or the location of the SQL catalog's files.
-        times: Whether texts that all look like times, or days, land as such.
+        times: Whether a column whose texts all look like times, or days, gets that type.
     """
 
     records: Path | None = None
@@ -38,7 +38,7 @@ class Answers:
     times: bool = False
 
     def command(self, folder: Path) -> str:
-        """The command that makes the same deployment without a question."""
+        """Command line that makes the same deployment without questions."""
         options = {
             "--records": self.records,
             "--topic": self.topic,
@@ -55,7 +55,7 @@ class Answers:
 
 
 def ask() -> Answers:
-    """Ask for all that a new deployment is made of; an empty answer takes what stands in brackets."""
+    """Ask all questions. An empty answer takes the default in brackets."""
     source = click.prompt(
         "Make a stream for a file of JSON records, for a topic, or none yet?",
         type=click.Choice(["file", "topic", "none"]),

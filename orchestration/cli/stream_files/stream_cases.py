@@ -1,4 +1,4 @@
-"""`frazil test`: cases of streams, records in and rows and dead letters out, without Spark and Kafka."""
+"""Command `frazil test`: test cases of streams, from records to rows and dead letters, without Spark and Kafka."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class CaseResult:
 
     Attributes:
         line: Line of the case in its file, from 1.
-        outcome: What its records became; None if the case could not be run.
-        problems: What is not as the case expects it, as sentences; empty if it passed.
-        fix: What to do if the case could not be run.
-        written: Whether the outcome is the case's expectation by now.
+        outcome: Rows and dead letters of the case's records; None if the case could not be run.
+        problems: Differences from the case's expectation, as sentences; empty if it passed.
+        fix: Next step if the case could not be run.
+        written: Whether the outcome was written into the file as the case's expectation.
     """
 
     name: str
@@ -45,7 +45,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether all came out as the case expects, or was written into it."""
+        """Whether the outcome is as expected, or was written as the expectation."""
         return self.written or not self.problems
 
 
@@ -108,10 +108,10 @@ def run_stream(spec: StreamSpec, settings: Settings, path: Path, *, write: bool)
     """Run all cases of a file.
 
     Args:
-        spec: The stream.
+        spec: Spec of the stream.
         settings: Settings of the deployment.
-        path: The file of its cases.
-        write: Whether the outcomes of cases that fail are written into the file.
+        path: The file with the stream's cases.
+        write: Whether to write the outcomes of failed cases into the file.
 
     Raises:
         SpecError: The file has problems.
@@ -148,14 +148,14 @@ def run_stream(spec: StreamSpec, settings: Settings, path: Path, *, write: bool)
 
 
 def _is_as_meant(text: str, document: YamlDocument, cases: CaseFile, results: Sequence[CaseResult]) -> bool:
-    """Whether the new text of a file has the written expectations, and all else as it was."""
+    """Whether the new text of a file has the written expectations, and is otherwise unchanged."""
     try:
         now = cases_of(parse_yaml(text, shown=document.shown)).cases
     except (YamlUnreadable, ValueError):
         return False
 
     def unwritten(case: Case) -> str:
-        # Not a number equals no other; as text it does.
+        # NaN does not equal itself, but its text does.
         return repr((case.name, case.records))
 
     return len(now) == len(cases.cases) and all(
@@ -167,10 +167,10 @@ def _is_as_meant(text: str, document: YamlDocument, cases: CaseFile, results: Se
 
 
 def _chosen(deployment: Deployment, streams: Sequence[str]) -> dict[str, Path]:
-    """The files of the streams' cases.
+    """Files of the chosen streams' cases, by stream.
 
     Raises:
-        FrazilError: A stream has none, or no stream has.
+        FrazilError: A chosen stream has no cases, or no stream has any.
     """
     files = case_files(deployment.streams_folder)
     place = Path(STREAMS_FOLDER) / FOLDER

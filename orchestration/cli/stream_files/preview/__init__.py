@@ -1,1 +1,1 @@
-"""`frazil preview`."""
+"""Command `frazil preview`: records through a stream's pipeline, without writing anything."""

@@ -1,4 +1,4 @@
-"""`frazil preview`: records of the topic through the stream's pipeline into nothing, by one file or by two."""
+"""Command `frazil preview`: what one stream file makes of a topic's records, or how two files differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A preview, or the difference of two, as people and programs read it: counts, rows, dead letters, tables and files."""
+"""Output of a preview, or of the difference of two, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _ABSENT = "–"
 _STATES = {"there": "exists", "new": "would be created", "differs": "exists, does not fit the rows"}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 STATUS: Mapping[Verdict, int] = {"same": 0, "changed": 3, "lost": 4}
-"""Of the command; an error is 1, a wrong command line 2."""
+"""Exit status of the command by verdict. Errors exit with 1, wrong command lines with 2."""
 _SIGNS = {"added": "is new", "removed": "is gone", "changed": "has another value"}
 
 
 def place_facts(at: Coordinates) -> dict[str, Any]:
-    """Where a record is, as JSON."""
+    """Coordinates of a record as JSON."""
     return {"topic": at.topic, "partition": at.partition, "offset": at.offset}
 
 
 def range_facts(ranges: Ranges) -> list[dict[str, Any]]:
-    """Offset ranges as JSON, their ends exclusive."""
+    """Offset ranges as JSON; ends are exclusive."""
     return [
         {"topic": place.topic, "partition": place.partition, "start": each.start, "end": each.end}
         for place, each in sorted(ranges.items())
@@ -54,10 +54,13 @@ def range_facts(ranges: Ranges) -> list[dict[str, Any]]:
 
 
 def preview_facts(found: StreamPreview, file: str, ranges: Ranges, rows: int) -> dict[str, Any]:
-    """A preview as JSON.
+    """Preview as JSON.
 
     Args:
-        rows: The most rows of each kind.
+        found: The preview.
+        file: The stream's file, as messages show it.
+        ranges: Offset ranges that were read.
+        rows: Largest number of rows for each outcome.
     """
     return {
         "stream": found.stream,
@@ -79,7 +82,7 @@ def preview_facts(found: StreamPreview, file: str, ranges: Ranges, rows: int) ->
 
 
 def summary_facts(found: StreamPreview) -> dict[str, Any]:
-    """What a preview comes to, as JSON, without single records."""
+    """Totals of a preview as JSON, without single records."""
     return {
         "config": found.config,
         "counts": {
@@ -104,12 +107,12 @@ def summary_facts(found: StreamPreview) -> dict[str, Any]:
 
 
 def shown_row(row: Row | None, hiding: Hiding) -> dict[str, Any] | None:
-    """A row as JSON, without what is hidden."""
+    """Row as JSON, without hidden values."""
     return None if row is None else {name: json_value(value) for name, value in hiding.shown(row).items()}
 
 
 def shown_records(found: StreamPreview, most: int) -> list[PreviewedRecord]:
-    """The newest records that land, and the newest that a step drops, so many of each; oldest first."""
+    """The newest `most` records that land, then the newest `most` that a step filters; oldest first."""
 
     def newest(outcome: Outcome) -> list[PreviewedRecord]:
         of = [each for each in found.records.values() if each.outcome == outcome and each.decoded is not None]
@@ -165,7 +168,7 @@ def _letter_facts(found: StreamPreview) -> Iterator[dict[str, Any]]:
 
 
 def print_preview(found: StreamPreview, file: str, ranges: Ranges, rows: int) -> None:
-    """A preview for a person; arguments as of `preview_facts`."""
+    """Print a preview as text; the arguments are those of `preview_facts`."""
     click.echo(f"{found.stream}: {file} (configuration {found.config}) on {_looked_at(found, ranges)}")
     print_summary(found)
     for each in shown_records(found, rows):
@@ -177,7 +180,7 @@ def print_preview(found: StreamPreview, file: str, ranges: Ranges, rows: int) ->
 
 
 def print_summary(found: StreamPreview) -> None:
-    """Counts and notes."""
+    """Print the counts and notes of a preview."""
     counts = [
         f"{count:,} {what}"
         for what, count in (
@@ -219,7 +222,7 @@ def _fate(record: PreviewedRecord) -> str:
 
 
 def _print_row(record: PreviewedRecord, found: StreamPreview) -> None:
-    """The row side by side: as it was decoded, and in each of its tables."""
+    """Print a record's columns side by side: as decoded, and in each of its tables."""
     sides = [(shown_row(record.decoded, found.decoded_hiding) or {})]
     sides += [shown_row(row, found.hiding(table)) or {} for table, row in sorted(record.rows.items())]
     tables = sorted(record.rows)
@@ -230,14 +233,14 @@ def _print_row(record: PreviewedRecord, found: StreamPreview) -> None:
 
 
 def cell(row: Mapping[str, Any], column: str) -> str:
-    """A value of a row in a line of a terminal; a dash where the row has no such column."""
+    """Text of a row's value for a terminal; a dash if the row lacks the column."""
     if column not in row:
         return _ABSENT
     return value_text(row[column])
 
 
 def value_text(value: Any) -> str:
-    """A value as JSON has it, in a line of a terminal."""
+    """Text of a JSON value for a terminal, cut to one short line."""
     shown = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
 
@@ -260,7 +263,7 @@ def _print_letters(found: StreamPreview) -> None:
 
 
 def print_tables(found: StreamPreview) -> None:
-    """A line for each table, and its partitions with most rows."""
+    """Print a line for each table, and the partitions with the most rows."""
     print_columns(
         ["table", "state", "rows", "partitions", "files", "bytes"],
         [
@@ -290,7 +293,7 @@ def _path(partition: Mapping[str, str]) -> str:
 
 
 def names_of(ranges: Ranges, previews: Sequence[StreamPreview]) -> str:
-    """How many records were looked at, and where, in words."""
+    """Sentence part that names the number and the ranges of the records."""
     return _looked_at(previews[0], ranges)
 
 
@@ -302,10 +305,15 @@ def difference_facts(
     found: PreviewDifference,
     rows: int,
 ) -> dict[str, Any]:
-    """The difference as JSON.
+    """Difference of two previews as JSON.
 
     Args:
-        rows: The most records that are listed one by one.
+        now: Preview with the stream's file.
+        then: Preview with the other file.
+        files: Both files, as messages show them.
+        ranges: Offset ranges that were read.
+        found: The difference.
+        rows: Largest number of records that are listed one by one.
     """
     return {
         "stream": now.stream,
@@ -362,7 +370,7 @@ def _side(record: PreviewedRecord) -> dict[str, Any]:
 
 
 def _values(change: ColumnChange, now: StreamPreview, then: StreamPreview) -> dict[str, Any]:
-    """The two values as they may be shown."""
+    """Both values of a changed column as JSON, without hidden parts."""
     before = now.hiding(change.table).shown({change.column: change.before})[change.column]
     after = then.hiding(change.other).shown({change.column: change.after})[change.column]
     return {"now": json_value(before), "then": json_value(after)}
@@ -376,7 +384,7 @@ def print_difference(
     found: PreviewDifference,
     rows: int,
 ) -> None:
-    """The difference for a person; arguments as of `difference_facts`."""
+    """Print the difference of two previews as text; the arguments are those of `difference_facts`."""
     click.echo(f"{now.stream}: {names_of(ranges, [now])}")
     for label, preview, file in (("now", now, files[0]), ("then", then, files[1])):
         click.echo(f"\n{label}: {file} (configuration {preview.config})")

@@ -1,1 +1,1 @@
-"""`frazil schema`."""
+"""Commands `frazil schema …`: columns of streams and their tables."""

@@ -1,4 +1,4 @@
-"""`frazil schema apply --adopt`: give tables that exist already to the stream whose records name them."""
+"""`frazil schema apply --adopt`: gives existing tables to the stream whose records name them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from orchestration.cli.stream_files.schema.tables import Answer
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A table that is asked for.
+    """Table to adopt.
 
     Attributes:
-        spec: The stream as the table's rows are made.
-        alteration: What gives it to the stream, of its metadata as it is.
-        schema_id: Of its schema when it was shown.
-        change: What it was then.
+        name: Full name of the table.
+        spec: Spec of the stream for this table.
+        alteration: Function from the table's current metadata to the alteration that adopts it.
+        schema_id: Id of the table's schema when the change was shown.
+        change: The alteration that was shown.
     """
 
     name: str
@@ -40,7 +41,7 @@ class _Asked:
 
 
 def adopt_tables(spec: StreamSpec, settings: Settings, patterns: Sequence[str], answer: Answer) -> None:
-    """Give each table that a pattern names to the stream, one commit each; one that cannot be given is left out.
+    """Adopt each table that matches a pattern, one commit each. Tables that do not fit are left out.
 
     Raises:
         click.UsageError: Records of the stream name no tables, or a pattern names none.

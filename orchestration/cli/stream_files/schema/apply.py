@@ -1,4 +1,4 @@
-"""`frazil schema apply`: change a stream's table so that it takes what its file declares, or what is proposed."""
+"""Command `frazil schema apply`: changes a stream's table by its file or by schema change proposals."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def apply(
 
 
 def _proposed_table(store: StateStore, digests: Sequence[str]) -> str | None:
-    """The table that the first of some proposals is of."""
+    """Table of the first of these proposals; None if there is no such proposal."""
     return next((each.table for each in proposals(store) if each.digest in digests), None)
 
 
@@ -196,7 +196,7 @@ def _apply(
 def _proposed(
     spec: StreamSpec, store: StateStore, table: Schema | None, digests: Sequence[str]
 ) -> list[SchemaProposal]:
-    """The open proposals that are meant: those that are named, or else all."""
+    """Chosen open proposals: those named by digest, or all if no digest is named."""
     stream, known = spec.stream, proposals(store, table, spec.table.name)
     chosen = [each for each in known if not digests or each.digest in digests]
     if missing := sorted(set(digests) - {each.digest for each in chosen}):
@@ -215,13 +215,13 @@ def _change(
     *,
     by_id: bool,
 ) -> tuple[Callable[[TableMetadata], Alteration], list[SchemaProposal]]:
-    """What is to be changed, and the proposals that it makes true."""
+    """Function from the table's metadata to the alteration, and the proposals that the alteration applies."""
     if spec.decode.declared is not None and not by_id:
         return (lambda now: declared_alteration(spec, now, renames)), []
     if renames:
         return (lambda now: renaming_alteration(spec, now, renames)), []
     if not by_id and spec.chain and (by_file := file_alteration(spec, now)) and by_file.opening is not None:
-        # What is proposed goes by what the steps make of it then.
+        # The file's steps may change columns, so proposals apply after this alteration.
         return (lambda now: file_alteration(spec, now)), []
     changes = [each.as_change for each in chosen]
     return (lambda now: proposed_alteration(spec, now, changes)), chosen

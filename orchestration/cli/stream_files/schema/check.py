@@ -1,4 +1,4 @@
-"""`frazil schema check`: what would happen if records of a schema came, for the CI of who produces them."""
+"""Command `frazil schema check`: outcome of records with a new schema, for the CI of their producers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHOWN = 20
 _UNANSWERED = 3
 _VERSION = re.compile("[1-9][0-9]{0,9}")
 _FILES = (".avsc", ".proto", ".json", ".jsonl")
-"""Endings of what is a file rather than a subject, if no registry says otherwise."""
+"""Suffixes of file names: such an argument is a file unless it is a subject of the registry."""
 
 
 @click.command()
@@ -73,7 +73,7 @@ def _checked(deployment: Deployment, stream: str, against: str, asked: str | Non
     spec, settings = deployment.stream(stream), deployment.settings()
     spec = of_asked_table(spec, settings, asked, _topic_of(against, key=key))
     table = stream_table(spec, settings)
-    # One that is not there yet is made with the columns that the file declares, or else with those of the records.
+    # A missing table is created with the columns that the file declares, or else with those of the records.
     declared = spec.table_schema if spec.decode.declares_all else spec.declared_rows
     metadata = table.metadata if table is not None else metadata_of(declared)
     if key:
@@ -93,7 +93,7 @@ def _checked(deployment: Deployment, stream: str, against: str, asked: str | Non
 
 
 def _topic_of(against: str, *, key: bool) -> str | None:
-    """The topic whose subject is named, if it is called after one."""
+    """Topic of a subject that is named after one; None for other subjects and for files."""
     subject, end = against.partition(":")[0], "-key" if key else "-value"
     return subject.removesuffix(end) if subject.endswith(end) and not Path(against).is_file() else None
 
@@ -101,7 +101,7 @@ def _topic_of(against: str, *, key: bool) -> str | None:
 def _check_without_columns(
     spec: StreamSpec, settings: Settings, table: TableMetadata, against: str, *, as_json: bool
 ) -> int:
-    """Of a stream whose table is made of its first records: all of them land, if they can be read."""
+    """Check a schema for a stream whose table the first records define: they land if they can be read."""
     found = SubjectContract(against, None)
     if FORMATS[spec.decode.format].writer_rows is None:
         _lines(Path(against))
@@ -123,7 +123,7 @@ def _check_keys(spec: StreamSpec, settings: Settings, table: TableMetadata, agai
     try:
         as_value, columns = of_keys(spec, table)
     except FrazilError as problem:
-        # No driver starts with this table, whatever the schema is.
+        # With this table no driver starts, so the schema does not matter.
         if as_json:
             print_json(_facts(spec, table, SubjectContract(against, None, problem=problem.message)))
         else:
@@ -167,7 +167,7 @@ def _contract(
 
 
 def _schema_in(spec: StreamSpec, file: Path) -> RegistrySchema:
-    """The schema in a file. What is none of its format is no schema that anybody produces with."""
+    """Read the schema in a file. A file without a schema of the stream's format is a wrong argument."""
     try:
         found = schema_in_file(spec, file)
     except FrazilError as problem:
@@ -177,13 +177,13 @@ def _schema_in(spec: StreamSpec, file: Path) -> RegistrySchema:
     except NoSchema as problem:
         raise click.UsageError(f"{file} has no schema, as {_why(spec, file, problem)}") from None
     except BadWriterSchema:
-        # One that no column can take: what becomes of its records is told.
+        # No column takes records of this schema, and the check reports their outcome.
         pass
     return found
 
 
 def _why(spec: StreamSpec, file: Path, problem: NoSchema) -> str:
-    """What is wrong with a file that has no schema, with the place where it is no JSON."""
+    """Reason why a file has no schema, with the place of invalid JSON."""
     if FORMATS[spec.decode.format].registry_kind == "PROTOBUF":
         return f"protoc refuses it: {problem.message}"
     try:
@@ -196,7 +196,7 @@ def _why(spec: StreamSpec, file: Path, problem: NoSchema) -> str:
 
 
 def _version(client: RegistryClient, against: str, subject: str, number: int | None) -> SubjectVersion:
-    """A version of a subject of the registry; one that is not there is a wrong question."""
+    """Version of a subject in the registry. A missing version is a wrong argument."""
     try:
         return client.version(subject, number)
     except (NotInRegistryError, RefusedSchemaError) as problem:

@@ -1,5 +1,4 @@
-"""Commands `frazil schema …`: what a stream's records, its file and its table say of its columns, and how to bring
-them together."""
+"""Group of the commands `frazil schema …`, which compare and align the columns of records, files and tables."""
 
 from __future__ import annotations
 

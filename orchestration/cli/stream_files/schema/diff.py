@@ -1,4 +1,4 @@
-"""`frazil schema diff`: what a stream's file declares and its registry has, held against its table."""
+"""Command `frazil schema diff`: differences of a stream's file and its newest registry schemas from its table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _COLUMNS = ("column", "difference", "the file says", "the table has", "then")
 
 
 def print_subject(spec: StreamSpec, found: SubjectContract) -> None:
-    """A schema's differences as a table, each with what becomes of records."""
+    """Print a schema's differences as a table, each with the outcome of its records."""
     if found.problem is not None:
         click.echo(f"{spec.stream}: {found.shown}: {found.problem.rstrip('.')}. Its records would become dead letters.")
         _print_advice(spec, found)
@@ -167,7 +167,7 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
 
 
 def _further(spec: StreamSpec, settings: Settings) -> list[tuple[Table, DeclaredContract]]:
-    """The stream's other tables of rows, each with the file held against it."""
+    """The stream's other tables of rows, each with its differences from the file."""
     tables = tables_of_rows(spec, settings) if has_several(spec) else {}
     return [
         (table, declared_contract(spec, table.schema(), name))
@@ -193,7 +193,7 @@ def _further_facts(spec: StreamSpec, further: list[tuple[Table, DeclaredContract
 
 
 def _print_further(spec: StreamSpec, further: list[tuple[Table, DeclaredContract]], file: str) -> None:
-    """Those that do not take what the file declares."""
+    """Print the differences of the other tables that do not fit the file."""
     for table, found in further:
         if not found.fits:
             print_contract(
@@ -202,7 +202,7 @@ def _print_further(spec: StreamSpec, further: list[tuple[Table, DeclaredContract
 
 
 def _print_adoption(spec: StreamSpec, lacks: Adoption, unfit: Sequence[str]) -> None:
-    """What a table that others made lacks for the stream's rows."""
+    """Print what a table that others created lacks for the stream's rows."""
     for sentence in unfit:
         click.echo(f"Table {spec.table.name}: {sentence}.")
     for sentence in lacks.sentences:
@@ -212,7 +212,7 @@ def _print_adoption(spec: StreamSpec, lacks: Adoption, unfit: Sequence[str]) -> 
 
 
 def _print_behind(spec: StreamSpec, behind: dict[str, Fitting]) -> None:
-    """Tables that do not have the own one's columns, as a commit of theirs is still to come, or cannot."""
+    """Print dependent tables that lack columns of the main table, until their next commit or for good."""
     for name, fit in behind.items():
         for each in fit.refused:
             click.echo(f"Table {name} cannot take the columns of table {spec.table.name}: {each}")
@@ -237,7 +237,7 @@ def _offer(proposal: SchemaProposal) -> dict[str, Any]:
 
 
 def print_contract(spec: StreamSpec, found: DeclaredContract, heading: str) -> None:
-    """The differences as a table, with the next command."""
+    """Print the differences as a table, with the next command."""
     if not found.findings:
         click.echo(f"{spec.stream}: no difference; {heading}")
         return

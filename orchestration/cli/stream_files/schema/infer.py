@@ -1,4 +1,4 @@
-"""`frazil schema infer`: the file of a stream, from records of a topic."""
+"""Command `frazil schema infer`: a stream's file, inferred from records of a topic."""
 
 from __future__ import annotations
 
@@ -132,15 +132,18 @@ def topic_stream(
     format_: str | None = None,
     show: bool = False,
 ) -> NewStream:
-    """The stream of a topic, from a sample of its records.
+    """Stream for a topic, inferred from a sample of the topic's records.
 
     Args:
-        stream: Its id.
+        settings: Settings of the deployment.
+        topic: The topic.
+        stream: Id of the stream.
         table: Name of the table that rows go to.
-        records: How many records to look at.
-        end: End of the log to look at.
-        format_: Format of the values; None: what most of the first records are.
-        show: Whether comments have values.
+        rules: Rules of the inference for JSON.
+        records: Number of records in the sample.
+        end: End of the log that the sample is from.
+        format_: Format of the values; None for the format of most of the first records.
+        show: Whether comments show values.
 
     Raises:
         FrazilError: There is no such topic, Kafka does not answer, or nothing can be inferred.
@@ -173,7 +176,7 @@ def _look(looked: _Looks, parts: Iterable[list[SampleRecord]]) -> None:
 
 
 def _of_format(format_: str | None, parts: Iterator[list[SampleRecord]]) -> tuple[str, Iterator[list[SampleRecord]]]:
-    """What the records of a sample are, by the first of them, unless it is said; and the whole sample."""
+    """Format of a sample, inferred from its first records unless `format_` is set; and the whole sample."""
     if format_ is not None:
         return format_, parts
     first: list[list[SampleRecord]] = []
@@ -187,7 +190,7 @@ def _of_format(format_: str | None, parts: Iterator[list[SampleRecord]]) -> tupl
 
 
 def sampled_format(values: Sequence[bytes]) -> str:
-    """What most values are: `json`, `connect_json`, or `framed` of those that begin with the id of a schema."""
+    """Format of most values: `json`, `connect_json`, or `framed` if they begin with a schema id."""
     framed = sum(map(is_framed, values))
     if 2 * framed > len(values):
         return _FRAMED
@@ -196,10 +199,13 @@ def sampled_format(values: Sequence[bytes]) -> str:
 
 
 def write_stream(text: str, output: Path | None, stream: str, folder: Path) -> None:
-    """Print a stream's file, or write it where nothing is yet.
+    """Print a stream's file, or write it to a new file.
 
     Args:
-        output: The file; None to print it.
+        text: Text of the stream's file.
+        output: Path of the new file; None to print the text.
+        stream: Id of the stream.
+        folder: Folder of the deployment's stream files.
 
     Raises:
         FrazilError: The file exists, or cannot be written.

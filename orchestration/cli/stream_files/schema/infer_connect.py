@@ -1,4 +1,4 @@
-"""The stream of a topic whose records carry their schema in the envelope of Connect's JsonConverter."""
+"""Inference of a stream from records with the schema envelope of Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _TIMES = (ice.TimestamptzType, ice.TimestampType, ice.DateType)
 
 
 class LookedAtEnvelopes:
-    """What was seen of a sample of enveloped records.
+    """Summary of a sample of records with schema envelopes.
 
     Args:
-        show_values: Whether comments have values.
+        show_values: Whether comments show values.
     """
 
     def __init__(self, *, show_values: bool) -> None:
@@ -46,11 +46,11 @@ class LookedAtEnvelopes:
         self._counts: SampleCounts = SampleCounts()
 
     def add(self, records: Iterable[SampleRecord]) -> None:
-        """Look at some records."""
+        """Add records to the summary."""
         self.seen.add(list(self._counts.values(records)))
 
     def stream(self, topic: str, end: str, stream: str, table: str) -> NewStream:
-        """The stream of the topic.
+        """Build the topic's stream.
 
         Raises:
             FrazilError: No record carries a schema that can be read.
@@ -165,7 +165,7 @@ def _text(column: ice.NestedField) -> str:
 
 
 def _optional(kind: ice.IcebergType) -> ice.IcebergType:
-    """The type, in which nothing is required."""
+    """Copy of a type in which nothing is required."""
     match kind:
         case ice.StructType(fields=fields):
             return ice.StructType(

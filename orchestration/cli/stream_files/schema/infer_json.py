@@ -1,4 +1,4 @@
-"""The stream of a topic whose records are JSON objects, with comments that say what was seen of each column."""
+"""Inference of a stream from records that are JSON objects, with a comment on each column."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ _NO_TYPE: Mapping[Doubt, str] = {
 
 
 def column_lines(found: Inferred, examples: Mapping[str, Sequence[Any]]) -> Iterator[ColumnLines]:
-    """Each column that the file is to declare, with comments on it and on what lies within.
+    """Yield each column for the stream's file, with comments on the column and its nested fields.
 
     Args:
-        examples: Values by path, if they are to be shown.
+        found: The inferred columns.
+        examples: Example values by path; empty if comments show no values.
     """
     names, fields, refused = ColumnNames(), dict[str, str](), dict[str, str]()
     for field in found.schema.fields if found.schema else ():
@@ -69,7 +70,7 @@ def column_lines(found: Inferred, examples: Mapping[str, Sequence[Any]]) -> Iter
         if column.path in fields:
             if text is not None:
                 yield ColumnLines(text, tuple(comments))
-            # What is left out before the first column is told with that.
+            # Comments on fields that are left out before the first column go above that column.
             before = comments if text is None else []
             text, comments = fields[column.path], [*before, _about(column, examples)]
         else:
@@ -79,7 +80,7 @@ def column_lines(found: Inferred, examples: Mapping[str, Sequence[Any]]) -> Iter
 
 
 def time_column(schema: StructType) -> str | None:
-    """The first column of times or days, by which partitions are suggested."""
+    """Name of the first column of times or dates, to suggest partitions by; None if it is no plain identifier."""
     for field in schema.fields:
         if isinstance(field.type, Primitive) and field.type.name in ("timestamptz", "timestamp", "date"):
             return field.name if field.name.isidentifier() else None
@@ -182,10 +183,10 @@ def _shown(value: object) -> str:
 
 
 class LookedAtJson:
-    """What was seen of a sample of JSON records.
+    """Summary of a sample of JSON records.
 
     Args:
-        show_values: Whether comments have values.
+        show_values: Whether comments show values.
     """
 
     def __init__(self, *, show_values: bool) -> None:
@@ -196,7 +197,7 @@ class LookedAtJson:
         self._bytes_of_other: int = 0
 
     def add(self, records: Iterable[SampleRecord]) -> None:
-        """Look at some records."""
+        """Add records to the summary."""
         for place, data in self._counts.values(records):
             if (value := parsed(data)) is not None:
                 self.seen.add(value, place)
@@ -208,7 +209,7 @@ class LookedAtJson:
                 self._counts.add_other(place)
 
     def stream(self, topic: str, end: str, stream: str, table: str, rules: InferenceRules) -> NewStream:
-        """The stream of the topic.
+        """Build the topic's stream.
 
         Raises:
             FrazilError: No value is a JSON object, or none has a field.

@@ -1,4 +1,4 @@
-"""The stream of a topic whose records name schemas of a registry: found by their ids, or by a subject."""
+"""Inference of a stream from schemas in a registry, by the schema ids in records or by a subject."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _FOLLOWS = "The table follows later versions; to decide about that, write evolve
 
 
 def is_framed(value: bytes) -> bool:
-    """Whether a value begins as one with a schema id may."""
+    """Whether a value may begin with a schema id."""
     return value[:1] == b"\0" and len(value) >= _PREFIX
 
 
 class LookedAtIds:
-    """The ids that the records of a sample name."""
+    """Counts of the schema ids in a sample of records."""
 
     def __init__(self) -> None:
         self._counts: SampleCounts = SampleCounts()
         self._ids: dict[int, tuple[int, Place]] = {}
 
     def add(self, records: Iterable[SampleRecord]) -> None:
-        """Look at some records."""
+        """Count the ids of some records."""
         for place, value in self._counts.values(records):
             if is_framed(value):
                 number = int.from_bytes(value[1:_PREFIX], "big")
@@ -59,13 +59,18 @@ class LookedAtIds:
     def stream(
         self, settings: RegistrySettings | None, topic: str, end: str, stream: str, table: str, format_: str | None
     ) -> NewStream:
-        """The stream of the topic, by what the registry knows of these ids.
+        """Build the topic's stream from the registry's schemas of the counted ids.
 
         Args:
-            format_: What the records are said to be; None to take what most of them are.
+            settings: Settings of the registry; None if there is none.
+            topic: The topic.
+            end: End of the log that the sample is from.
+            stream: Id of the stream.
+            table: Name of the table that rows go to.
+            format_: Format of the records; None for the format of most of them.
 
         Raises:
-            FrazilError: There is no registry, or it knows none of the ids as those of such a format.
+            FrazilError: The settings name no registry, or the registry has none of the ids with such a format.
         """
         if settings is None:
             raise FrazilError(
@@ -100,7 +105,7 @@ class LookedAtIds:
                 continue
 
     def _most(self, known: dict[int, RegistrySchema], topic: str, wanted: str | None) -> tuple[int, str]:
-        """The id of most of the records that are of a format, or of the one that is asked for."""
+        """Id with the most records, and its format; only ids of the wanted format count."""
         kinds = {each.registry_kind: each.name for each in FORMATS.values() if each.registry_kind is not None}
         fitting = [number for number, schema in known.items() if wanted in (None, kinds.get(schema.kind))]
         if not fitting:
@@ -122,7 +127,7 @@ class LookedAtIds:
 
 
 def _subject(client: RegistryClient, number: int, topic: str) -> str | None:
-    """The subject that has a schema: the topic's usual one if it does, else the first; None if nobody says."""
+    """Subject with a schema: the topic's usual one if possible, else the first by name; None without a subject."""
     subjects = {subject for subject, _ in client.used_by(SchemaId(number=number))}
     usual = f"{topic}-value"
     return usual if usual in subjects else min(subjects, default=None)
@@ -131,7 +136,7 @@ def _subject(client: RegistryClient, number: int, topic: str) -> str | None:
 def _declared(
     format_: Format, found: RegistrySchema, number: int, topic: str, stream: str, table: str, told: list[str]
 ) -> NewStream:
-    """The stream with columns of its own, of a schema that no subject has any more."""
+    """Stream that declares the columns of a schema itself, as no subject has the schema any more."""
     rows = _rows(format_, found, f"the schema of id {number}")
     more = [f"Columns are those of id {number}, of which the registry names no subject."]
     lines: list[ColumnLines] = []
@@ -159,7 +164,7 @@ def _rows(format_: Format, found: RegistrySchema, what: str) -> Schema:
 
 
 def subject_version(settings: RegistrySettings | None, subject: str) -> SubjectVersion:
-    """The newest version of a subject."""
+    """Newest version of a subject in the registry."""
     client = registry_client(settings)
     try:
         return client.version(subject)
@@ -168,13 +173,17 @@ def subject_version(settings: RegistrySettings | None, subject: str) -> SubjectV
 
 
 def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str, told: Iterable[str] = ()) -> NewStream:
-    """The stream of a topic whose records have a subject's schemas.
+    """Stream for a topic whose records have a subject's schemas.
 
     Args:
-        told: Said above all.
+        found: Newest version of the subject.
+        topic: The topic.
+        stream: Id of the stream.
+        table: Name of the table that rows go to.
+        told: First comments of the stream's file.
 
     Raises:
-        FrazilError: Schemas of this kind cannot be read, or this one is none.
+        FrazilError: Schemas of this type are not supported, or the schema is invalid.
     """
     kind = found.schema.kind
     format_ = next((each for each in FORMATS.values() if each.registry_kind == kind), None)

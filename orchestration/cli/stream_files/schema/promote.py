@@ -1,4 +1,4 @@
-"""`frazil schema apply --promote`: a field that a stream keeps in `_extra` becomes a column of its table."""
+"""`frazil schema apply --promote`: turns a field of the rescued data (`_extra`) into a column of the table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _DOUBTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked for, and where."""
+    """Request to promote a field, with the stream's spec and the settings."""
 
     deployment: Deployment
     spec: StreamSpec
@@ -93,13 +93,16 @@ def promote_field(
     backfilling: bool,
     answer: Answer,
 ) -> None:
-    """Promote a field, as `frazil schema apply STREAM --promote FIELD` does.
+    """Promote a field for `frazil schema apply STREAM --promote FIELD`.
 
     Args:
-        kind: The type of the column; None for the one that is proposed.
-        of_table: The table that is meant, of a stream whose tables have columns of their own.
-        backfilling: Whether the rows that are there get it, too.
-        answer: What the command line says of the question.
+        deployment: The deployment with the stream.
+        stream: Id of the stream.
+        field: Path of the field, such as `$.payer.name`.
+        kind: Type of the column; None for the proposed type.
+        of_table: Name of the table, if the stream's tables have columns of their own.
+        backfilling: Whether existing rows get the column's values, too.
+        answer: Consent from the command line.
 
     Raises:
         FrazilError: The field cannot be promoted.
@@ -209,7 +212,7 @@ def _nulls(kept: RescuedValues) -> int:
 
 
 def _refuse_gated(spec: StreamSpec) -> None:
-    """A backfill writes files of the branch anew, which its publications cannot tell from those that have landed."""
+    """Refuse to backfill a stream with publication: rewritten files would look like newly landed ones."""
     if spec.publish is not None:
         raise FrazilError(
             f"stream {spec.stream} is published from branch {spec.publish.branch}, which takes appends only.",
@@ -243,7 +246,7 @@ def _backfilled(asked: _Asked, catalog: Catalog, found: Promotion) -> Backfilled
 
 @contextlib.contextmanager
 def _bar(asked: _Asked, what: str) -> Iterator[Any]:
-    """A bar of data files; what it gives takes those that are done, all of them, and a note."""
+    """Progress bar of data files. The yielded function takes the number of done files, of all files, and a note."""
     with progress_bar(
         "{task.completed:,.0f} of {task.total:,.0f} files", "[dim]{task.fields[note]}", bar=True
     ) as progress:

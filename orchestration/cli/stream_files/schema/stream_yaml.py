@@ -1,4 +1,4 @@
-"""YAML of a new stream, with comments that say what was seen of each column."""
+"""YAML of a new stream, with comments on each column."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDTH = 118
 
 @dataclass(frozen=True, slots=True)
 class ColumnLines:
-    """A column as schema text, and what is said of it above its line."""
+    """Column as schema text, and the comments above its line."""
 
     text: str
     comments: tuple[str, ...] = ()
@@ -31,17 +31,17 @@ class ColumnLines:
 
 @dataclass(frozen=True, slots=True)
 class NewStream:
-    """A stream to be written down.
+    """Inferred stream, before its file is written.
 
     Attributes:
-        stream: Its id.
-        topic: What it reads.
+        stream: Id of the stream.
+        topic: Topic that the stream reads.
         value: `decode.value`, as YAML.
-        columns: What it declares; or where they are from, such as `registry`.
-        table: Where rows go.
-        told: Said above all.
-        partition_by: A column of times to suggest partitions by.
-        subject: Of the registry, where it is not the topic's usual one.
+        columns: Declared columns; or their source, such as `registry`.
+        table: Name of the table that rows go to.
+        told: First comments of the file.
+        partition_by: Column of times to suggest partitions by.
+        subject: Subject in the registry, if it is not the topic's usual one.
     """
 
     stream: str
@@ -56,10 +56,13 @@ class NewStream:
 
 @dataclass(slots=True)
 class SampleCounts:
-    """Counts of a sample of records, and the sentences that say them.
+    """Counts of a sample of records, and the sentences about them.
 
     Attributes:
-        others: Values of another form than is looked for; `first_other`: where the first of them is.
+        records: Number of records.
+        tombstones: Number of records without a value.
+        others: Number of values in another form than the expected one.
+        first_other: Coordinates of the first such value.
     """
 
     records: int = 0
@@ -68,7 +71,7 @@ class SampleCounts:
     first_other: Place | None = None
 
     def values(self, records: Iterable[SampleRecord]) -> Iterator[tuple[Place, bytes]]:
-        """The values of some records, which are counted, each with its place."""
+        """Count records, and yield each value with its coordinates."""
         for record in records:
             self.records += 1
             if record.value is None:
@@ -77,22 +80,23 @@ class SampleCounts:
                 yield Place(record.partition.topic, record.partition.partition, record.offset), record.value
 
     def add_other(self, place: Place) -> None:
-        """Count a value of another form."""
+        """Count a value in another form than the expected one."""
         self.others += 1
         self.first_other = self.first_other or place
 
     def opening(self, topic: str, end: str, which: str) -> str:
-        """The first sentence above the file.
+        """First sentence of the file's comments.
 
         Args:
-            end: Which records were looked at: the newest, or the oldest.
-            which: How many of them are what was looked for.
+            topic: The topic.
+            end: End of the log that the sample is from: `newest` or `oldest`.
+            which: Number of records in the expected form, as text.
         """
         looked = f"Inferred on {datetime.now(UTC):%Y-%m-%d} from the {end} {self.records:,} records of topic {topic}"
         return f"{looked}, of which {which}."
 
     def sentences(self) -> Iterator[str]:
-        """What is said of the other records."""
+        """Yield sentences about tombstones and about values in another form."""
         if self.tombstones:
             yield f"Tombstones: {self.tombstones:,}; they are counted and not landed."
         if self.others:
@@ -100,17 +104,17 @@ class SampleCounts:
 
 
 def stream_id(topic: str) -> str:
-    """A stream's id made of the name of a topic: small letters, digits, _ and -, beginning with a letter."""
+    """Stream id from a topic's name: lower-case letters, digits, _ and -, beginning with a letter."""
     name = re.sub(r"[^a-z0-9_-]+", "_", topic.lower()).strip("_-")
     name = name if name[:1].isalpha() else f"s_{name}".rstrip("_")
     return name[:63]
 
 
 def stream_yaml(new: NewStream) -> str:
-    """The text of the stream's file.
+    """Text of the stream's file.
 
     Raises:
-        FrazilError: Such a stream is refused, for the name of its table for instance.
+        FrazilError: The stream is invalid, for instance the name of its table.
     """
     lines = [*_comments(new.told), f"stream: {scalar(new.stream)}", "", "source:"]
     lines += [f"  topics: [{scalar(new.topic, flow=True)}]", "  start: earliest", "", "decode:"]
@@ -132,15 +136,16 @@ def stream_yaml(new: NewStream) -> str:
 
 
 def undeclarable(name: str, text: str) -> str | None:
-    """Why a file cannot declare a column, nor say what is in it; None if it can.
+    """Reason why a file cannot declare a column; None if it can.
 
     Args:
+        name: Name of the column.
         text: The column as schema text.
     """
     if (why := ColumnNames().field_refusal((name,))) is not None:
         return why.partition(";")[0]
     try:
-        # As it would be read, so that fields have ids of their own, whatever schemas they are from.
+        # Parsing the text gives the fields new ids, as reading the file would.
         column = iceberg_schema(parse_schema(text))
     except FrazilError:
         return f"a column cannot be declared as {text.removeprefix(quoted(name)).strip()}"
@@ -163,10 +168,11 @@ def _check(text: str) -> None:
 
 
 def scalar(text: str, *, flow: bool = False) -> str:
-    """A text as YAML writes it: plain where that reads as the same text, else in quotes.
+    """Text as a YAML scalar: plain if YAML reads it as the same text, else in quotes.
 
     Args:
-        flow: Within brackets.
+        text: The text.
+        flow: Whether the scalar is within brackets.
     """
     if not text.isprintable():
         return '"' + "".join(_escaped(char) for char in text) + '"'
@@ -187,7 +193,7 @@ def _escaped(char: str) -> str:
 
 
 def _comments(sentences: Iterable[str], indent: int = 0) -> list[str]:
-    """Comment lines, none longer than the file's width but for words that are."""
+    """Comment lines, wrapped at the file's width."""
     lines: list[str] = []
     for sentence in sentences:
         line = " " * indent + "#"
@@ -201,5 +207,5 @@ def _comments(sentences: Iterable[str], indent: int = 0) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Text that stays on its line and does nothing to a terminal."""
+    """Text with escapes for characters that would break the line or control a terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,4 +1,4 @@
-"""Tables of a stream, as `frazil schema` compares them with the file and changes them: its own, and its others."""
+"""Tables of a stream for `frazil schema`, which compares them with the file and changes them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHOWN = 20
 
 
 def read_renames(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[RenamedColumn, ...]:
-    """The renames of an option; one that is none is a wrong command line."""
+    """Parse the renames of an option. An invalid rename is a wrong command line."""
     try:
         return tuple(map(parse_rename, texts))
     except FrazilError as problem:
@@ -51,13 +51,15 @@ def read_renames(_ctx: click.Context, _param: click.Parameter, texts: tuple[str,
 
 
 def refuse_unknown(stream: str, renames: Sequence[RenamedColumn], schemas: Iterable[Schema]) -> None:
-    """Refuse renames of columns that are nowhere, under neither name: those done before are none of these.
+    """Refuse renames if neither name is a column. A rename that is done already passes.
 
     Args:
-        schemas: Of the stream's tables, and the one that its file declares.
+        stream: Id of the stream.
+        renames: The renames.
+        schemas: Schemas of the stream's tables, and the schema in its file.
 
     Raises:
-        click.UsageError: One is of such a column.
+        click.UsageError: No schema has either name of a rename.
     """
     known = {path for schema in schemas for path, _ in columns_of(schema)}
     for each in renames:
@@ -66,14 +68,14 @@ def refuse_unknown(stream: str, renames: Sequence[RenamedColumn], schemas: Itera
                 f"stream {stream}: {'.'.join(each.old)} is no column, and nor is {'.'.join(each.new)}, so nothing is "
                 "renamed."
             )
-        # One that follows may name what this one makes.
+        # A later rename may name the result of this one.
         known |= {(*each.new, *path[len(each.old) :]) for path in known if path[: len(each.old)] == each.old}
 
 
 def followers_of(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
-    """The tables with rows that follow a stream's own one, by name; none of another stream, and none that is parked.
+    """Dependent tables with rows of a stream, by name, without tables of other streams and suspended tables.
 
-    A parked one takes no change, and gets what it lacks when it is unparked.
+    A suspended table takes no change. It gets missing columns when it is resumed.
 
     Raises:
         FrazilError: The catalog does not answer within seconds.
@@ -96,16 +98,16 @@ def followers_of(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
 
 
 def behind_own(spec: StreamSpec, own: TableMetadata, followers: Mapping[str, Table]) -> dict[str, Fitting]:
-    """What each follower lacks of the own table's columns, or cannot take of them; those alone that lack something."""
+    """Changes that give dependent tables the main table's columns, or their refusals; without up-to-date tables."""
     found = {name: following(spec, own, table.metadata, name, adopting=True) for name, table in followers.items()}
     return {name: fit for name, fit in found.items() if fit.changes or fit.refused}
 
 
 def refuse_behind(spec: StreamSpec, behind: Mapping[str, Fitting]) -> None:
-    """Refuse a change of the own table that another one cannot follow.
+    """Refuse a change of the main table that a dependent table cannot take.
 
     Raises:
-        FrazilError: With the table.
+        FrazilError: A dependent table, which the message names, cannot take the change.
     """
     if unfit := next((name for name, fit in behind.items() if fit.refused), None):
         raise FrazilError(
@@ -116,7 +118,7 @@ def refuse_behind(spec: StreamSpec, behind: Mapping[str, Fitting]) -> None:
 
 
 def print_behind(spec: StreamSpec, behind: Mapping[str, Fitting], followers: Mapping[str, Table]) -> None:
-    """Print what each follower is to get."""
+    """Print the changes of each dependent table."""
     for name, fit in behind.items():
         click.echo(f"{spec.stream}: table {name} ({schema_name(followers[name].metadata)}) is to follow:")
         for each in fit.changes:
@@ -124,17 +126,17 @@ def print_behind(spec: StreamSpec, behind: Mapping[str, Fitting], followers: Map
 
 
 def follow_own(catalog: Catalog, spec: StreamSpec, own: TableMetadata, names: Mapping[str, Fitting]) -> dict[str, int]:
-    """Give followers what they lack of the own table as it is now, one commit each; what is done already stays.
+    """Add missing columns of the main table to dependent tables, one commit each. After an error, earlier commits stay.
 
     Returns:
-        The id of each table's schema.
+        Id of each table's schema, by name.
     """
     spec = with_named_tables(spec, catalog)
     return {name: ensure_follower(spec, catalog, own, name, adopting=True).metadata.current_schema_id for name in names}
 
 
 def behind_facts(behind: Mapping[str, Fitting], followers: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """The same as facts, one for each follower."""
+    """Changes of dependent tables as JSON, one object for each table."""
     return [
         {
             "table": name,
@@ -148,10 +150,10 @@ def behind_facts(behind: Mapping[str, Fitting], followers: Mapping[str, Table]) 
 
 
 def refuse_renames(spec: StreamSpec) -> None:
-    """Refuse another name for a column that several tables have: a driver that meets it in one would add it to others.
+    """Refuse to rename a column that several tables have, as no single commit renames it in all of them.
 
     Raises:
-        FrazilError: The tables of the stream follow its own one.
+        FrazilError: The stream has dependent tables.
     """
     if spec.tables_follow:
         raise FrazilError(
@@ -165,10 +167,10 @@ def refuse_renames(spec: StreamSpec) -> None:
 
 
 def refuse_backfill_of_several(spec: StreamSpec) -> None:
-    """Refuse to fill a promoted column: a backfill fills the rows of one table, and the field is kept in all of them.
+    """Refuse to backfill a promoted column of several tables, as a backfill fills the rows of one table.
 
     Raises:
-        FrazilError: The tables of the stream follow its own one.
+        FrazilError: The stream has dependent tables.
     """
     if spec.tables_follow:
         raise FrazilError(
@@ -178,7 +180,7 @@ def refuse_backfill_of_several(spec: StreamSpec) -> None:
 
 
 def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:
-    """The table of a stream's rows; None if it is not there yet.
+    """Table of a stream's rows; None if it does not exist yet.
 
     Raises:
         FrazilError: The catalog does not answer within seconds.
@@ -190,12 +192,12 @@ def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:
 
 
 def has_several(spec: StreamSpec) -> bool:
-    """Whether a stream may have other tables of the rows that its file declares: those of a route, or of late rows."""
+    """Whether a stream may have other tables with the rows that its file declares, for outputs or late rows."""
     return spec.decode.declares_all and (spec.route is not None or spec.late_table is not None)
 
 
 def tables_of_rows(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
-    """Those with rows, by name, the stream's own first; the others are made anew by themselves.
+    """Tables with rows of a stream, by name, the main table first. Empty tables are left out, as they are recreated.
 
     Raises:
         FrazilError: The catalog does not answer within seconds.
@@ -215,14 +217,16 @@ def tables_of_rows(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
 
 
 def of_asked_table(spec: StreamSpec, settings: Settings, table: str | None, topic: str | None = None) -> StreamSpec:
-    """The stream as the rows of the table are made that is asked about; of another stream, itself.
+    """Spec of a stream for one table; the spec itself if the tables have no columns of their own.
 
     Args:
-        table: The table's name, if it is given.
-        topic: One of the table's, if it is known.
+        spec: Spec of the stream.
+        settings: Settings of the deployment.
+        table: Name of the table, if the command line has one.
+        topic: A topic of the table, if known.
 
     Raises:
-        click.UsageError: It has several tables with columns of their own, and none of them is named.
+        click.UsageError: Several tables have columns of their own, and no table is named.
     """
     if not spec.own_columns:
         if table is not None and table != spec.table.name:
@@ -234,9 +238,9 @@ def of_asked_table(spec: StreamSpec, settings: Settings, table: str | None, topi
         spec = with_named_tables(spec, quick_catalog(settings))
     own = {spec.table.name} - ({spec.table.name} if spec.coordinator_has_rows else set[str]())
     tables = [each.name for each in spec.targets if each.role == "rows" and each.name not in own]
-    # One of late rows has the columns of the table whose late rows it has.
+    # A table of late rows has the columns of the table whose late rows it takes.
     if spec.route is not None:
-        # Also those of the file that have no record yet: others may have made them.
+        # The file's tables without records may exist as well, created by others.
         tables = [*dict.fromkeys([*tables, *(each for each in spec.route.table_names if each not in own)])]
     names = [each for each in tables if not spec.has_late_rows(each)]
     if table is None and topic is not None:
@@ -261,12 +265,12 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the command line says of the question whether tables are to be changed.
+    """Consent to changes of tables, as far as the command line gives it.
 
     Attributes:
-        yes: It is answered.
-        dry_run: Nothing is to be changed.
-        as_json: Facts are printed; nothing is asked, and nothing changed without `yes`.
+        yes: Whether the command line consents.
+        dry_run: Whether nothing may be changed.
+        as_json: Whether output is JSON: then nobody is asked, and without `yes` nothing is changed.
     """
 
     yes: bool
@@ -274,11 +278,11 @@ class Answer:
     as_json: bool
 
     def asked(self, question: str) -> bool:
-        """Whether to go on, asked of a person where the command line does not say it.
+        """Ask whether to go on, unless the command line answers the question.
 
         Raises:
-            Abort: The person says no.
-            ConsentNeeded: No terminal can ask.
+            Abort: The person declines.
+            ConsentNeeded: There is no terminal to ask at.
         """
         if not self.yes and (self.dry_run or self.as_json):
             if not self.as_json:
@@ -289,13 +293,13 @@ class Answer:
 
 
 def apply_to_tables(spec: StreamSpec, settings: Settings, renames: Sequence[RenamedColumn], answer: Answer) -> None:
-    """Change each table of rows so that it takes what the file declares, one commit each, the stream's own first.
+    """Change each table of rows so that it fits the stream's file, one commit each, the main table first.
 
-    A table that is changed already is left as it is, so what was interrupted is finished by the same command.
+    Tables that fit already are left alone, so the same command finishes an interrupted run.
 
     Raises:
-        FrazilError: One of them cannot take it, and nothing is changed; or one was changed meanwhile, and those before
-            it are done.
+        FrazilError: A table cannot be changed so, and nothing is changed. Or a table was changed meanwhile, and the
+            tables before it are done.
     """
     as_json, tables = answer.as_json, tables_of_rows(spec, settings)
     for name, table in tables.items():
@@ -352,7 +356,7 @@ def apply_to_tables(spec: StreamSpec, settings: Settings, renames: Sequence[Rena
 def _shown(spec: StreamSpec, name: str, table: Table, renames: Sequence[RenamedColumn]) -> _Shown:
     metadata = table.metadata
     known, declared = dict(columns_of(metadata.schema())), dict(columns_of(declared_columns(spec, name)))
-    # Done in a run before, which was interrupted; or of a column that this table is not to have.
+    # Renames that an interrupted run has done, and those of columns that this table does not have, are left out.
     left = [each for each in renames if each.old in known or (each.new not in known and each.new in declared)]
     change = declared_alteration(spec, metadata, left, name)
     return _Shown(name, schema_name(metadata), metadata.current_schema_id, left, change)

@@ -1,1 +1,1 @@
-"""`frazil validate`."""
+"""Command `frazil validate`: checks of streams and settings."""

@@ -60,7 +60,7 @@ _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 
 
 def connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
-    """The catalog, asked once whether it answers; or why the tables cannot be checked."""
+    """Connect to the catalog; if that fails, return the reason why the tables cannot be checked."""
     try:
         return quick_catalog(settings)
     except NoCatalogYet as problem:
@@ -76,7 +76,7 @@ def connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
 
 
 def _missing_folder(settings: Settings) -> Path | None:
-    """The folder of the catalog's SQLite database, if nobody makes it; that of the embedded one is made."""
+    """Missing folder of the catalog's SQLite database; None for the embedded catalog, whose folder is created."""
     if settings.catalog == embedded_catalog(settings.home):
         return None
     uri = str(settings.catalog.properties["uri"])
@@ -85,7 +85,7 @@ def _missing_folder(settings: Settings) -> Path | None:
 
 
 def check_state(settings: Settings) -> Iterator[Finding]:
-    """Whether the state lies in the warehouse, where it must not be; and whether its store can be relied on."""
+    """Check that the state is outside the warehouse, and that the state store works."""
     warehouse = settings.catalog.properties.get("warehouse")
     if isinstance(warehouse, str):
         problem = state_in_the_way(warehouse, settings, f"the warehouse {warehouse}")
@@ -106,7 +106,7 @@ def check_state(settings: Settings) -> Iterator[Finding]:
 
 
 def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
-    """Whether the table could be created as declared, and then written."""
+    """Check that the table could be created as declared, and then written."""
     if not spec.decode.declares_all:
         return
     schema = spec.table_schema
@@ -124,10 +124,10 @@ def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
 
 
 def _partition_names(spec: StreamSpec, table: Table | None) -> Iterator[Finding]:
-    """Names of partition fields with which some engines read nothing of a table."""
+    """Report names of partition fields that keep some engines from reading the table."""
     names = [each.name for each in table.spec().fields] if table else list(spec.table.partition_names)
     for name in names:
-        # Manifests are files of Avro, and its identifiers are no more than that.
+        # Manifests are Avro files, and Avro allows no other names.
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
             sentence = f"table {spec.table.name}: DuckDB reads no table with a partition field called {name}"
             fix = "name it in partition_by of a new table, such as 'day(payer.at) as payer_at_day'"
@@ -135,7 +135,7 @@ def _partition_names(spec: StreamSpec, table: Table | None) -> Iterator[Finding]
 
 
 def _unreadable_names(spec: StreamSpec, table: Table) -> Iterator[Finding]:
-    """Columns on whose names' account engines cannot read a table, or frazil cannot write it."""
+    """Report columns whose names keep engines from reading the table, or frazil from writing it."""
     for path, why in unreadable_names(table.metadata):
         sentence = f"table {spec.table.name}: {why}"
         fix = f"frazil schema apply {spec.stream} --rename {column_name(path)}=NEW"
@@ -143,7 +143,7 @@ def _unreadable_names(spec: StreamSpec, table: Table) -> Iterator[Finding]:
 
 
 def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
-    """Whether the tables of a stream are there, and can hold what it declares."""
+    """Check that a stream's tables exist and fit what the stream declares."""
     name = spec.table.name
     try:
         table = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, name)
@@ -195,7 +195,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             yield from check_new_columns(spec, settings)
         return
     if _holds_dead_letters(table):
-        # Replays stamp as well, under ids that no stream has.
+        # Replays write stamps, too, under ids with a tilde, which no stream has.
         others = [stream for stream in _streams_on(table) if stream != spec.stream and "~" not in stream]
         whose = f"the dead-letter table of stream {others[0]}" if others else "a dead-letter table"
         yield Finding(
@@ -218,7 +218,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         told, found = followed_findings(spec, table.metadata)
         yield from told
         if found is None:
-            # Its columns are those that a registry, or the first records, say when the stream starts.
+            # The stream's start takes the columns from a registry or from the first records.
             yield from check_new_columns(spec, settings)
         if told or found is None:
             return
@@ -257,7 +257,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
 
 
 def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Finding]:
-    """What the stream says of a new table's sort order and place, and this one does not have."""
+    """Report where an existing table differs from the stream's sort order, identifier fields or location."""
     name = spec.table.name
     declared = sort_order_text(sort_order(spec.table.sort_by, new), new)
     actual = sort_order_text(sort_order_of(table.metadata), table.schema())
@@ -284,12 +284,12 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
 
 
 def _place(location: str) -> str:
-    """A location in one of the ways to write it."""
+    """Normalized location, as local paths can be written in several ways."""
     return re.sub(r"^file:/*", "/", location).rstrip("/")
 
 
 def _contract_findings(spec: StreamSpec, problems: Sequence[tuple[Location, str]]) -> Iterator[Finding]:
-    """What is wrong with a contract, which changes no row: the rest goes on."""
+    """Report problems of a contract. They change no row, so the other checks go on."""
     for place, problem in problems:
         fix = f"correct streams/{spec.stream}.yaml"
         yield Finding(spec.stream, "contract", "wrong", f"{field_path(place)}: {problem}", fix)
@@ -303,12 +303,12 @@ def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> 
 
 
 def _holds_dead_letters(table: Table) -> bool:
-    # Those of a letter's life are added to a table that lacks them.
+    # Missing columns about a dead letter's status are added later.
     return set(ARROW_SCHEMA.names) <= {column.name for column in table.schema().columns}
 
 
 def _streams_on(table: Table) -> list[str]:
-    """The streams whose stamps the table carries."""
+    """Ids of the streams with stamps in the table's properties."""
     return sorted(key.removeprefix(PROPERTY_PREFIX) for key in table.properties if key.startswith(PROPERTY_PREFIX))
 
 
@@ -317,10 +317,12 @@ def _named(fields: list[str]) -> str:
 
 
 def check_names(specs: Sequence[StreamSpec], settings: Settings, catalog: Catalog) -> Iterator[Finding]:
-    """What `maintenance.tables` names in vain, each with what is likely meant: its table would have no policy.
+    """Report names in `maintenance.tables` without a table, each with the likely correction.
 
     Args:
-        specs: All streams of the deployment, whose tables may be named before they are made.
+        specs: All streams of the deployment, whose tables may be named before they exist.
+        settings: Settings of the deployment.
+        catalog: Catalog with the tables.
     """
     existing, theirs = ExistingTables(catalog, settings), own_tables(settings, specs)
     told: set[str] = set()

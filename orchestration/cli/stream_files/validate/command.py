@@ -1,4 +1,4 @@
-"""Command `frazil validate`: checks of streams and settings, as files and against what is live."""
+"""Command `frazil validate`: checks of streams and settings, as files and against the live services."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
     specs, findings = _read_streams(deployment, streams)
     settings = _read_settings(deployment, findings)
     if settings is not None:
-        # Whose table a name is can only be told with all streams.
+        # Only all streams together show which tables belong to a stream.
         whole = not streams and not any(finding.verdict == "wrong" for finding in findings)
         findings.extend(_check_maintenance(specs, settings))
         findings.extend(_check_sources(specs, settings))
@@ -112,7 +112,7 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
 def _chosen(
     deployment: Deployment, names: tuple[str, ...], specs: list[StreamSpec], errors: list[SpecError]
 ) -> tuple[list[StreamSpec], list[SpecError]]:
-    """The named streams, and the errors of files that name them or have their names."""
+    """Specs of the named streams, and the errors of files that name them or are named after them."""
     good = {spec.stream: spec for spec in specs}
     chosen: list[StreamSpec] = []
     wrong: list[SpecError] = []
@@ -145,7 +145,7 @@ def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings 
 
 
 def _written(secret: WrittenSecret) -> Finding:
-    """A secret that stands in the file, as earlier releases let it; it is used as ever."""
+    """Finding about a plain secret in the settings' file, which still works, as in earlier releases."""
     named = " and ".join(dict.fromkeys(secret.keys))
     section, _, rest = secret.place.partition(".")
     beside = [f"{key}: ${{env:NAME}} under {section}.properties" for key in secret.keys]
@@ -156,10 +156,12 @@ def _written(secret: WrittenSecret) -> Finding:
 
 
 def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = False) -> Iterator[Finding]:
-    """Check streams against broker, catalog and registry, each asked once and given some seconds to answer.
+    """Check streams against broker, catalog and registry. Each service is asked once, with a timeout of seconds.
 
     Args:
-        names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
+        specs: Specs of the streams.
+        settings: Settings of the deployment.
+        names: Whether to check the names in `maintenance.tables`; `specs` must then be all streams.
     """
     yield from check_state(settings)
     yield from check_cluster(settings)
@@ -187,13 +189,13 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
 
 
 def _names_unchecked(settings: Settings) -> Finding:
-    """Where no catalog can be asked."""
+    """Finding about names in `maintenance.tables` that were not checked, as no catalog is available."""
     named = ", ".join(table.name for table in settings.maintenance.tables)
     return Finding(None, "settings", "unchecked", f"maintenance.tables: whether there are {named} was not checked")
 
 
 def _check_maintenance(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
-    """Policies that contradict themselves once settings and streams are brought together."""
+    """Report maintenance policies that are contradictory once settings and streams are merged."""
     for table in maintained_tables(settings, specs):
         try:
             table.require()
@@ -202,7 +204,7 @@ def _check_maintenance(specs: list[StreamSpec], settings: Settings) -> Iterator[
 
 
 def _check_sources(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
-    """Mirrors that are compared with a source which the settings do not have."""
+    """Report mirrors whose `source.connection` is missing in the settings."""
     for spec in specs:
         for name in dict.fromkeys(each.source.connection for each in spec.mirrors if each.source is not None):
             # Imported here: most streams have no mirrors.

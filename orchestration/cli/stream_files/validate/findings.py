@@ -1,4 +1,4 @@
-"""Findings of `frazil validate`: what agrees, what is wrong, what could not be checked; as text and as JSON."""
+"""Findings of `frazil validate` and `frazil doctor`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
     Attributes:
-        stream: The stream's id; None where it concerns all.
+        stream: The stream's id; None if the finding concerns all streams.
         subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry`, `state`, `spark`, `drivers`, `table`,
             `mirror` or `contract`.
-        fix: What to do, where something can be done.
-        file: The YAML file that it stands in, as messages show it; None where it stands in none.
-        line: Its line, from 1; None if unknown.
+        fix: Next step, if there is one.
+        file: YAML file of the problem, as messages show it; None if the problem is in no file.
+        line: Line of the problem in the file, from 1; None if unknown.
     """
 
     stream: str | None
@@ -42,7 +42,7 @@ class Finding:
 
 
 def findings_in(error: SpecError, subject: str) -> list[Finding]:
-    """What is wrong with a YAML file, a finding for each problem."""
+    """Findings about a YAML file, one for each problem."""
     fix = f"correct {shown_path(error.path)}, then run `frazil validate`" if error.path else error.fix
     places = {str(place): (place.file, place.line or None) for place in error.places}
     return [
@@ -52,7 +52,7 @@ def findings_in(error: SpecError, subject: str) -> list[Finding]:
 
 
 def without_contradictions(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings without `ok` of a file that another one calls wrong."""
+    """Findings without each `ok` of a file that another finding calls wrong."""
     wrong = {(each.stream, each.subject) for each in findings if each.verdict == "wrong" and each.subject in _OF_FILES}
     return [each for each in findings if each.verdict != "ok" or (each.stream, each.subject) not in wrong]
 
@@ -61,7 +61,7 @@ _OF_FILES = ("spec", "settings")
 
 
 def finding_facts(finding: Finding) -> dict[str, str | int | None]:
-    """A finding as JSON has it."""
+    """Finding as JSON."""
     return {
         "stream": finding.stream,
         "subject": finding.subject,
@@ -74,7 +74,7 @@ def finding_facts(finding: Finding) -> dict[str, str | int | None]:
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """Each finding on a line. What to do stands once behind all findings of a file, and behind each other finding."""
+    """Print each finding on a line, and its next step below; findings of one file share one next step."""
     for finding, following in zip(findings, [*findings[1:], None], strict=True):
         word, colour = _MARKS[finding.verdict]
         click.secho(f"{word:<12}", fg=colour, nl=False)

@@ -1,4 +1,4 @@
-"""Checks of a stream's mirrors: what the next merge would stop at, as far as changelog and tables tell."""
+"""Checks of a stream's mirrors: reasons in changelog and tables why the next merge would stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 10
 
 
 def check_mirrors(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
-    """Whether each mirror of a stream can be made of its changelog; nothing of a stream without mirrors."""
+    """Check that each mirror of a stream can be built from its changelog."""
     if not spec.mirrors:
         return
     # Imported here: most streams have no mirrors.
@@ -46,7 +46,7 @@ def check_mirrors(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCat
             with translate_errors(settings, spec.stream):
                 found = _found(of, mirror, settings, catalog)
         except FrazilError as problem:
-            # Some tables of a whole database have no keys, which is no fault of the file.
+            # A captured database may have some tables without keys, which the stream's file cannot change.
             keyless = isinstance(problem, KeylessChangelogError) and len(chosen) > 1
             verdict = "unchecked" if keyless else "wrong"
             found = Finding(spec.stream, "mirror", verdict, problem.message, problem.fix)
@@ -60,7 +60,7 @@ def check_mirrors(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCat
 
 
 def _found(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog) -> Finding | None:
-    """What is to be said of a mirror; None as long as it has no changelog.
+    """Finding about a mirror; None if its changelog does not exist yet.
 
     Raises:
         FrazilError: The next merge stops.

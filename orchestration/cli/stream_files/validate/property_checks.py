@@ -16,19 +16,19 @@ from jobs.config.documents.yaml_document import YamlUnreadable, read_yaml
 from jobs.tables.write.dry_run import check_new_table_writable
 from orchestration.cli.stream_files.validate.findings import Finding, findings_in
 
-# Most properties are about files, whatever the columns are.
+# Most properties concern files, so any column will do.
 _ONE_COLUMN = Schema(NestedField(1, "id", LongType(), required=False))
 
 
 def property_problems(properties: Mapping[str, str]) -> dict[str, str]:
-    """By name, the properties with which frazil could not write a table, each with a sentence."""
+    """Properties with which frazil could not write a table, by name, each with a sentence about the problem."""
     if _refusal(properties) is None:
         return {}
     return {key: said for key, value in properties.items() if (said := _refusal({key: value})) is not None}
 
 
 def findings_in_stream(error: SpecError) -> list[Finding]:
-    """What is wrong with a stream's file: what its model says, and what its properties would do to a table."""
+    """Findings about a stream's file: errors of its model, and table properties that prevent writes."""
     places = list(error.places)
     if error.path is None or len(places) < len(error.problems):
         return findings_in(error, "spec")
@@ -51,7 +51,7 @@ def _problems_in(data: Any) -> Iterator[Problem]:
 
 
 def _blocks(data: Any) -> Iterator[tuple[Location, Any]]:
-    """The blocks of a stream's file that say what a table is created with."""
+    """Yield the blocks of a stream's file that declare a table, each with its location."""
     if not isinstance(data, dict):
         return
     yield ("table",), data.get("table")

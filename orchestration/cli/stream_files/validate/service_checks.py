@@ -1,4 +1,4 @@
-"""Checks of streams and settings against what is live: brokers and topics, the registry, Spark's master, launchers."""
+"""Checks of streams and settings against live services: brokers and topics, registry, Spark's master, launchers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 
 def connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | Finding:
-    """The brokers, asked once whether they answer; or why the topics cannot be checked."""
+    """Connect to the brokers; if that fails, return the reason why the topics cannot be checked."""
     not_checked = "so the topics were not checked"
     try:
         kafka = quick_kafka(settings.kafka)
@@ -59,7 +59,7 @@ def connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | F
 
 
 def check_options(spec: StreamSpec, settings: Settings) -> Finding | None:
-    """Whether the options of Kafka's clients in the stream's file disagree with those of the settings."""
+    """Check that the Kafka client options in the stream's file agree with those in the settings."""
     try:
         settings.kafka.with_options(spec.source.options)
     except FrazilError as problem:
@@ -68,7 +68,7 @@ def check_options(spec: StreamSpec, settings: Settings) -> Finding | None:
 
 
 def check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
-    """Whether the topics of a stream are there, and would be known again."""
+    """Check that a stream's topics exist, and that a recreated topic would be noticed."""
     try:
         topics = kafka.topics(spec.source)
         doubt = _check_identities(spec, kafka, topics)
@@ -94,7 +94,7 @@ def check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
 
 
 def _check_identities(spec: StreamSpec, kafka: KafkaLog, topics: Mapping[str, list[int]]) -> Finding | None:
-    """Whether a topic that is deleted and created again would be noticed; None where nothing is to be said of it."""
+    """Check that a recreated topic would be noticed; None if each topic has an id."""
     nameless = without_id(kafka.identities(topics))
     if not nameless:
         return None
@@ -108,7 +108,7 @@ def _check_identities(spec: StreamSpec, kafka: KafkaLog, topics: Mapping[str, li
 
 
 def check_letter_topic(spec: StreamSpec, settings: Settings) -> Finding | None:
-    """Look for the topic of a stream's dead letters on its own cluster; None for a stream without one."""
+    """Check that the topic of a stream's dead letters exists on its cluster; None for a stream without such a topic."""
     topic = spec.errors.topic
     if topic is None:
         return None
@@ -133,7 +133,7 @@ def check_letter_topic(spec: StreamSpec, settings: Settings) -> Finding | None:
 
 
 def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
-    """Look at the registry, if the settings name one or a stream needs one."""
+    """Check the registry, if the settings name one or a stream needs one."""
     needing = [spec for spec in specs if spec.decode.needs_registry]
     if settings.registry is None:
         for spec in needing:
@@ -180,7 +180,7 @@ def _check_subject(spec: StreamSpec, subject: str, where: str, format_: str, cli
 
 
 def check_new_columns(spec: StreamSpec, settings: Settings) -> Iterator[Finding]:
-    """Whether a stream's steps, rules and columns go with the newest schema, of which its table would be made."""
+    """Check a stream's steps, rules and columns against the newest schema, which would define its table."""
     key = spec.decode.key
     if settings.registry is None or spec.decode.schema_source != "registry":
         return
@@ -191,7 +191,7 @@ def check_new_columns(spec: StreamSpec, settings: Settings) -> Iterator[Finding]
         with closing(quick_registry(settings.registry)) as client:
             newest = _newest(client, value_subjects(spec.decode, list(spec.source.topics or ())))
     except FrazilError:
-        # What is wrong with the registry is said once.
+        # `check_registry` reports the registry's problems.
         return
     if newest is None or newest[1].schema.kind != format_.registry_kind or format_.writer_rows is None:
         return
@@ -231,7 +231,7 @@ def _newest(client: RegistryClient, subjects: Iterable[str]) -> tuple[str, Subje
 
 
 def check_cluster(settings: Settings) -> Iterator[Finding]:
-    """What can be said of a master that is not `local`; nothing of one that is."""
+    """Check a Spark master other than `local`."""
     master = master_of(settings)
     if is_local(master):
         return
@@ -263,7 +263,7 @@ def check_cluster(settings: Settings) -> Iterator[Finding]:
         )
         yield Finding(None, "spark", "unchecked", sentence, "put catalog.properties.warehouse into an object store")
     conf = settings.spark.conf
-    # No driver knows the sources' secrets.
+    # Drivers never get the secrets of mirror sources.
     secrets = any(True for _ in secret_references(settings, sources=False))
     if secrets and not any(conf.get(key) == "true" for key in _ENCRYPTED):
         sentence = f"what the driver sends to {master} holds secrets, and Spark is not told to encrypt it"
@@ -271,7 +271,7 @@ def check_cluster(settings: Settings) -> Iterator[Finding]:
 
 
 def check_launcher(settings: Settings) -> Iterator[Finding]:
-    """What can be said of a launcher that starts drivers elsewhere; nothing of processes of this machine."""
+    """Check a launcher that starts drivers on other machines."""
     if not settings.drivers.remote:
         return
     try:

@@ -1,4 +1,4 @@
-"""Checks of the tables of rows beside a stream's own: those that follow it, and those with columns of their own."""
+"""Checks of a stream's tables beside the main one: dependent tables, and tables with columns of their own."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _SHOWN = 10
 
 
 def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[Finding], OpeningColumns | None]:
-    """What a table lacks of what the steps of a stream make, whose file does not declare all columns.
+    """Compare a table with the rows of a stream's steps, if the stream's file does not declare all columns.
 
     Args:
-        metadata: Of its table, which is there.
+        spec: Spec of the stream, for this table.
+        metadata: Metadata of the existing table.
 
     Returns:
-        What there is to say, nothing where the table takes the rows as it is; and what becomes of the table, None
-        where only the start knows which columns are decoded.
+        Findings, none if the table fits; and the columns after the next start, None if only the start knows them.
     """
     name, file = spec.table.name, f"streams/{spec.stream}.yaml"
 
@@ -76,13 +76,15 @@ def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[F
 
 
 def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> Iterator[Finding]:
-    """What stands in the way of a table that follows the own one; what it only lacks, the next start gives it.
+    """Report dependent tables that cannot take the main table's columns. The next start adds missing columns.
 
     Args:
-        own: Metadata of its own table, as it is.
+        spec: Spec of the stream.
+        own: Current metadata of the main table.
+        catalog: Catalog with the tables.
     """
     if spec.problems_with(own.schema(), own.properties):
-        # It is told of the own table.
+        # The check of the main table reports these problems.
         return
     spec = with_named_tables(spec, catalog)
     parked = parked_tables(spec, catalog)
@@ -119,7 +121,7 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
 
 
 def check_adoptable(spec: StreamSpec, catalog: Catalog) -> Iterator[Finding]:
-    """Tables that exist already, that values may name, and of which no record gets any row until somebody says so."""
+    """Report existing tables that records may name. Until a table is adopted, it gets no rows."""
     try:
         found = list(adoptable_tables(with_named_tables(spec, catalog), catalog))
     except Exception as problem:
@@ -141,7 +143,7 @@ def check_adoptable(spec: StreamSpec, catalog: Catalog) -> Iterator[Finding]:
 
 
 def check_equality_deletes(spec: StreamSpec, table: Table) -> Iterator[Finding]:
-    """Equality deletes of an earlier writer, with which neither audits nor replays can read a table."""
+    """Report equality deletes of an earlier writer, which keep audits and replays from reading the table."""
     head = table.metadata.current_snapshot()
     summary = head.summary.additional_properties if head is not None and head.summary is not None else {}
     if count := int(summary.get("total-equality-deletes", 0)):
@@ -152,10 +154,12 @@ def check_equality_deletes(spec: StreamSpec, table: Table) -> Iterator[Finding]:
 
 
 def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | None) -> Iterator[Finding]:
-    """Whether the tables that the file names, and those of topics that it lists, can hold their records.
+    """Check that the tables of outputs and of listed topics fit their records.
 
     Args:
-        catalog: None where there is none yet.
+        spec: Spec of the stream.
+        settings: Settings of the deployment.
+        catalog: The catalog; None if it does not exist yet.
     """
     route = spec.route
     if route is None:
@@ -193,7 +197,7 @@ def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | N
 
 
 def _new_table(spec: StreamSpec, settings: Settings, topic: str | None) -> Iterator[Finding]:
-    """Whether a table goes with the newest schema of its topic, of which it would be made."""
+    """Check a table that does not exist yet against its topic's newest schema, which would define it."""
     name = spec.table.name
     if spec.decode.schema_source == "table":
         said = f"table {name} is not there, and decode.schema is 'table'"
@@ -219,7 +223,7 @@ def _new_table(spec: StreamSpec, settings: Settings, topic: str | None) -> Itera
             yield Finding(spec.stream, "spec", "wrong", said, "register a version that does")
             continue
         except FrazilError:
-            # What is wrong with the registry is said once.
+            # `check_registry` reports the registry's problems.
             return
         for at, problem in spec.problems_of(rows, spec.record_columns):
             said = f"{field_path(at)}: {problem}; the columns of table {name} are those of subject {subject}"
